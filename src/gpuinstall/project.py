@@ -167,7 +167,7 @@ class Project:
     @cached_property
     def preferred(self) -> tuple[str, ...]:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        from gpuinstall.lock.team_lock import read_team_lock, team_lock_in
+        from gpuinstall.lock.declaration import read_team_lock, team_lock_in
 
         counts = self.settings.declared and not self.settings.only
         path = team_lock_in(self.folder) if counts else None

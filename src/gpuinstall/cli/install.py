@@ -111,8 +111,8 @@ def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
 def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Outcome:
     """Install, or show what an installation would do."""
     from gpuinstall.install import install as installation
-    from gpuinstall.lock.compare import left_behind
     from gpuinstall.lock.fit import read_locks
+    from gpuinstall.lock.lock import left_behind
     from gpuinstall.lock.source_builds import SourceBuildError
     from gpuinstall.plan.gpus import CPU_INSTEAD
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
-    from gpuinstall.lock.compare import TargetDifference, VersionChange
-    from gpuinstall.lock.write import LockOptions, Written
+    from gpuinstall.lock.lock import VersionChange
+    from gpuinstall.lock.write import LockOptions, TargetDifference, Written
     from gpuinstall.project import Project
     from gpuinstall.request import Request
     from gpuinstall.session import Session
@@ -120,8 +120,7 @@ def command(
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:
-    from gpuinstall.lock.compare import differences
-    from gpuinstall.lock.write import unnamed_locks, write_locks
+    from gpuinstall.lock.write import differences, unnamed_locks, write_locks
 
     made = write_locks(options, session)
     apart = differences(made, options.requests[0].catalog.family)
@@ -238,8 +237,7 @@ def _merge(ours: Path, theirs: Path) -> Outcome:
 
 
 def _diff(old: Path, new: Path) -> Outcome:
-    from gpuinstall.lock.compare import compare_locks
-    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.lock import compare_locks, read_lock
 
     changes = compare_locks(read_lock(old), read_lock(new))
     return Outcome({"changes": [change.to_dict() for change in changes]}, lambda screen: show_changes(screen, changes))

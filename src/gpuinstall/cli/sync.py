@@ -55,9 +55,9 @@ def command(
     """Sync."""
     from gpuinstall.install import install as installation
     from gpuinstall.install.options import InstallOptions
+    from gpuinstall.lock.declaration import team_lock_in
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
-    from gpuinstall.lock.team_lock import team_lock_in
 
     named = Target.parse(target) if target else None
     of_team = not named and team_lock_in(Path.cwd()) is not None

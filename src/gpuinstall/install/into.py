@@ -15,10 +15,10 @@ from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
 from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
-from gpuinstall.lock.compare import VersionChange, compare_versions
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.lock import VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.install.previous import Previous
-    from gpuinstall.lock.compare import VersionChange
     from gpuinstall.lock.fit import Fit, Misfit
+    from gpuinstall.lock.lock import VersionChange
     from gpuinstall.machine import Machine
 
 LockChange = Literal["written", "unchanged"]

@@ -12,9 +12,9 @@ from gpuinstall.environments.paths import packages_folders
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
 from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
-from gpuinstall.lock.compare import VersionChange, compare_versions
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.lock import VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site

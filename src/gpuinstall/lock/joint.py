@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.binding import bind, fitting
-from gpuinstall.lock.obstacles import held_back, shortened, torches_wanted, who_wants
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
 from gpuinstall.lock.request import LockRequest, is_torch
-from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, bind, fitting, resolve
 from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Refusal
@@ -24,7 +24,7 @@ from gpuinstall.plan.values import Reason, Settled
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.session import Session
 
@@ -316,3 +316,71 @@ def _explained(resolution: Resolution, proposal: Proposal, common: Version) -> R
 def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
     """Write a constraint; uv allows no local version in one."""
     return f"{name}{operator}{versions[name][0].partition('+')[0]}"
+
+
+_LONGEST = 240
+_PREAMBLE = "No solution found when resolving dependencies; "
+_MOST_NAMES = 3
+
+
+def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]) -> str:
+    """Name the packages that exclude a newer torch, those that were asked for first; "" where uv refused none."""
+    torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
+    account = obstacles.get("torch", "")
+    if not account:
+        return ""
+    refusing = [name for name in dependents if any(_needs(account, name, versions[name][0], "torch"))]
+    named = [program.name for program in programs]
+    names = [name for name in refusing if name in named] or refusing
+    who = [f"{name} {versions[name][0]}" for name in names[:_MOST_NAMES]]
+    who += [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+    if not who:
+        return f"{' and '.join(named[:_MOST_NAMES]) or 'the request'} does not resolve with a torch newer than {torch}"
+    listed = " and ".join(filter(None, (", ".join(who[:-1]), who[-1])))
+    return f"{listed} {'require' if len(names) > 1 else 'requires'} torch {torch}"
+
+
+def held_back(
+    versions: Mapping[str, str],
+    obstacles: Mapping[str, str],
+    programs: Sequence[ListedProgram],
+    beside: Iterable[str] = (),
+) -> Iterator[str]:
+    """Say of each program that is not at its newest what is against that; ``beside`` are the constraints of torch."""
+    for program in programs:
+        version = versions.get(program.name)
+        if version and program.is_newer_than(version):
+            account = obstacles.get(program.name, "")
+            need = next(_needs(account, program.name, str(program.newest)), None)
+            own = next((text for text in beside if text.startswith(program.name)), None)
+            bound = f"torch {versions['torch'].partition('+')[0]} goes with {own}" if own else shortened(account)
+            why = f", which requires {need}" if need else f": {bound}" if bound else ""
+            yield f"{program.name} is {version} and not {program.newest}{why}"
+
+
+def torches_wanted(account: str) -> list[str]:
+    """Find in uv's account which torch the packages want, as specifiers."""
+    wanted = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
+    return list(dict.fromkeys(specifier.rstrip(",") for who, specifier in wanted if who != "the-request"))
+
+
+def shortened(text: str) -> str:
+    """Cut a long text of uv's."""
+    text = text.removeprefix(_PREAMBLE)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _needs(account: str, name: str, version: str, of: str = "") -> Iterator[str]:
+    """Find in uv's account what a version of a package depends on, of one package alone where it is named."""
+    plain = re.sub(r"\{[^}]*\}", "", account)
+    subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
+    for match in re.finditer(rf"{subject}({re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*)", plain):
+        if any(_covers(spec.removeprefix(name), version) for spec in match[1].split()):
+            yield match[2].rstrip(",")
+
+
+def _covers(specifier: str, version: str) -> bool:
+    try:
+        return SpecifierSet(specifier.rstrip(",")).contains(Version(version), prereleases=True)
+    except InvalidSpecifier:
+        return False

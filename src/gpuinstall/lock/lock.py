@@ -1,4 +1,4 @@
-"""A lock as it lies on a disk, read by the standard's own reader and checked before anything trusts it."""
+"""A lock as it lies on a disk, read by the standard's own reader, checked before anything trusts it, and compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
@@ -18,12 +18,12 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
-from gpuinstall.lock.inputs import digest, is_requirement
+from gpuinstall.lock.inputs import digest, is_requirement, plain
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from packaging.pylock import Package, PackageWheel, Pylock
 
@@ -257,6 +257,81 @@ def both_asked(ours: Lock, theirs: Lock) -> Lock:
     return parse(ours.name, render(sealed(document)))
 
 
+DifferenceKind = Literal["added", "removed", "changed", "other-file"]
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """What became of one package; ``old`` and ``new`` are versions."""
+
+    package: str
+    kind: DifferenceKind
+    old: str | None = None
+    new: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it for ``lock --diff --json``."""
+        return {"package": self.package, "kind": self.kind, "old": self.old, "new": self.new}
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "added":
+                return f"+ {self.package} {self.new}".rstrip()
+            case "removed":
+                return f"- {self.package} {self.old}".rstrip()
+            case "other-file":
+                return f"! {self.package} {self.new}: a different file of the same version"
+        return f"~ {self.package} {self.old} -> {self.new}"
+
+
+def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
+    """Compare two locks package by package."""
+    same = [name for name, version in old.versions.items() if new.versions.get(name) == version]
+    others = [name for name in same if old.hashes(name) != new.hashes(name)]
+    changes = [VersionChange(name, "other-file", old.versions[name], new.versions[name]) for name in others]
+    return tuple(sorted((*compare_versions(old.held, new.held), *changes), key=lambda change: change.package))
+
+
+def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[VersionChange, ...]:
+    """Compare versions by package; that of a package out of a folder is empty."""
+    changes = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if before is None:
+            changes.append(VersionChange(name, "added", new=after))
+        elif after is None:
+            changes.append(VersionChange(name, "removed", old=before))
+        elif before and after and before != after:
+            changes.append(VersionChange(name, "changed", before, after))
+    return tuple(changes)
+
+
+def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
+    """The packages that locks hold in different versions without need, each with ``version for target``.
+
+    A backend in a version does not count, nor what a lock is known to hold apart.
+    """
+    meant = frozenset[str]().union(*(lock.apart for lock in locks))
+    held: dict[str, dict[str, str]] = {}
+    for lock in locks:
+        for name, version in lock.versions.items():
+            held.setdefault(name, {})[lock.target] = version.partition("+")[0]
+    different = {
+        name: by_target for name, by_target in held.items() if len(set(by_target.values())) > 1 and name not in meant
+    }
+    return {name: [f"{version} for {target}" for target, version in each.items()] for name, each in different.items()}
+
+
+def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
+    """The names of locks of ours that were made for another request than ``lock``, or hold other versions than it."""
+
+    def request_of(lock: Lock) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return plain(lock.inputs), plain(lock.constraints)
+
+    ours = [other for other in others if other.evidence]
+    return [other.name for other in ours if request_of(other) != request_of(lock) or held_apart([lock, other])]
+
+
 def render(document: Mapping[str, Any]) -> str:
     """The text of a lock: the same document is always the same bytes."""
     return tomli_w.dumps(document)
@@ -289,8 +364,8 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 def _contents_digest(document: Mapping[str, Any]) -> str:
     """Digest a lock without its seal."""
     own = {key: value for key, value in document.get("tool", {}).get("gpuinstall", {}).items() if key != _SEAL}
-    plain = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+    unsealed = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
+    return hashlib.sha256(json.dumps(unsealed, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _is_unhashed(package: Package) -> bool:

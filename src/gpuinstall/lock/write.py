@@ -1,19 +1,18 @@
-"""Locks written into a folder for several targets at once, and what became of each."""
+"""Locks written into a folder for several targets at once, what became of each, and where they differ."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds_text, read_document, write_atomically
-from gpuinstall.lock.compare import VersionChange, compare_versions, held_apart
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
 from gpuinstall.lock.inputs import locks_in
-from gpuinstall.lock.lock import Lock, parse, read_lock, sides
+from gpuinstall.lock.lock import Lock, VersionChange, compare_versions, held_apart, parse, read_lock, sides
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
@@ -26,6 +25,39 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class TargetDifference:
+    """The version of a package that one target has while another has a different one."""
+
+    package: str
+    target: str
+    version: str
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it for ``lock --json``."""
+        return asdict(self)
+
+
+def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
+    """Find the packages that locks hold in different versions; the backend in a version does not count."""
+
+    def why(name: str, one: Written) -> str:
+        if name == "torch":
+            return "the newest it has"
+        if name in family:
+            return f"it belongs to torch {one.lock.versions.get('torch')}"
+        return one.apart.get(name, "the newest it can have")
+
+    different = []
+    for name in sorted({name for one in written for name in one.lock.versions}):
+        held = [(one, version.partition("+")[0]) for one in written if (version := one.lock.versions.get(name))]
+        if len({version for _, version in held}) > 1:
+            different += [TargetDifference(name, one.lock.target, version, why(name, one)) for one, version in held]
+    return tuple(different)
+
 
 LockStatus = Literal["written", "unchanged"]
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from gpuinstall.lock.compare import compare_locks
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import Lock, compare_locks, parse
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
 ENTRY = """

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.lock.compare import differences
-from gpuinstall.lock.write import Written
+from gpuinstall.lock.write import Written, differences
 from tests.unit.lock.test_compare import lock
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from gpuinstall.lock.obstacles import held_back, torches_wanted, who_wants
+from gpuinstall.lock.joint import held_back, torches_wanted, who_wants
 from gpuinstall.lock.programs import ListedProgram
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))

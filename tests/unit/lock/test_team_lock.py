@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.team_lock import read_team_lock, team_lock_in
+from gpuinstall.lock.declaration import read_team_lock, team_lock_in
 from gpuinstall.plan.requirement import marker_environment
 
 if TYPE_CHECKING:

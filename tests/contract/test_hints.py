@@ -21,11 +21,12 @@ FILES = [
 
 
 def hints() -> set[tuple[str, str]]:
-    """The words of each call up to its first option, and each option in it."""
+    """The words of each call up to its first option, and each option in it; a program that is run has its own."""
     return {
         (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
         for path in FILES
         for call in CALL.findall(path.read_text(encoding="utf-8"))
+        if not re.match(r"run \w", call)
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", call)
     }
 

@@ -190,15 +190,15 @@ REPOSITORIES = {
         lambda repository: repository.link(".venv.gpuinstall/aside", repository.other), (INSTALL, ROLLBACK)
     ),
     "work folder that is a link": Hostile(
-        lambda repository: repository.link(".venv.gpuinstall", repository.thesis), (INSTALL,), "no folder"
+        lambda repository: repository.link(".venv.gpuinstall", repository.thesis), (INSTALL,), "is not a folder"
     ),
     "environment that is a link to a folder": Hostile(
-        lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "out of"
+        lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "link"
     ),
     "environment that is a link to another": Hostile(
-        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous --yes"), "out of"
+        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous --yes"), "link"
     ),
-    "lock that is a link": Hostile(linked_lock, (SYNC,), "out of"),
+    "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
     "lock that is a pipe": Hostile(
         lambda repository: repository.fifo(LOCK), (SYNC, "lock --check --offline"), "not a regular file"
     ),
@@ -211,12 +211,12 @@ REPOSITORIES = {
         "user name or password",
     ),
     "lock with an absolute path": Hostile(
-        locked('path = "{home}/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "leads out of its folder"
+        locked('path = "{home}/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
     ),
     "lock with a path above": Hostile(
-        locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "leads out of its folder"
+        locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
     ),
-    "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "out of"),
+    "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "points outside"),
     "pyproject.toml that is a pipe": Hostile(lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")),
     "pyproject.toml that is huge": Hostile(lambda repository: huge(repository, "pyproject.toml"), ("plan",), "larger"),
     "pyproject.toml that is deep": Hostile(

@@ -49,6 +49,7 @@ PROGRAMS = (
     "rembg",
     "bitsandbytes",
     "wavering",
+    "axolotl",
     "faster-whisper",
 )
 NAMED = ("torch", "cupy-cuda12x", "cupy-cuda13x", "jax[cuda12]", "tensorrt", "torch<2.3", "torch torchaudio")

@@ -145,6 +145,19 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     assert "torchaudio" in over["message"]
 
 
+@pytest.mark.parametrize("older", [(), ("1.0",)], ids=["alone", "beside an older one that every build serves"])
+def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_driver(
+    workshop: Workshop, simple: Path, older: tuple[str, ...]
+) -> None:
+    make_wheel(simple.parent / "whl" / "cu126", "xformers", "0.0.35", requires=["torch"])
+    for version in older:
+        make_wheel(simple, "singer", version, requires=["torch"])
+    make_wheel(simple, "singer", "2.0", requires=["torch", "xformers==0.0.35"])
+    for machine in (RTX_4090, H100):
+        found = locked(workshop, "singer", *machine)
+        assert (found["singer"], found["torch"]) == ("2.0", "2.14.1+cu126"), machine
+
+
 def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
     stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
@@ -26,6 +26,9 @@ from gpuinstall.threads import side_by_side
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from packaging.tags import Tag
+
+    from gpuinstall.catalog import Build, Wheel
     from gpuinstall.session import Session
 
     Torches = frozenset[Version]
@@ -139,29 +142,24 @@ def _common_torches(opened: Sequence[LockRequest]) -> Torches:
 
 
 def _propose(request: LockRequest, torches: Torches, session: Session) -> Proposal | Conflict:
-    """Have uv say which versions go together, with one page of the family for the best build of each torch."""
+    """Have uv say which versions go together, with one page of the family for all builds of these torches.
+
+    The best builds stand first, but what only another one serves counts: a newer driver has other best builds, and may
+    not make a program older.
+    """
     if not torches:
         return Conflict(NoBuildError("targets-disagree", "no torch version supports all of these targets"))
-    builds = _best_builds(request, torches)
+    builds = [build for build in request.plan.runnable if build.torch in torches]
     named, python = request.request.requirements, request.choice.python
     target = request.target.up_to(request.machine.glibc)
-    own = any(build.source != DEFAULT_INDEX for build in builds.values())
-    bound = bind(named, {build.backend.tag for build in builds.values()} if own else (), request.catalog, session)
+    own = any(build.source != DEFAULT_INDEX for build in builds)
+    bound = bind(named, {build.backend.tag for build in builds} if own else (), request.catalog, session)
     limits = request.pins.constraints
     names = bound.names.union(request.files)
     programs = tuple(list_programs(named, names, target, python, session, constraints=limits))
     if len(torches) == 1:
         return Proposal(torches, programs)
-
-    def wheels_of(package: str) -> tuple[Wheel, ...]:
-        """Of torch those of the builds, of the others one of each version."""
-        wheels: dict[str, Wheel] = {}
-        for build in builds.values():
-            for wheel in fitting(_listed(package, build, session), build.backend.tag, target.tags(python)):
-                if package != "torch" or wheel.version.public == str(build.torch):
-                    wheels.setdefault(wheel.version.public, wheel)
-        return tuple(wheels.values())
-
+    wheels_of = partial(_wheels_of, builds=builds, tags=target.tags(python), session=session)
     beside = frozenset.intersection(*(frozenset(request.catalog.beside(torch)) for torch in torches))
     pins = request.pins if own else request.pins.within(_only(torches, request))
     project = ResolverProject(
@@ -198,19 +196,21 @@ def _without_build(torch: Version) -> Conflict:
     return Conflict(NoBuildError("requirements-conflict", message))
 
 
-def _best_builds(request: LockRequest, torches: Torches) -> dict[Version, Build]:
-    """The best build of each torch, the newest first."""
-    builds: dict[Version, Build] = {}
-    for build in request.plan.runnable:
-        if build.torch in torches:
-            builds.setdefault(build.torch, build)
-    return builds
+def _wheels_of(package: str, *, builds: Sequence[Build], tags: Sequence[Tag], session: Session) -> tuple[Wheel, ...]:
+    """Of torch the wheels of these builds, of the others one of each version, those beside the best build first."""
 
+    @cache
+    def listed(source: str, backend: str) -> tuple[Wheel, ...]:
+        if source == DEFAULT_INDEX:
+            return fitting(default_wheels(session.sources, session.client, package), backend, tags)
+        return fitting(family_wheels(session.sources, session.client, backend, package), backend, tags)
 
-def _listed(package: str, build: Build, session: Session) -> tuple[Wheel, ...]:
-    if build.source == DEFAULT_INDEX:
-        return default_wheels(session.sources, session.client, package)
-    return family_wheels(session.sources, session.client, build.backend.tag, package)
+    wheels: dict[str, Wheel] = {}
+    for build in builds:
+        for wheel in listed(build.source, build.backend.tag):
+            if package != "torch" or wheel.version.public == str(build.torch):
+                wheels.setdefault(wheel.version.public, wheel)
+    return tuple(wheels.values())
 
 
 def _only(torches: Torches, request: LockRequest) -> str:

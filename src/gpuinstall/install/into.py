@@ -13,7 +13,7 @@ from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
+from gpuinstall.install.space import bill, cached_wheel, sizes
 from gpuinstall.install.undo import plan_undo, repair, undo_folder
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
@@ -24,7 +24,7 @@ from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.lock.lock import LockedFile
@@ -120,18 +120,13 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
         session.reporter.warn(remark)
     local = {file.package: file for file in resolution.files if local_path(file.url)}
     files = local | {file.package: file for file in selected(lock, choice.python, machine)}
-    wheels = tuple(_wheels(changed, files))
-    return _Change(environment, Fit(lock, plan), changes, wheels, resolution.hashes.missing)
-
-
-def _wheels(changed: Iterable[str], files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
-    """The wheel of each package; raise InstallationError where one has to be built, which could not be undone."""
     for name in changed:
         if name not in files or not files[name].name.endswith(".whl"):
             message = f"{name} has no wheel, and a build cannot be undone"
             hint = f"Leave {name} out, and install it with the environment's own tools afterwards"
             raise InstallationError("needs-building", message, hint=hint)
-        yield files[name]
+    wheels = tuple(files[name] for name in changed)
+    return _Change(environment, Fit(lock, plan), changes, wheels, resolution.hashes.missing)
 
 
 def _carry_out(change: _Change, machine: Machine, here: Machine | None, session: Session) -> tuple[Verdict, int]:
@@ -139,7 +134,10 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
     python = change.environment.python
     if not change.changes:
         return prove(change.fit, python, machine, here, session), 0
-    price = _price(change, session)
+    present = [file for file in change.files if cached_wheel(file, session.uv_cache)]
+    price = bill(sizes(change.files, {}, present, session), present, change.environment.root, uv_cache=session.uv_cache)
+    session.reporter.step("Download", str(price))
+    price.check()
     fit, private_lock, links = change.fit, session.scratch / "pylock.private.toml", session.scratch / "unpacked"
     names = {version.package for version in change.changes}
     transfer = Transfer(fit.lock, fit.choice, private_lock, session.folder, price.missing, change.heads, only=names)
@@ -160,16 +158,6 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         raise
     record.keep()
     return verdict, price.fetch
-
-
-def _price(change: _Change, session: Session) -> Bill:
-    """Say what the wheels cost; raise InstallationError where there is no space for them."""
-    present = [file for file in change.files if cached_wheel(file, session.uv_cache)]
-    size = sizes(change.files, {}, present, session)
-    price = bill(size, present, change.environment.root, uv_cache=session.uv_cache)
-    session.reporter.step("Download", str(price))
-    price.check()
-    return price
 
 
 @contextmanager

@@ -42,7 +42,10 @@ class Bill:
 
     def check(self) -> None:
         """Raise InstallationError where a file system has less space than is needed on it."""
-        for folders in _by_device(self.folders):
+        devices: dict[int, list[Path]] = {}
+        for folder in (folder for folder, size in self.folders.items() if size):
+            devices.setdefault(_device(folder), []).append(folder)
+        for folders in devices.values():
             need, free = sum(self.folders[folder] for folder in folders), _free(folders[0])
             if need > free:
                 raise InstallationError(
@@ -140,14 +143,6 @@ def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
 
 def _listed(folders: Iterable[Path]) -> str:
     return " and ".join(map(display_path, folders))
-
-
-def _by_device(folders: Mapping[Path, int]) -> Iterable[list[Path]]:
-    devices: dict[int, list[Path]] = {}
-    for folder, size in folders.items():
-        if size:
-            devices.setdefault(_device(folder), []).append(folder)
-    return devices.values()
 
 
 def _device(folder: Path) -> int:

@@ -51,7 +51,11 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     create, sync, pip = build_commands(fit.lock, fit.choice, base, paths, session)
     run_uv(create, session)
     fit = replace(fit, lock=_sync(sync, fit, priced, project))
-    _give_pip(pip, fit.lock, session)
+    try:
+        if "pip" not in fit.lock.names:  # so that its own is the one that an activated shell calls
+            run_uv(pip, session)
+    except InstallationError as error:
+        session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
     write_pip_settings(paths.staging, paths.venv, fit.lock.name, fit.lock.versions_of(load_catalog().family))
@@ -80,16 +84,6 @@ def carried_pip(base: Path) -> Path | None:
     root = base.resolve().parent
     folders = [*root.parent.glob("lib/python3*/ensurepip/_bundled"), root / "Lib" / "ensurepip" / "_bundled"]
     return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
-
-
-def _give_pip(command: list[str], lock: Lock, session: Session) -> None:
-    """Put pip into an environment whose lock has none, so that its own is the one that an activated shell calls."""
-    if "pip" in lock.names:
-        return
-    try:
-        run_uv(command, session)
-    except InstallationError as error:
-        session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
 
 
 def _base_python(version: str, session: Session) -> Path:

@@ -44,7 +44,14 @@ def build_locks(
     """
     [first, *others] = resolutions
     if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
-        return [_build_with_uv(first, requests[0], session, recorded, folder)]
+        lock, choice = build_incomplete(first, requests[0], session, recorded, folder), first.choice
+        heads = _later(first)
+        missing = {file: head.size or 0 for file, head in heads.items()}
+        private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
+        only = {file.package for file in heads}
+        transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, heads, only=only)
+        words = [*uv.for_target(choice.python, first.target.uv_platform), *cache_words(lock, choice, session)]
+        return [transfer.run(uv.unpack(session.python, private_lock, links, words), session)]
     hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session)
     both = zip(resolutions, requests, strict=True)
     return [_build(*each, hashes, recorded, folder) for each in both]
@@ -61,18 +68,6 @@ def build_incomplete(
     later = {file.url: unknown_hash(file.url) for file in _later(resolution)}
     others = resolution.hashes.of([file for file in resolution.files if file.url not in later])
     return _build(resolution, request, {**fetch_missing(others, session), **later}, recorded, folder)
-
-
-def _build_with_uv(
-    resolution: Resolution, request: Request, session: Session, recorded: FolderRequest | None, folder: Path | None
-) -> Lock:
-    lock, choice = build_incomplete(resolution, request, session, recorded, folder), resolution.choice
-    heads = _later(resolution)
-    missing = {file: head.size or 0 for file, head in heads.items()}
-    private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
-    transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, heads, only={file.package for file in heads})
-    words = [*uv.for_target(choice.python, resolution.target.uv_platform), *cache_words(lock, choice, session)]
-    return transfer.run(uv.unpack(session.python, private_lock, links, words), session)
 
 
 def _build(

@@ -67,7 +67,12 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
                 page.result()
             postponed = PostponedWarnings(session.reporter)
             reporters = [postponed, *[SilentReporter()] * (len(requests) - 1)]
-            live = [_narrowed(request, session, told) for request, told in zip(requests, reporters, strict=True)]
+            from gpuinstall.learned.live import learned_catalog
+
+            live = []
+            for request, reporter in zip(requests, reporters, strict=True):
+                wanted = request.catalog, request.machine, request.request, reporter
+                live.append(replace(request, catalog=learned_catalog(*wanted, sources=sources, client=client)))
             unreachable = reached.result()
             if unreachable is None:
                 for text in (*postponed.warnings, *_losses(requests, live, session)):
@@ -75,14 +80,6 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
             return live, unreachable
 
         yield read
-
-
-def _narrowed(request: LockRequest, session: Session, reporter: Reporter) -> LockRequest:
-    from gpuinstall.learned.live import learned_catalog
-
-    machine, sources, client = request.machine, session.sources, session.client
-    catalog = learned_catalog(request.catalog, machine, request.request, reporter, sources=sources, client=client)
-    return replace(request, catalog=catalog)
 
 
 def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session) -> Iterable[str]:

@@ -112,19 +112,14 @@ class Target:
 
             yield from mac_platforms((int(self.macos.split(".")[0]), 0), self.arch)
         else:
-            yield from _manylinux(self.arch, minor(self.glibc))
+            old = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # the old names of PEP 600
+            for number in range(minor(self.glibc), 4 if self.arch == "x86_64" else 16, -1):
+                yield f"manylinux_2_{number}_{self.arch}"
+                if number in old:
+                    yield f"{old[number]}_{self.arch}"
+            yield f"linux_{self.arch}"
 
 
 def minor(glibc: str) -> int:
     """The second number of a glibc's version."""
     return int(glibc.split(".")[1])
-
-
-def _manylinux(arch: str, newest: int) -> Iterator[str]:
-    """Yield the tags of glibc 2.``newest`` and older with their old names (PEP 600)."""
-    old = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    for minor in range(newest, 4 if arch == "x86_64" else 16, -1):
-        yield f"manylinux_2_{minor}_{arch}"
-        if minor in old:
-            yield f"{old[minor]}_{arch}"
-    yield f"linux_{arch}"

@@ -96,7 +96,11 @@ class Transfer:
     def _place(self, entry: dict[str, Any], package: str, address: Callable[[LockedFile], str]) -> None:
         """Name the place that uv takes a file from."""
         if "path" in entry:
-            entry["path"] = str(_within(self.folder, entry["path"]))
+            place = self.folder / entry["path"]
+            if not place.resolve().is_relative_to(self.folder.resolve()):
+                message = f"{entry['path']} is a link outside {self.folder}"
+                raise LockError("lock-traversal", message, hint="gpuinstall lock --upgrade")
+            entry["path"] = str(place)
             return
         sha256 = entry["hashes"].get("sha256", "")
         file = LockedFile(package, entry["url"], None if is_unknown(sha256) else sha256)
@@ -181,10 +185,3 @@ _SIGNS = (
     ("error sending request", "network", "a file could not be downloaded", "the same again"),
     ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),
 )
-
-
-def _within(folder: Path, name: str) -> Path:
-    """A file beside the lock; raise LockError where a link leads out of its folder."""
-    if not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise LockError("lock-traversal", f"{name} is a link outside {folder}", hint="gpuinstall lock --upgrade")
-    return folder / name

@@ -101,7 +101,11 @@ def build_failure(message: str) -> InstallationError | None:
     if failed is None or _BACKEND not in message:
         return None
     package, name = failed[1], re.split(r"[=@ ]", failed[1])[0]
-    lines = _build_lines(message)
+    output = LOGIN.sub("", message.partition(_BACKEND)[2])
+    lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
+    last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
+    lines = lines[: last + 1][-_LINES:]  # up to the last that names an error
     failure = next(iter(classify("\n".join(lines))), None)
     fix = "\n".join(failure.fix) if failure else ""
     return InstallationError(
@@ -157,12 +161,3 @@ def _cause(message: str) -> str:
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
     return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))
-
-
-def _build_lines(message: str) -> list[str]:
-    """The last lines that a build wrote, up to the last that names an error."""
-    output = LOGIN.sub("", message.partition(_BACKEND)[2])
-    lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
-    lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
-    last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
-    return lines[: last + 1][-_LINES:]

@@ -121,7 +121,11 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
-        resolutions = _meant_apart(resolutions, options.requests[0].catalog.family)
+        family, why = options.requests[0].catalog.family, "the newest it has"
+        resolutions = [
+            replace(one, apart={**dict.fromkeys(family.intersection(one.versions), why), **one.apart})
+            for one in resolutions
+        ]
     old = [_readable(options.folder / resolution.target.filename) for resolution in resolutions]
     pairs = zip(old, resolutions, strict=True)
     changes = [compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs]
@@ -187,12 +191,6 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
     return Written(path, lock, "written", private=private)
-
-
-def _meant_apart(resolutions: Sequence[Resolution], family: frozenset[str]) -> list[Resolution]:
-    """Say of the family that each target has its own newest."""
-    held = [dict.fromkeys(family.intersection(one.versions), "the newest it has") for one in resolutions]
-    return [replace(one, apart={**members, **one.apart}) for one, members in zip(resolutions, held, strict=True)]
 
 
 def _sides(path: Path, session: Session) -> list[Lock]:

@@ -75,7 +75,11 @@ def _pin(requirement: Asked, build: Build, python: str, context: PlanContext) ->
     if name == "triton" or not suiting:
         return requirement.text
     version = next(version for version in suiting if _wheels(name, version, catalog).has_wheel(python))
-    return f"{name}{requirement.extras}=={version}{_label(build, name, version, catalog)}"
+    # The label of its files is as a listing shows it, else as the catalogue knows it.
+    label, offered = f"+{build.backend}", _offered(build, name, catalog)
+    labelled_there = build.platform not in _wheels(name, version, catalog).unlabelled
+    has_label = labelled_there if offered is None else f"{version}{label}" in offered
+    return f"{name}{requirement.extras}=={version}{label if has_label and _has_labels(build) else ''}"
 
 
 def _suiting(build: Build, requirement: Asked, context: PlanContext) -> tuple[str, ...] | None:
@@ -138,11 +142,3 @@ def _offered(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None
 
 def _has_labels(build: Build) -> bool:
     return build.labelled and build.source != DEFAULT_INDEX
-
-
-def _label(build: Build, name: str, version: str, catalog: Catalog) -> str:
-    """The label of a companion's files, as a listing shows it, else as the catalogue knows it."""
-    label, offered = f"+{build.backend}", _offered(build, name, catalog)
-    labelled_there = build.platform not in _wheels(name, version, catalog).unlabelled
-    has_label = labelled_there if offered is None else f"{version}{label}" in offered
-    return label if has_label and _has_labels(build) else ""

@@ -10,8 +10,6 @@ from gpuinstall.plan.values import Reason, Refusal, Rejection, Run
 from gpuinstall.vendors import is_planned_for, vendor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.vendors.protocol import Rules
@@ -128,7 +126,13 @@ def gpu_fault(context: PlanContext, usable: tuple[Gpu, ...], left_out: tuple[Lef
         return refused(context, NO_BUILD_FITS, tuple(dict.fromkeys(never.values())), None, left_out=left_out)
     if usable and no_driver:
         return refused(context, ONLY_REPAIR_HELPS, (no_driver.reason,), no_driver.fix)
-    return _to_repair(context, left_out, never)
+    # The fix is that of the newest GPU that can be repaired; for the others no build was made.
+    ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
+    repairable = [out for out in left_out if out.gpu not in never]
+    repairable.sort(key=lambda out: ranks.get(out.gpu, ()), reverse=True)
+    fix = next((out.fix for out in repairable if out.fix), None)
+    reasons = (*(out.reason for out in repairable), *dict.fromkeys(never.values()))
+    return refused(context, ONLY_REPAIR_HELPS, reasons, fix, left_out=left_out)
 
 
 def _of_others(context: PlanContext) -> Refusal | None:
@@ -148,16 +152,6 @@ def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     chip = f" ({architecture})" if architecture else ""
     platform = f"{context.machine.os} {context.machine.arch}"
     return Reason("no-build-ever", f"no build in the catalogue supports {gpu.label}{chip} on {platform}")
-
-
-def _to_repair(context: PlanContext, left_out: tuple[LeftOut, ...], never: Mapping[int, Reason]) -> Refusal:
-    """Give the fix of the newest GPU that can be repaired, and say of the others that no build was made for them."""
-    ranks = {gpu.index: context.rules.rank(gpu) for gpu in context.gpus}
-    repairable = [out for out in left_out if out.gpu not in never]
-    repairable.sort(key=lambda out: ranks.get(out.gpu, ()), reverse=True)
-    fix = next((out.fix for out in repairable if out.fix), None)
-    reasons = (*(out.reason for out in repairable), *dict.fromkeys(never.values()))
-    return refused(context, ONLY_REPAIR_HELPS, reasons, fix, left_out=left_out)
 
 
 def _is_called(gpu: Gpu, name: str) -> bool:

@@ -105,7 +105,12 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
     """Warn of a CPU build, or of the build for GPUs that takes its place."""
     warnings, machine = [], context.machine
     if build.backend != CPU:
-        warnings.append(_gpu_build_for_the_cpu(build))
+        message = (
+            f"no source has a CPU build: {build.name} is 3 GB instead of 0.2; "
+            f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
+            f"for a machine with GPUs elsewhere: --backend {build.backend}"
+        )
+        warnings.append(Reason("cuda-build-without-gpu", message))
     container = [f"a {machine.environment.container} container"] if machine.environment.container else []
     others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
     if why.code == "no-gpu" and (signs := [*container, *machine.signs, *others]):
@@ -198,15 +203,6 @@ def _would_give(code: str, cover: GpuPositions, candidates: list[Candidate], con
 
 def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Candidate:
     return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context)
-
-
-def _gpu_build_for_the_cpu(build: Build) -> Reason:
-    message = (
-        f"no source has a CPU build: {build.name} is 3 GB instead of 0.2; "
-        f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
-        f"for a machine with GPUs elsewhere: --backend {build.backend}"
-    )
-    return Reason("cuda-build-without-gpu", message)
 
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:

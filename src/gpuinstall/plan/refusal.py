@@ -33,7 +33,10 @@ For a machine with GPUs elsewhere, use its backend, such as --backend cu126"""
 
 def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refusal:
     """Refuse: for the machine's sake where no request would be served, else because of what was asked."""
-    everything = _constraints(request)
+    everything = [text for text in request.requirements if text != "torch"]  # what can stand in the way, in its words
+    everything += [f"Python {request.python}"] if request.python else []
+    everything += [f"backend {request.backend}"] if request.backend else []
+    everything += [_allowed(request)] if request.allowed_backends is not None else []
     if unserved.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         everything = [words for words in everything if words != f"backend {CPU}"]
@@ -79,14 +82,6 @@ def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> 
         reason = never_made(context.gpus[0], context)
     fix = _way(nearest, context)
     return refused(context, exit_code, (reason,), fix, left_out=unserved.left_out, rejected=rejected)
-
-
-def _constraints(request: Request) -> list[str]:
-    """Name everything in a request that can stand in the way, in the words of the request."""
-    words = [text for text in request.requirements if text != "torch"]
-    words += [f"Python {request.python}"] if request.python else []
-    words += [f"backend {request.backend}"] if request.backend else []
-    return words + ([_allowed(request)] if request.allowed_backends is not None else [])
 
 
 def _allowed(request: Request) -> str:

@@ -86,7 +86,9 @@ def parse_requirement(text: str) -> Asked:
     is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
         return Asked(normalised(text.strip()), text.strip())
-    plain, editable = _without_editable(text)
+    editable = re.fullmatch(_EDITABLE, text.strip())
+    plain = (editable["rest"] if editable else text).strip()
+    plain = f"./{plain}" if editable and re.fullmatch(_FOLDER, plain) else plain
     requirement = _unnamed(plain) or _named(plain)
     if editable and not requirement.url:
         raise UsageError("requirement-malformed", f"{text!r} is not a folder", hint="gpuinstall install -e ./folder")
@@ -159,15 +161,6 @@ def _marker(text: str) -> Marker | None:
     except InvalidMarker as error:
         reason = str(error).splitlines()[0]
         raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
-
-
-def _without_editable(text: str) -> tuple[str, bool]:
-    """Take ``-e`` from before a requirement, and say whether it was there."""
-    form = re.fullmatch(_EDITABLE, text.strip())
-    if form is None:
-        return text.strip(), False
-    rest = form["rest"].strip()
-    return (f"./{rest}" if re.fullmatch(_FOLDER, rest) else rest), True
 
 
 def _name_in(address: str) -> str:

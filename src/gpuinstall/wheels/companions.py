@@ -116,7 +116,9 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
     if found := members.answering(package, wheel.members):
         member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
         return _code(wheel, member) if member else CompanionCode()
-    for name in _largest(wheel, package):
+    libraries = [member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name)]
+    needed = [member for member in libraries if not members.is_optional(package, member.name)]
+    for name in [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]:
         if (code := _code(wheel, name, _MOST)).architectures:
             return code
     return CompanionCode()
@@ -137,12 +139,6 @@ def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCo
         found = read_fatbins(heard(pieces, most or math.inf))
     told = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
     return CompanionCode(name, found.architectures, told, frozenset(opened))
-
-
-def _largest(wheel: WheelReader, package: str) -> list[str]:
-    found = (member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name))
-    needed = (member for member in found if not load_members().is_optional(package, member.name))
-    return [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]
 
 
 def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:

@@ -189,9 +189,8 @@ class Project:
 
         A project that is asked for by hand brings its dependencies. ``quiet`` says nothing of the folder's files.
         """
-        from gpuinstall.lock.declaration import Declaration
+        from gpuinstall.lock.declaration import Declaration, changed_inputs, has_place, lines_of, spelled
         from gpuinstall.lock.folder_request import FolderRequest, recorded_request
-        from gpuinstall.lock.inputs import changed_inputs, has_place, lines_of, spelled
 
         folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
         placed = {name: lines for name, lines in self.settings.files.items() if has_place(name, folder)}

@@ -157,7 +157,7 @@ def _lock(path: Path | None) -> Lock:
 
 
 def _locks() -> list[Path]:
-    from gpuinstall.lock.inputs import locks_in
+    from gpuinstall.lock.declaration import locks_in
 
     locks = locks_in(Path())
     if not locks:

@@ -13,9 +13,9 @@ from gpuinstall.environments.environment import changed_build, installed_package
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.finding import Finding
+from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-from gpuinstall.lock.inputs import changed_inputs, command_again
 from gpuinstall.lock.lock import held_apart, read_lock
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.request import Request

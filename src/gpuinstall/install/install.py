@@ -18,11 +18,10 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds_text
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.inspection import check_platform, check_replaceable, inspect_environment
-from gpuinstall.install.options import InstallOptions, InstallResult
+from gpuinstall.install.options import InstallOptions, InstallResult, Situation
 from gpuinstall.install.previous import find_previous
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, check_links, preflighted, prove
-from gpuinstall.install.situation import Situation
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.learned.store import known_catalog

@@ -1,20 +1,29 @@
-"""What an installation is told, and what it comes to, as frozen values."""
+"""What an installation is told, what it starts from, and what it comes to, as frozen values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
+from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.install.environment_lock import WAIT_S
+from gpuinstall.lock.fit import OTHER_REQUEST, Fit, Misfit, best, judge
+from gpuinstall.plan import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.previous import Previous
-    from gpuinstall.lock.fit import Fit, Misfit
+    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import VersionChange
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
+    from gpuinstall.plan.values import Choice
+    from gpuinstall.reporter import Reporter
+
 
 LockChange = Literal["written", "unchanged"]
 Change = Literal["built", "proven", "none"]
@@ -103,3 +112,90 @@ class InstallResult:
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
         }
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The ``existing`` environment and the ``request`` for a lock, made of what the folder is ``asked``.
+
+    ``here`` is this machine, None where kernels cannot run on it.
+    """
+
+    existing: ExistingEnvironment
+    asked: FolderRequest
+    request: LockRequest
+    here: Machine | None
+    options: InstallOptions
+
+    @cached_property
+    def judged(self) -> tuple[Fit | Misfit, ...]:
+        """The locks of the folder, and the environment's own copy where the folder has none of that name, judged.
+
+        A lock that was made for another request does not fit, unless no new one is to be made.
+        """
+        options, request, own = self.options, self.request, self.existing.intact_lock
+        if options.upgrade or options.moving:
+            return ()
+        exact = not options.locked
+        locks = [lock for lock in self.existing.locks if options.target in {lock.target, None}]
+        judged = judge(locks, request.machine, request.request, request.catalog, exact=exact)
+        if own is None or options.locked or own.name in {lock.name for lock in locks}:
+            return tuple(judged)
+        kept = judge([own], request.machine, request.request, request.catalog, exact=exact)
+        return (*judged, *(fit for fit in kept if isinstance(fit, Fit)))
+
+    @property
+    def fit(self) -> Fit | None:
+        """The lock that is installed as it is; None where a new one has to be made."""
+        return best(self.judged)
+
+    @property
+    def misfits(self) -> tuple[Misfit, ...]:
+        """The locks that do not fit."""
+        return tuple(misfit for misfit in self.judged if isinstance(misfit, Misfit))
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the environment is as it is asked for, and proven as far as it can be here."""
+        if self.fit is None or self.options.verify or not self.existing.is_made_of(self.fit.lock):
+            return False
+        marker = self.existing.marker
+        return self.here is None or (marker is not None and marker.is_proven_on(self.here))
+
+    def newer(self, fit: Fit) -> Choice | None:
+        """What these GPUs and this driver would run too, of a torch that is newer than a lock's."""
+        plan = self.request.outcome
+        if isinstance(plan, Refusal) or plan.status == "cpu" or plan.choice.build.torch <= fit.choice.build.torch:
+            return None
+        return plan.choice
+
+    def check_lockable(self) -> None:
+        """Raise what stands against a new lock: a machine that has to be repaired first, or that none is to be made.
+
+        That no known build fits does not: the sources may list another today.
+        """
+        plan, options = self.request.outcome, self.options
+        error = plan.error(self.request.machine) if isinstance(plan, Refusal) else None
+        if error and not isinstance(error, NoBuildError) and (self.misfits or not options.locked):
+            raise error
+        if not options.locked:
+            return
+        if not self.misfits:
+            name = f"pylock.{options.target}.toml" if options.target else "lock"
+            folder = self.existing.paths.folder
+            raise LockError("lock-missing", f"there is no {name} in {folder}", hint="gpuinstall lock")
+        raise LockError(
+            "lock-does-not-fit",
+            "no lock here fits this machine",
+            evidence="\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in self.misfits),
+            hint="gpuinstall lock   # makes one that does",
+            data={"chosen": None, "rejected": [misfit.to_dict() for misfit in self.misfits]},
+        )
+
+    def say_misfits(self, reporter: Reporter) -> None:
+        """Say why locks that lie here are not taken, those that were made for another request in one line."""
+        others = [misfit for misfit in self.misfits if misfit.reason.code != OTHER_REQUEST]
+        if len(others) < len(self.misfits) and self.fit is None:
+            reporter.step("Lock", "a new one: the request has changed")
+        for misfit in others:
+            reporter.step("Lock", f"{misfit.lock.name} does not fit: {misfit.reason.message}")

@@ -25,7 +25,7 @@ from gpuinstall.text import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.install.situation import Situation
+    from gpuinstall.install.options import Situation
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan

@@ -11,7 +11,7 @@ from gpuinstall.environments.records import remembered
 from gpuinstall.errors import UsageError
 from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_path, write_atomically
 from gpuinstall.install.previous import remove
-from gpuinstall.lock.inputs import locks_in
+from gpuinstall.lock.declaration import locks_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

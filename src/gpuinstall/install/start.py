@@ -21,7 +21,7 @@ from gpuinstall.shell import joined
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.situation import Situation
+    from gpuinstall.install.options import Situation
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project

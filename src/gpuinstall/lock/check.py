@@ -10,8 +10,8 @@ from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.lock.declaration import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
-from gpuinstall.lock.inputs import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.lock import held_apart
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target

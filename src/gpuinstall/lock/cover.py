@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.joint import torch_of_programs
-from gpuinstall.lock.live_index import ask_live_index
+from gpuinstall.lock.making import ask_live_index
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
 from gpuinstall.lock.target import Target

@@ -12,9 +12,9 @@ from packaging.markers import Marker
 
 from gpuinstall import uv
 from gpuinstall.errors import InternalError
+from gpuinstall.lock.declaration import digest, plain, spelled
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.inputs import digest, plain, spelled
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.vendors import rules_for

@@ -11,7 +11,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.inputs import digest, locks_in, plain
+from gpuinstall.lock.declaration import digest, locks_in, plain
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, Refusal, choose

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import read_document
-from gpuinstall.lock.declaration import DECLARING, Declaration
-from gpuinstall.lock.inputs import is_requirement, lines_in, locks_in, plain, spelled
+from gpuinstall.lock.declaration import DECLARING, Declaration, is_requirement, lines_in, locks_in, plain, spelled
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.requirements_file import PROJECT, RequirementsFile
 

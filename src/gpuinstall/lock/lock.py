@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
-from gpuinstall.lock.inputs import digest, is_requirement, plain
+from gpuinstall.lock.declaration import digest, is_requirement, plain
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.shell import quoted
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds_text, read_document, write_atomically
+from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
-from gpuinstall.lock.inputs import locks_in
 from gpuinstall.lock.lock import Lock, VersionChange, compare_versions, held_apart, parse, read_lock, sides
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target

@@ -13,8 +13,7 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import LockError, MachineError
 from gpuinstall.finding import Finding
 from gpuinstall.install.inspection import ExistingEnvironment
-from gpuinstall.install.options import InstallOptions
-from gpuinstall.install.situation import Situation
+from gpuinstall.install.options import InstallOptions, Situation
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.lock.request import LockRequest

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import read_inputs
-from gpuinstall.lock.inputs import changed_inputs, digest, has_place, is_requirement, lines_of, plain
+from gpuinstall.lock.declaration import changed_inputs, digest, has_place, is_requirement, lines_of, plain, read_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -229,7 +229,7 @@ def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
     [
         ("PRETTY_NAME=Debian GNU/Linux 12\nXPU device count is zero", "install libze1 ", "libze-intel-gpu1"),
         ("Fedora release 41\nfatal error: Python.h: No such file or directory", "sudo dnf install", "apt"),
-        ("PS C:\\work> python x.py\nFound no NVIDIA driver on your system.", "install NVIDIA driver", "apt-get"),
+        ("PS C:\\work> python x.py\nFound no NVIDIA driver on your system.", "Install NVIDIA driver", "apt-get"),
         ("macOS 15.1\nFound no NVIDIA driver on your system.", "gpuinstall install", "apt-get"),
         ("kubectl logs trainer-0\nFound no NVIDIA driver on your system.", "nvidia.com/gpu: 1", "apt-get"),
         ("podman run app\nFound no NVIDIA driver on your system.", "podman run --device", "docker run"),

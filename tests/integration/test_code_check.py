@@ -135,6 +135,17 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+def test_a_version_that_could_not_be_read_does_not_count_as_without_code(workshop: Workshop, served: Path) -> None:
+    for version, code in (("1.0", (70, 80)), ("1.5", (70, 80)), ("3.0", (80,))):
+        make(served, "misnamed", version, {"misnamed/o.so": code})
+    (wheel,) = (served / "simple").glob("misnamed-1.5-*")
+    wheel.rename(wheel.with_name(wheel.name.replace("1.5", "2.0")))  # METADATA says 1.5
+    done = workshop.run("lock", "misnamed", *V100)
+    assert done.ok, done.err
+    assert "misnamed 1.0 has" in done.err.replace("\n  ", " ")
+    assert "is the newest that has" not in done.err.replace("\n  ", " ")
+
+
 def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) -> None:
     assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
 

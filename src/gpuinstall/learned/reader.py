@@ -102,13 +102,14 @@ class Reader:
             may_have_code = needs.is_for_gpus or _may_have_code(wheel.package, requires)
             code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
             needs = needs if by_itself else read_needs(opened, {code.member or ""})
-            torch = needs.torch
+            torch, cuda = needs.torch, own_cuda(needs, code.opened, code.cuda)
+            made_for = Backend("cuda", cuda) if by_itself and cuda else backend
             return replace(
-                _row(wheel, backend, platform, opened),
+                _row(wheel, made_for, platform, opened),
                 requires=requires,
                 architectures=code.architectures,
                 witness=code.member,
-                cuda=own_cuda(needs, code.opened, code.cuda),
+                cuda=cuda,
                 needs=needs.libraries,
                 opens=tuple(sorted({*needs.opened, *code.opened}.difference(needs.libraries))),
                 glibc=needs.glibc,

@@ -189,31 +189,34 @@ class CodeCheck:
         if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
             said = Reason("library-added", f"{fault}; {' and '.join(libraries)} brings what it opens")
             return Exclusion(said, f"{package}>={version}", libraries=libraries)
-        older, looked = self._older(self._older_wheels(fault))
+        older, all_read = self._older(self._older_wheels(fault))
         if older is None:
             return None
-        certain = looked and self._resolution.request.machine.glibc is not None
+        certain = all_read and self._resolution.request.machine.glibc is not None
         does = "is the newest that has" if certain else "has"
         return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
 
-    def _serving(self, wheel: Wheel) -> list[Build]:
-        """The builds of torch that run here beside which a wheel runs too, the best first; none where it is unread."""
+    def _serving(self, wheel: Wheel) -> list[Build] | None:
+        """The builds of torch that run here beside which a wheel runs too, the best first; None where it is unread."""
         with suppress(InstallationError):
             return [b for b in self._resolution.plan.runnable if not self._against(self._row(wheel, b.backend), b)]
-        return []
+        return None
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
-        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at.
+        """Find the newest version that runs beside a build of torch, and say whether every newer one was read.
 
         Beyond ``FROM_THE_NEWEST`` of them by halves, as if whoever drops a GPU or a toolkit did not take it up again,
         with the neighbours of where that leads.
         """
-        if newest := next((wheel for wheel in wheels[:FROM_THE_NEWEST] if self._serving(wheel)), None):
-            return newest.version, True
+        all_read = True
+        for wheel in wheels[:FROM_THE_NEWEST]:
+            if serving := self._serving(wheel):
+                return wheel.version, all_read
+            all_read = all_read and serving is not None
         rest = wheels[FROM_THE_NEWEST:]
         at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(self._row(wheel, self._build.backend)))
         near = rest[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]
-        return next((wheel.version for wheel in near if self._serving(wheel)), None), not rest
+        return next((wheel.version for wheel in near if self._serving(wheel)), None), False
 
     def _is_too_new(self, row: LearnedRow) -> bool:
         """Say whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""

@@ -103,8 +103,11 @@ def choose_extension(
 
     A file is read only where its name speaks for it, and no more once one fits, nor beyond ``MOST_READ``.
     """
-    if refusal := _too_low(extension, here):
-        return ExtensionChoice(None, (), refusal)
+    lowest = ComputeCapability.parse(extension.lowest or "0.0")
+    capable = ((gpu.label, gpu.compute_capability) for _, gpu in here.gpus if gpu.compute_capability)
+    if low := next((f"{label} has {has}" for label, has in capable if has < lowest), None):
+        why = f"{extension.name} requires compute capability {lowest} or newer, and {low}"
+        return ExtensionChoice(None, (), Reason("no-code", why))
     rejected: dict[str, ExtensionRejection] = {}
 
     def reject(file: ExtensionFile, build: Build, reason: Reason) -> None:
@@ -214,15 +217,6 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
         return number, file.source.rank, other, vague, file.wheel.filename
 
     return sorted(sorted(pairs, key=merits), key=lambda pair: _age(pair[0]), reverse=True)
-
-
-def _too_low(extension: Extension, here: Surroundings) -> Reason | None:
-    """Say which GPU is too old for an extension, whoever builds it."""
-    lowest = ComputeCapability.parse(extension.lowest or "0.0")
-    capable = ((gpu.label, gpu.compute_capability) for _, gpu in here.gpus if gpu.compute_capability)
-    low = next((f"{label} has {has}" for label, has in capable if has < lowest), None)
-    written = f"{extension.name} requires compute capability {lowest} or newer"
-    return Reason("no-code", f"{written}, and {low}") if low else None
 
 
 def minor_of(build: Build) -> str:

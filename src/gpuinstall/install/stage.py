@@ -106,12 +106,7 @@ def settle_activate(built: Path, final: Path) -> None:
     """
     script = built / "bin" / "activate"
     if script.is_file():
-        script.write_text(settled(script.read_text(encoding="utf-8"), final), encoding="utf-8")
-
-
-def settled(text: str, final: Path) -> str:
-    """Replace the line that works out where the environment lies."""
-    lines = text.splitlines(keepends=True)
-    return "".join(
-        f"VIRTUAL_ENV={quoted(final, 'sh')}\n" if line.startswith("VIRTUAL_ENV=''") else line for line in lines
-    )
+        lines = script.read_text(encoding="utf-8").splitlines(keepends=True)
+        place = f"VIRTUAL_ENV={quoted(final, 'sh')}\n"
+        text = "".join(place if line.startswith("VIRTUAL_ENV=''") else line for line in lines)
+        script.write_text(text, encoding="utf-8")

@@ -139,11 +139,6 @@ class Resolution:
         """The version of each package; empty for one out of a folder."""
         return {package["name"]: package.get("version", "") for package in self.document["packages"]}
 
-    @property
-    def builds_from_source(self) -> bool:
-        """Say whether some package has no wheel for the target."""
-        return any(not file.name.endswith(".whl") for file in self.files)
-
 
 def resolve(request: LockRequest, session: Session, bounds: Iterable[str] = ()) -> Resolution | Conflict:
     """Resolve what was chosen, within ``bounds`` that are ours; raise InstallationError where uv cannot.
@@ -153,7 +148,8 @@ def resolve(request: LockRequest, session: Session, bounds: Iterable[str] = ()) 
     oldest, pins = request.target, request.pins.within(*bounds)
     answer = _resolve_for(oldest, request, pins, session)
     newest = oldest.up_to(request.machine.glibc)
-    if newest == oldest or (isinstance(answer, Resolution) and not answer.builds_from_source):
+    has_wheels = isinstance(answer, Resolution) and all(file.name.endswith(".whl") for file in answer.files)
+    if newest == oldest or has_wheels:
         return answer
     again = _resolve_for(newest, request, pins, session)
     return again if isinstance(again, Resolution) else answer

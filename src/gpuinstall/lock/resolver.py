@@ -124,7 +124,8 @@ class ResolverProject:
         )  # whose code runs, and what it is built with
         command = into(python or session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        session = replace(session, environment={**session.environment, **self.target.uv_variables})
+        oldest = {"MACOSX_DEPLOYMENT_TARGET": self.target.macos} if self.target.os == "macos" else {}
+        session = replace(session, environment={**session.environment, **oldest})
         return _run_uv(command, [*self.inputs, *into_file], folder, session, self.addresses)
 
 

@@ -77,11 +77,6 @@ class Target:
         """Its name for uv's ``--python-platform``."""
         return _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
 
-    @property
-    def uv_variables(self) -> dict[str, str]:
-        """What uv has to be told besides its name."""
-        return {"MACOSX_DEPLOYMENT_TARGET": self.macos} if self.os == "macos" else {}
-
     def up_to(self, glibc: str | None) -> Target:
         """The same with the newest wheels that a machine's own glibc can run."""
         newest = [level for level in _NEWER_GLIBC if self.os == "linux" and glibc and minor(level) <= minor(glibc)]

@@ -104,18 +104,14 @@ class Transfer:
             return
         sha256 = entry["hashes"].get("sha256", "")
         file = LockedFile(package, entry["url"], None if is_unknown(sha256) else sha256)
-        if near := self._near(file):
+        near = [self.wheels / (file.sha256 or "") / file.name, self.wheels / file.name] if self.wheels else []
+        if local := next((path for path in near if path.is_file()), None):
             del entry["url"]
-            entry["path"] = str(near)
+            entry["path"] = str(local)
         elif is_served(file.url):
             entry["url"] = address(file)
         if file.sha256 is None:
             entry["hashes"] = {}
-
-    def _near(self, file: LockedFile) -> Path | None:
-        """Find a file in the folder that was given."""
-        paths = [self.wheels / (file.sha256 or "") / file.name, self.wheels / file.name] if self.wheels else []
-        return next((path for path in paths if path.is_file()), None)
 
 
 def build_index(choice: Choice, session: Session) -> str | None:

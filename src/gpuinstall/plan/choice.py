@@ -77,7 +77,7 @@ def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
         return fault
     if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    if context.machine.os == "macos" and not context.has_makers_builds:
+    if context.machine.os == "macos" and not any(build.backend.kind == context.rules.kind for build in context.builds):
         own_build = Reason("macos", "macOS has no CUDA; its build uses MPS")
         return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
     usable, left_out = sort_out(context)
@@ -105,23 +105,19 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
         if isinstance(code, Reason)
     ]
     chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
+    runs = [
+        Run(gpu.index, code.name, code.how) if isinstance(code, Code) else Run(gpu.index, None, "none")
+        for gpu, code in zip(context.gpus, best.codes, strict=True)
+    ]
     return Plan(
         status="partial" if left_out or len(cover) < len(context.gpus) else "ok",
         choice=best.choice(context),
-        gpus=_runs(best, context, left_out),
+        gpus=tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index)),
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
         warnings=(*(out.reason for out in left_out), *uncovered, *gpu_warnings(best.build, chosen)),
         runnable=tuple(candidate.build for candidate in fitting),
     )
-
-
-def _runs(candidate: Candidate, context: PlanContext, left_out: tuple[LeftOut, ...]) -> tuple[Run, ...]:
-    runs = [
-        Run(gpu.index, code.name, code.how) if isinstance(code, Code) else Run(gpu.index, None, "none")
-        for gpu, code in zip(context.gpus, candidate.codes, strict=True)
-    ]
-    return tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index))
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:

@@ -48,11 +48,6 @@ class PlanContext:
         return frozenset(newest.values())
 
     @cached_property
-    def has_makers_builds(self) -> bool:
-        """Say whether any build for this platform is of the kind that serves the maker's GPUs."""
-        return any(build.backend.kind == self.rules.kind for build in self.builds)
-
-    @cached_property
     def positions(self) -> dict[int, int]:
         """The position of each build of the platform, by identity."""
         return {id(build): position for position, build in enumerate(self.builds)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.python import in_order
+from gpuinstall.plan.python import at_hand, number
 from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, parse_specifier
 from gpuinstall.vendors import VENDORS
 
@@ -103,7 +103,9 @@ def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) ->
 def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tuple[Asked, ...], frozenset[str] | None]:
     """Group the Pythons that are asked for by the requirements whose markers hold there; None: all alike."""
     groups: dict[tuple[Asked, ...], list[str]] = {}
-    ordered = in_order(_PYTHONS, whole.preferred, machine)
+    first = (python.removesuffix("t") for python in at_hand(whole.preferred, machine))
+    newest_first = sorted(_PYTHONS, key=number, reverse=True)
+    ordered = list(dict.fromkeys((*(python for python in first if python in _PYTHONS), *newest_first)))
     suitable = [python for python in ordered if whole.suits(python) or whole.suits(f"{python}t")]
     markers = [(requirement, requirement.marker) for requirement in marked if requirement.marker is not None]
     for python in suitable or ordered:

@@ -15,13 +15,6 @@ RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to be tried for this machine."""
 
 
-def in_order(pythons: Sequence[str], preferred: Sequence[str], machine: Machine) -> list[str]:
-    """Sort Pythons as they are tried: those preferred and at hand, then the newest."""
-    first = (python.removesuffix("t") for python in at_hand(preferred, machine))
-    newest_first = sorted(pythons, key=number, reverse=True)
-    return list(dict.fromkeys((*(python for python in first if python in pythons), *newest_first)))
-
-
 def at_hand(preferred: Sequence[str], machine: Machine) -> tuple[str, ...]:
     """The Pythons preferred, then the machine's own, the newest first."""
     here = sorted(map(minor_version, machine.pythons or ()), key=number, reverse=True)

@@ -56,10 +56,10 @@ class Trace:
         try:
             from tests.frozen import freeze
 
-            from gpuinstall.cli.main import run
+            from gpuinstall.cli.main import run_command_line
 
             freeze()
-            return run(list(words))
+            return run_command_line(list(words))
         finally:
             sys.setprofile(None)
 

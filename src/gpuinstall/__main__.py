@@ -22,9 +22,9 @@ def main() -> NoReturn:
         install_handlers()
         sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
 
-        from gpuinstall.cli.main import run
+        from gpuinstall.cli.main import run_command_line
 
-        status = run(sys.argv[1:])
+        status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED
     _leave(status)

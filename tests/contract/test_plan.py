@@ -264,8 +264,8 @@ def test_what_is_named_wrongly_is_refused_with_what_to_say(arguments: list[str],
 
 def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path) -> None:
     code = (
-        "import sys; from gpuinstall.cli.main import run; "
-        "run(['plan', '--json', '--gpu', 'GTX 1080', '--driver', '580']); "
+        "import sys; from gpuinstall.cli.main import run_command_line; "
+        "run_command_line(['plan', '--json', '--gpu', 'GTX 1080', '--driver', '580']); "
         "heavy = {'requests', 'rich', 'pynvml', 'packaging.tags', 'subprocess'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )

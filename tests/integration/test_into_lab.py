@@ -125,7 +125,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
 
 def struck(workshop: Workshop, *arguments: str) -> process.Finished:
     """Run until the moment when the packages are in and nothing is proven, and die there."""
-    run = "from gpuinstall.cli.main import run; run(__import__('sys').argv[1:])"
+    run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
     words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
     return process.run(words, env={**workshop.environment, "PYTHONPATH": str(ROOT)}, cwd=workshop.folder)
 

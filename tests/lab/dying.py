@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall import files
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from gpuinstall.interruption import install_handlers
 from tests.frozen import freeze
 
@@ -41,7 +41,7 @@ if __name__ == "__main__":
     install_handlers()
     freeze()
     sys.settrace(countdown)
-    status = run(sys.argv[3:])
+    status = run_command_line(sys.argv[3:])
     sys.settrace(None)
     sys.stderr.write(f"lines: {countdown.seen}")
     sys.exit(status)

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from gpuinstall.install import swap
 from gpuinstall.interruption import install_handlers
 from tests.frozen import freeze
@@ -51,7 +51,7 @@ def main() -> int:
     freeze()
     for module, name in PLACES[sys.argv[1]] or ((fcntl, "flock"),):
         setattr(module, name, countdown.around(getattr(module, name)))
-    status = run(sys.argv[3:])
+    status = run_command_line(sys.argv[3:])
     sys.stderr.write(f"calls: {countdown.seen}")
     return status
 

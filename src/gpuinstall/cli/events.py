@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.reporter import Progress, Unit
 
-EVERY_S = 0.2
+EVENT_EVERY_S = 0.2
 """How often a work says how far it is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
 
 
@@ -53,7 +53,7 @@ class EventTerminal(Terminal):
             nonlocal last
             with lock:
                 tally.add(part, count)
-                if monotonic() - last >= EVERY_S:
+                if monotonic() - last >= EVENT_EVERY_S:
                     last = monotonic()
                     say()
 

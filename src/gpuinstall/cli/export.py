@@ -75,7 +75,7 @@ for written in FORMATS:
 @click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Pin a base image by its digest.")
 @click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead.")
 @framed("export")
-def dockerfile(
+def export_dockerfile(
     terminal: Terminal,
     path: Path | None,
     output: Path | None,
@@ -122,7 +122,7 @@ def dockerfile(
 @options.torch_index
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
-def uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
+def export_uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     """Patch pyproject.toml."""
     from gpuinstall.export.toml_lines import REPLACED
     from gpuinstall.export.uv_project import groups, patched, unpatched

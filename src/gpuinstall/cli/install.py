@@ -12,7 +12,7 @@ import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
-from gpuinstall.cli.install_into import check_not_a_path, find_interpreter, kernel_elsewhere, put_into
+from gpuinstall.cli.install_into import change_into, check_not_a_path, find_interpreter, kernel_elsewhere
 from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 @options.machine_options
 @options.venv
 @install_options.into
-@install_options.dry_run
+@install_options.dry_run_option
 @install_options.replacing
 @options.upgrade
 @options.upgrade_package
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
-@install_options.verify
+@install_options.verify_option
 @install_options.keep
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
@@ -87,7 +87,7 @@ def command(
     settings = replace(settings, only=only, anew=only, venv=Path(venv), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
-            return put_into(project, python, dry_run=dry_run, wait=wait)
+            return change_into(project, python, dry_run=dry_run, wait=wait)
         wanted = InstallOptions(
             replace=replacing,
             upgrade=upgrade,

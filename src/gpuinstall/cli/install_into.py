@@ -45,13 +45,13 @@ def kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
 
 
-def put_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> Outcome:
+def change_into(project: Project, python: Path, *, dry_run: bool, wait: float) -> Outcome:
     """Put torch into an environment that others made."""
     from gpuinstall.install.into import dry_run_into, install_into
 
     project.reporter.step("Machine", machine_line(project.machine))
     result = dry_run_into(project, python) if dry_run else install_into(project, python, wait)
-    return Outcome(result.to_dict(), lambda screen: show(screen, result))
+    return Outcome(result.to_dict(), lambda screen: show_into(screen, result))
 
 
 def find_interpreter(python: str | None, venv: Path) -> Path:
@@ -70,7 +70,7 @@ def find_interpreter(python: str | None, venv: Path) -> Path:
     )
 
 
-def show(terminal: Terminal, result: IntoResult) -> None:
+def show_into(terminal: Terminal, result: IntoResult) -> None:
     """Write what came of it."""
     environment, torch = result.environment, result.fit.lock.versions["torch"]
     where = display_path(environment.prefix)

@@ -6,7 +6,7 @@ import click
 
 from gpuinstall.install.environment_lock import WAIT_S
 
-dry_run = click.option(
+dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show what would change and be downloaded (-v: the commands too); change nothing."
 )
 replacing = click.option(
@@ -15,7 +15,7 @@ replacing = click.option(
 into = click.option(
     "--into", is_flag=True, help="Install into the existing environment named by --python PATH or --venv DIR."
 )
-verify = click.option("--verify", is_flag=True, help="Run the kernels even if nothing changed.")
+verify_option = click.option("--verify", is_flag=True, help="Run the kernels even if nothing changed.")
 keep = click.option("--keep/--no-keep", default=True, help="Keep the previous environment.")
 jupyter = click.option("--jupyter", is_flag=True, help="Register it as a Jupyter kernel (ipykernel).")
 wait = click.option(

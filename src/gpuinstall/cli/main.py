@@ -88,7 +88,7 @@ def entrance() -> None:
     """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""
 
 
-def run(arguments: list[str]) -> int:
+def run_command_line(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     keep_temporary_files_apart()
     words = arguments

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.reporter import Progress, Unit
 
-EVERY_S = 10.0
+LINE_EVERY_S = 10.0
 """How often a log gets a line."""
-AT_ONCE = 5
+BARS = 5
 """How many parts have a bar of their own."""
 NARROW = 80
 """Below this many columns names are cut to make room for the bars."""
@@ -59,7 +59,7 @@ class Tally:
     def running(self) -> list[str]:
         """The parts that have begun and not ended, the largest first."""
         begun = [part for part, done in self.done.items() if self.parts.get(part) is None or done != self.parts[part]]
-        return sorted(begun, key=lambda part: -(self.parts.get(part) or 0))[:AT_ONCE]
+        return sorted(begun, key=lambda part: -(self.parts.get(part) or 0))[:BARS]
 
     def state(self, part: str | None = None) -> tuple[int, int | None]:
         """What is done, and what there is to do, of a part or of all."""
@@ -98,7 +98,7 @@ def lines(label: str, tally: Tally, say: Callable[[str, str], None]) -> Iterator
         nonlocal said
         with lock:
             tally.add(part, count)
-            if monotonic() - said >= EVERY_S:
+            if monotonic() - said >= LINE_EVERY_S:
                 said = monotonic()
                 say(label, " · ".join(filter(None, (tally.amount(), tally.pace()))))
 

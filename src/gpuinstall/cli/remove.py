@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @options.torch_index
 @options.venv
-@install_options.dry_run
+@install_options.dry_run_option
 @install_options.replacing
 @install_options.keep
 @install_options.wait

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     help="The lock to install: cu126, cpu, … (default: the one that fits).",
 )
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the wheels from this folder.")
-@install_options.dry_run
+@install_options.dry_run_option
 @install_options.replacing
-@install_options.verify
+@install_options.verify_option
 @install_options.keep
 @install_options.wait
 @options.sourcing("torch_index", "only_binary", "parallel", "offline", "extension_sources")

@@ -39,7 +39,7 @@ _OURS = "".join(_MARKS.values())
 _COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items()}
 
 DOCS = "GPUINSTALL_DOCS"
-COMMANDS = frozenset({"do", "or"})
+COMMAND_LABELS = frozenset({"do", "or"})
 """The labels behind which commands stand."""
 SCREEN = 80
 """How wide the lines are that end with a time."""
@@ -274,7 +274,7 @@ def _hanging(label: str, text: str, width: int | None) -> str:
     """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
     head, text = f"  {label} ", visible(text, "\n")
     room = width and width - len(head)
-    parts = _commands(text, room) if label.strip() in COMMANDS else broken(text, room).split("\n")
+    parts = _commands(text, room) if label.strip() in COMMAND_LABELS else broken(text, room).split("\n")
     return head + ("\n" + " " * len(head)).join(parts)
 
 

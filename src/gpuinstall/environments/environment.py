@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
 
-SCHEMA = "gpuinstall.environment/1"
+MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
@@ -50,7 +50,7 @@ class Marker:
 
     def write(self, venv: Path) -> None:
         """Write it into an environment."""
-        write_atomically(venv / NAME, json.dumps({"schema": SCHEMA} | asdict(self), indent=2) + "\n")
+        write_atomically(venv / NAME, json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2) + "\n")
 
     def is_proven_on(self, machine: Machine) -> bool:
         """Say whether every device passed, on this very machine."""
@@ -69,7 +69,7 @@ def read_marker(venv: Path) -> Marker | None:
     """Read an environment's marker; None where it is not one of ours."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         document = read_json(venv / NAME, venv)
-        if isinstance(document, dict) and document.pop("schema", None) == SCHEMA and _is_plain(document):
+        if isinstance(document, dict) and document.pop("schema", None) == MARKER_SCHEMA and _is_plain(document):
             return Marker(**document)
     return None
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
-from gpuinstall.export.pins import SYSTEMS, name_for_others, pins, systems_of
+from gpuinstall.export.pins import PLATFORM_NAMES, name_for_others, pins, systems_of
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
         "[workspace]",
         f"name = {json.dumps(name_for_others(lock))}",
         'channels = ["conda-forge"]',
-        f"platforms = {json.dumps([SYSTEMS[system] for system in systems])}",
+        f"platforms = {json.dumps([PLATFORM_NAMES[system] for system in systems])}",
         "",
         "[dependencies]",
         f'python = "{lock.python}.*"',

@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCI
 """The characters of RFC 3986: no space, which would end a requirement, no brace, by which pip finds a variable."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
-SYSTEMS = {
+PLATFORM_NAMES = {
     ("linux", "x86_64"): "linux-64",
     ("linux", "aarch64"): "linux-aarch64",
     ("windows", "x86_64"): "win-64",
@@ -81,7 +81,7 @@ def systems_of(lock: Lock) -> dict[tuple[str, str], dict[str, str]]:
     """
     if lock.python is None:
         raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
-    values = {(os, arch): Target("cpu", os, arch).environment(lock.python) for os, arch in SYSTEMS}
+    values = {(os, arch): Target("cpu", os, arch).environment(lock.python) for os, arch in PLATFORM_NAMES}
     markers = lock.pylock.environments
     return {
         system: here

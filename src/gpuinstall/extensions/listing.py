@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.sources import Sources
 
-AT_ONCE = 8
+PAGES_AT_ONCE = 8
 Beside = tuple[str, str]
 """A minor release of torch and its backend: what the pages of a source are called by."""
 
@@ -58,7 +58,7 @@ def _wheels(
         source.url.replace("{minor}", minor).replace("{backend}", tag).replace("{name}", name): None
         for minor, tag in beside
     }
-    pages = list(filter(None, side_by_side(client.page, addresses, AT_ONCE)))
+    pages = list(filter(None, side_by_side(client.page, addresses, PAGES_AT_ONCE)))
     if source.id == NAMED and not pages:
         raise InstallationError("extension-source", f"there is no page of extensions at {source.url}")
     for page in pages:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import read_document, remove_path, unwritable, write_anew
-from gpuinstall.install.swap import repair
+from gpuinstall.install.swap import finish_swap
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
         try:
             _acquire(guard, paths, wait, reporter)
             write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
-            repair(paths)
+            finish_swap(paths)
         except OSError as error:
             _tidy(paths, made)
             raise unwritable(paths.work, error) from None
@@ -53,7 +53,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
         if guard.is_locked:
             with defer_interrupts():
                 with suppress(OSError, InstallationError):  # what cannot be done now is left to the next run
-                    repair(paths)
+                    finish_swap(paths)
                 with suppress(OSError):
                     _owner_file(paths).unlink(missing_ok=True)
                 _tidy(paths, made)

@@ -14,7 +14,7 @@ from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
 from gpuinstall.install.space import bill, cached_wheel, sizes
-from gpuinstall.install.undo import plan_undo, repair, undo_folder
+from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -74,7 +74,7 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoRe
     start, environment, request = monotonic(), inspect_foreign(python), project.request
     here = project.here(request)
     with _held(environment, wait):
-        if repair(environment):
+        if finish_undo(environment):
             project.reporter.step("Put back", "the changes of a run that was killed")
             environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, project.reporter)

@@ -58,7 +58,7 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> No
             paths.venv.rename(paths.aside)
             newcomer.rename(paths.venv)
     except OSError as error:
-        repair(paths)
+        finish_swap(paths)
         if error.errno not in _FIXED:
             raise unwritable(paths.venv, error) from None
         message = f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
@@ -70,7 +70,7 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> No
         raise unwritable(paths.previous, error) from None
 
 
-def repair(paths: EnvironmentPaths) -> None:
+def finish_swap(paths: EnvironmentPaths) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
     journal, marker = _read_journal(paths), read_marker(paths.venv)
     if journal and marker and marker.id == journal.id:

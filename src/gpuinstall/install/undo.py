@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.install.foreign import ForeignEnvironment
 
-SCHEMA = "gpuinstall.undo/1"
+UNDO_SCHEMA = "gpuinstall.undo/1"
 UndoState = Literal["saving", "saved", "restoring", "proven"]
 
 
@@ -48,7 +48,7 @@ class UndoRecord:
         """Go on to a state, and write it down first."""
         gone_on = UndoRecord(self.root, self.folder, state, self.new, self.old)
         document = {key: value for key, value in asdict(gone_on).items() if key in {"state", "new", "old"}}
-        write_atomically(self.folder / "record.json", json.dumps({"schema": SCHEMA, **document}))
+        write_atomically(self.folder / "record.json", json.dumps({"schema": UNDO_SCHEMA, **document}))
         return gone_on
 
     @property
@@ -121,14 +121,14 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
         record = UndoRecord(root, folder, document["state"], tuple(document["new"]), tuple(document["old"]))
-        if document["schema"] == SCHEMA and all(
+        if document["schema"] == UNDO_SCHEMA and all(
             _is_below(below, name) for below in (root, record.saved) for name in (*record.new, *record.old)
         ):
             return record
     return None
 
 
-def repair(environment: ForeignEnvironment) -> bool:
+def finish_undo(environment: ForeignEnvironment) -> bool:
     """Put back, or finish, what a run that was killed has left; say whether something was put back."""
     record = find_undo(environment)
     if record is None:

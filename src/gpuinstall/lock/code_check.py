@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from gpuinstall.vendors.protocol import Rules
 
-AT_ONCE = 8
+WHEELS_AT_ONCE = 8
 FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
 NEIGHBOURS = 2
@@ -118,7 +118,7 @@ class CodeCheck:
             return {}
         others = (file for file in self._resolution.files if file.package not in answered)
         wheels = [wheel for file in others if (wheel := _wheel(file, self._build))]
-        rows = zip(wheels, side_by_side(self._read, wheels, AT_ONCE), strict=True)
+        rows = zip(wheels, side_by_side(self._read, wheels, WHEELS_AT_ONCE), strict=True)
         return {wheel: row for wheel, row in rows if row}
 
     @cached_property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Meter, Progress
     from gpuinstall.session import Session
 
-AT_ONCE = 16
+FILES_AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
 
 
@@ -114,7 +114,7 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
         came[part] = came.get(part, 0) + size
         progress(part, size)
 
-    with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(AT_ONCE) as pool:
+    with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
             yield pool, count
         finally:

@@ -195,7 +195,7 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-AT_ONCE = 32
+LISTS_AT_ONCE = 32
 
 
 @dataclass
@@ -226,7 +226,7 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
     index is unreachable.
     """
     sources, client = session.sources, session.client
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(LISTS_AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         client.prepare()
         reached = pool.submit(_reach_default_index, session)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     [("requirements", "# From pylock.cu126.toml"), ("conda", "# From pylock"), ("dockerfile", "# syntax=docker")],
 )
 def test_a_lock_is_printed_in_another_format(form: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", form]) == 0
+    assert run_command_line(["export", form]) == 0
     plain = capsys.readouterr().out
     assert plain.startswith(start)
-    assert run(["export", form, "--json"]) == 0
+    assert run_command_line(["export", form, "--json"]) == 0
     assert document(capsys)["data"] == {"format": form, "path": None, "text": plain}
 
 
 def test_a_file_is_written_where_it_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
+    assert run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
     data = document(capsys)["data"]
     assert data["path"] == "requirements.txt"
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
@@ -53,29 +53,29 @@ def test_without_a_lock_it_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["export", "requirements"]) == 6
+    assert run_command_line(["export", "requirements"]) == 6
     assert "do    gpuinstall lock" in capsys.readouterr().err
 
 
 def test_of_several_locks_one_has_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, encoding="utf-8")
-    assert run(["export", "requirements"]) == 2
+    assert run_command_line(["export", "requirements"]) == 2
     assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
-    assert run(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
+    assert run_command_line(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
 def test_a_pyproject_is_patched_in_place_and_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
-    assert run(["export", "uv", "--json"]) == 0
+    assert run_command_line(["export", "uv", "--json"]) == 0
     data = document(capsys)["data"]
     assert (data["format"], data["path"], data["text"]) == ("uv", "pyproject.toml", project.read_text(encoding="utf-8"))
     assert "https://download.pytorch.org/whl/cu126" in data["text"]
-    assert run(["export", "uv"]) == 0
+    assert run_command_line(["export", "uv"]) == 0
     assert "uv sync --group torch-cu126" in capsys.readouterr().out
     assert project.read_text(encoding="utf-8") == data["text"]
-    assert run(["export", "uv", "--remove"]) == 0
+    assert run_command_line(["export", "uv", "--remove"]) == 0
     assert project.read_text(encoding="utf-8") == PROJECT
 
 
@@ -84,21 +84,21 @@ def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(
 ) -> None:
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
     (folder / "pyproject.toml").write_text(PROJECT + settings, encoding="utf-8")
-    assert run(["export", "uv", "--json"]) == 0
+    assert run_command_line(["export", "uv", "--json"]) == 0
     assert 'url = "https://index.example/whl/cu126"' in document(capsys)["data"]["text"]
 
 
 @pytest.mark.usefixtures("folder")
 def test_without_a_pyproject_there_is_nothing_to_patch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", "uv"]) == 2
+    assert run_command_line(["export", "uv"]) == 2
     assert "pyproject.toml cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
 def test_jupyter_and_the_devcontainer_are_to_be_had(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", "dockerfile", "--with", "jupyter"]) == 0
+    assert run_command_line(["export", "dockerfile", "--with", "jupyter"]) == 0
     assert "jupyterlab" in capsys.readouterr().out
-    assert run(["export", "dockerfile", "--devcontainer"]) == 0
+    assert run_command_line(["export", "dockerfile", "--devcontainer"]) == 0
     assert json.loads(capsys.readouterr().out)["build"]["dockerfile"] == "../Dockerfile"
 
 
@@ -107,7 +107,7 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
 ) -> None:
     lock = folder / "pylock.cu126.toml"
     lock.write_text(cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"), encoding="utf-8")
-    assert run(["export", "requirements"]) == 0
+    assert run_command_line(["export", "requirements"]) == 0
     captured = capsys.readouterr()
     assert "torch @ file:///wheels/" in captured.out
     assert captured.err == (
@@ -118,16 +118,16 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
 def test_a_value_that_gives_way_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = '[tool.uv.sources]\ntorch = { index = "theirs" }\n'
     (folder / "pyproject.toml").write_text(PROJECT + theirs, encoding="utf-8")
-    assert run(["export", "uv"]) == 0
+    assert run_command_line(["export", "uv"]) == 0
     assert "are kept above as comments" in capsys.readouterr().err
-    assert run(["export", "uv", "--remove"]) == 0
+    assert run_command_line(["export", "uv", "--remove"]) == 0
     assert "warning" not in capsys.readouterr().err
 
 
 def test_a_link_stays_one_and_the_file_behind_it_is_written(folder: Path) -> None:
     (folder / "real.toml").write_text(PROJECT, encoding="utf-8")
     (folder / "pyproject.toml").symlink_to("real.toml")
-    assert run(["export", "uv"]) == 0
+    assert run_command_line(["export", "uv"]) == 0
     assert (folder / "pyproject.toml").is_symlink()
     assert "torch-cu126" in (folder / "real.toml").read_text(encoding="utf-8")
 
@@ -136,14 +136,14 @@ def test_a_file_stays_as_closed_as_it_was(folder: Path) -> None:
     project = folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     project.chmod(0o600)
-    assert run(["export", "uv"]) == 0
+    assert run_command_line(["export", "uv"]) == 0
     assert project.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    assert run(["export", "requirements", "-o", "pipe"]) == 0
+    assert run_command_line(["export", "requirements", "-o", "pipe"]) == 0
     assert os.read(reader, 1 << 16).startswith(b"# From pylock.cu126.toml")
     assert (folder / "pipe").is_fifo()
     os.close(reader)
@@ -151,5 +151,5 @@ def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_folder_is_no_place_to_write_to(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", "requirements", "-o", "."]) == 2
+    assert run_command_line(["export", "requirements", "-o", "."]) == 2
     assert "is a directory" in capsys.readouterr().err

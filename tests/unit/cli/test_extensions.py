@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from tests.lab.extension_index import ExtensionIndex
 from tests.unit.extensions.test_choice import library
 from tests.unit.wheels.test_needs import FROM_2_10, UNTIL_2_8
@@ -29,9 +29,9 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
     host = index.host()
     monkeypatch.setenv("GPUINSTALL_EXTENSION_INDEX", f"{host.url}/simple")
 
-    assert run(["extensions", "flash-attn", *MACHINE]) == 0
+    assert run_command_line(["extensions", "flash-attn", *MACHINE]) == 0
     said = capsys.readouterr().out
-    assert run(["extensions", "flash-attn", *MACHINE, "--json"]) == 0
+    assert run_command_line(["extensions", "flash-attn", *MACHINE, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     host.close()
 
@@ -44,7 +44,7 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
 
 
 def test_without_a_name_the_known_ones_are_listed_and_nobody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["extensions"]) == 0
+    assert run_command_line(["extensions"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert "flash-attn                 astral; needs compute capability 8.0" in lines

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from gpuinstall import __version__, process
-from gpuinstall.cli.main import COMMANDS, run
+from gpuinstall.cli.main import COMMANDS, run_command_line
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,20 +23,20 @@ def commands(name: str) -> list[list[str]]:
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
+    assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
     assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(COMMANDS)
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_the_version_is_the_packages(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([option]) == 0
+    assert run_command_line([option]) == 0
     assert capsys.readouterr().out.strip().endswith(__version__)
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["instal"]) == 2
+    assert run_command_line(["instal"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "error: no such command: 'instal'" in captured.err
@@ -44,12 +44,12 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFix
 
 
 def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["help", "export", "uv"]) == 0
+    assert run_command_line(["help", "export", "uv"]) == 0
     assert "Usage: gpuinstall export uv" in capsys.readouterr().out
 
 
 def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--frobnicate", "--json"]) == 2
+    assert run_command_line(["plan", "--frobnicate", "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert (document["command"], document["status"], document["exit_code"]) == ("plan", "error", 2)
     assert document["errors"][0]["code"] == "usage"
@@ -60,7 +60,7 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in commands(name):
-        assert run([*words, "--help"]) == 0
+        assert run_command_line([*words, "--help"]) == 0
         out = capsys.readouterr().out
         for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
             assert option in out
@@ -83,7 +83,7 @@ def test_a_user_without_a_home_is_told_to_name_one(
     monkeypatch.setattr(os, "getuid", lambda: 54321)  # nobody that the system knows
     monkeypatch.chdir(tmp_path)
 
-    assert run(words) == 2
+    assert run_command_line(words) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: this user has no home folder")
     assert "do    export HOME=/path/to/folder" in said

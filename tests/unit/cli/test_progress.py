@@ -39,7 +39,7 @@ def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: py
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
         advance(next(iter(WHEELS)), 40_000_000)

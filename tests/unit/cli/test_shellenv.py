@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
 
@@ -35,7 +35,7 @@ def data(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     constraints = folder / ".venv" / "constraints.txt"
     constraints.touch()
-    assert run(["shellenv"]) == 0
+    assert run_command_line(["shellenv"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "export UV_TORCH_BACKEND=cu126",
         "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
@@ -45,27 +45,27 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.usefixtures("folder")
 def test_constraints_that_are_not_there_are_not_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["shellenv", "--json"]) == 0
+    assert run_command_line(["shellenv", "--json"]) == 0
     assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND", *FOR_VARIANTS}
 
 
 @pytest.mark.usefixtures("folder")
 def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["shellenv", "--shell", "fish"]) == 0
+    assert run_command_line(["shellenv", "--shell", "fish"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND cu126"
 
 
 @pytest.mark.usefixtures("folder")
 def test_without_an_environment_it_is_the_plan_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--json"]) == 0
+    assert run_command_line(["plan", "--json"]) == 0
     planned = data(capsys)["build"]["backend"]
-    assert run(["shellenv", "--venv", "none", "--json"]) == 0
+    assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
     assert data(capsys)["backend"] == planned
 
 
 @pytest.mark.usefixtures("folder")
 def test_what_is_left_out_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["shellenv", "--torch-index", "https://index.example/whl"]) == 0
+    assert run_command_line(["shellenv", "--torch-index", "https://index.example/whl"]) == 0
     captured = capsys.readouterr()
     assert "UV_TORCH_BACKEND" not in captured.out
     assert "https://index.example/whl/cu126" in captured.err

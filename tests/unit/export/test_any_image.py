@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall import process
-from gpuinstall.cli.main import run
+from gpuinstall.cli.main import run_command_line
 from gpuinstall.errors import UsageError
 from gpuinstall.export.any_image import AnyImage
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
@@ -107,10 +107,10 @@ def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
     monkeypatch.chdir(tmp_path)
     for held in (*LOCKS, lock("cu130-windows-x86_64", wheel("torch", "2.14.1"))):
         (tmp_path / held.name).write_text(held.text, encoding="utf-8")
-    assert run(["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]) == 0
+    assert run_command_line(["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]) == 0
     assert (tmp_path / "Dockerfile").read_text(encoding="utf-8") == TEXTS["baked ssh"]
     assert "left out, for another platform: pylock.cu130-windows-x86_64.toml" in capsys.readouterr().err
-    assert run(["export", "dockerfile", "--any", "--devcontainer"]) == 0
+    assert run_command_line(["export", "dockerfile", "--any", "--devcontainer"]) == 0
     assert capsys.readouterr().out == BAKED.devcontainer()
-    assert run(["export", "dockerfile", "--at-start"]) == 2
+    assert run_command_line(["export", "dockerfile", "--at-start"]) == 2
     assert " --any\n" in capsys.readouterr().err

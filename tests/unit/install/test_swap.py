@@ -10,7 +10,7 @@ import pytest
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
-from gpuinstall.install.swap import exchange, repair, swap_in
+from gpuinstall.install.swap import exchange, finish_swap, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
         kill_before(patched, swap, step, call)
         with pytest.raises(Killed):
             swap_in(replaced, replaced.staging)
-    repair(replaced)
+    finish_swap(replaced)
     now = name_of(replaced.venv), name_of(replaced.previous), beside(replaced)
     assert now in {("old", "older", lock_text("2.14.1")), ("new", "old", lock_text("2.15.0"))}
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
@@ -120,7 +120,7 @@ def test_a_run_killed_between_two_renames_is_repaired(
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
             swap_in(replaced, replaced.staging)
-    repair(replaced)
+    finish_swap(replaced)
     assert (name_of(replaced.venv), name_of(replaced.previous)) in {("old", "older"), ("new", "old")}
     assert not replaced.aside.exists()
 
@@ -134,7 +134,7 @@ def test_going_back_killed_between_two_renames_loses_neither(
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
             swap_in(replaced, replaced.previous)
-    repair(replaced)
+    finish_swap(replaced)
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
@@ -142,7 +142,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Enviro
     (replaced.work / "staging-of another run").mkdir()
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
-    repair(replaced)
+    finish_swap(replaced)
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
     assert replaced.stagings == []
@@ -171,9 +171,9 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Environmen
     with pytest.raises(InstallationError):
         swap_in(replaced, replaced.staging)
     with pytest.raises(InstallationError):
-        repair(replaced)
+        finish_swap(replaced)
     (replaced.folder / "pylock.cu126.toml").rmdir()
-    repair(replaced)
+    finish_swap(replaced)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
 
@@ -186,8 +186,8 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
         with pytest.raises(InstallationError, match="previous cannot be written"):
             swap_in(replaced, replaced.staging)
         with pytest.raises(OSError, match="not empty"):
-            repair(replaced)
-    repair(replaced)
+            finish_swap(replaced)
+    finish_swap(replaced)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.install.foreign import ForeignEnvironment
-from gpuinstall.install.undo import UndoRecord, find_undo, plan_undo, repair, undo_folder
+from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,9 +118,9 @@ def test_a_run_that_dies_is_put_back_by_the_next(
             put_in(environment, wheel)
             with pytest.raises(KeyboardInterrupt):
                 saved.undo()
-    assert repair(environment)
+    assert finish_undo(environment)
     assert tree(environment) == before
-    assert not repair(environment)
+    assert not finish_undo(environment)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
@@ -135,7 +135,7 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     document = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**document, "new": [name]}))
     assert find_undo(environment) is None
-    assert not repair(environment)
+    assert not finish_undo(environment)
     assert (outside / "file").exists()
 
 

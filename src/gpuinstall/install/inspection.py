@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
+    Marker,
     changed_build,
     damaged_torch,
     installed_packages,
@@ -30,7 +31,6 @@ from gpuinstall.text import some
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.environments.environment import Marker
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
 

@@ -18,7 +18,7 @@ from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.lock import VersionChange, compare_versions
+from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
     from gpuinstall.session import Session

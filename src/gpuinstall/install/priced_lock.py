@@ -14,7 +14,7 @@ from gpuinstall.files import check_cache
 from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.lock import VersionChange, compare_versions
+from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.install.options import Situation
-    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice

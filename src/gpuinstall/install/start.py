@@ -12,7 +12,7 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.files import own_cache_folder, write_atomically
 from gpuinstall.install.install import install, read_situation
-from gpuinstall.install.options import InstallOptions
+from gpuinstall.install.options import InstallOptions, Situation
 from gpuinstall.install.proof import preflighted, prove
 from gpuinstall.plan import Refusal
 from gpuinstall.request import Request
@@ -21,7 +21,6 @@ from gpuinstall.shell import joined
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.install.options import Situation
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project

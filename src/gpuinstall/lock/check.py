@@ -12,7 +12,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.lock.declaration import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
-from gpuinstall.lock.lock import held_apart
+from gpuinstall.lock.lock import Lock, held_apart
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from packaging.pylock import Package
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request

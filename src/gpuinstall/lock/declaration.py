@@ -207,7 +207,11 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
     catalog, held = load_catalog(), dict[str, str]()
     try:
         for row in parse_toml(read_listed(path, path.parent)).get("package", ()):
-            name, version, conditions = normalised(row["name"]), row.get("version"), list(_conditions(row))
+            name, version = normalised(row["name"]), row.get("version")
+            # The markers of which one has to hold: uv's list of them, PDM's text, Poetry's text or table by group.
+            written = row.get("resolution-markers") or row.get("markers") or row.get("marker") or ()
+            tabled = written.values() if isinstance(written, dict) else written
+            conditions = [written] if isinstance(written, str) else list(tabled)
             is_here = not conditions or any(Marker(text).evaluate(dict(markers)) for text in conditions)
             if version and is_here and (name in catalog.family or not catalog.is_tied(name)):
                 held[name] = version.partition("+")[0] if name in catalog.family else version
@@ -215,12 +219,6 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
         message = f"{path.name} is malformed: {' '.join(str(error).split())}"
         raise UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project") from None
     return tuple(f"{name}=={version}" for name, version in sorted(held.items()))
-
-
-def _conditions(row: Mapping[str, Any]) -> Iterator[str]:
-    """The markers of which one has to hold: uv's list of them, PDM's text, Poetry's text or table by group."""
-    written = row.get("resolution-markers") or row.get("markers") or row.get("marker") or ()
-    yield from [written] if isinstance(written, str) else written.values() if isinstance(written, dict) else written
 
 
 _MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.catalog import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog import Build, Wheel
     from gpuinstall.session import Session
 
     Torches = frozenset[Version]

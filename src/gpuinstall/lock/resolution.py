@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import Wheel, authored
+from gpuinstall.catalog import Catalog, Wheel, authored
 from gpuinstall.catalog.listing import family_wheels, index_names, own_names
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
@@ -27,11 +27,10 @@ from gpuinstall.plan.values import PROGRAM_REASONS, Choice, Reason
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
@@ -233,7 +232,13 @@ def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
 
 def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     """The files of uv's lock that will be locked: wheels, and a source distribution only where there is no wheel."""
-    return tuple(file for package in resolved.get("packages", ()) for file in _files(package))
+    files = []
+    for package in resolved.get("packages", ()):  # a folder and a repository have no file, and no hash
+        for entry in package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]:
+            sha256 = entry.get("hashes", {}).get("sha256")
+            url = entry.get("url") or Path(entry["path"]).as_uri()
+            files.append(LockedFile(package["name"], url, None if sha256 and is_unknown(sha256) else sha256))
+    return tuple(files)
 
 
 def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:
@@ -246,15 +251,6 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
             message = f"{name} {version} is incompatible with torch {build.name}"
             return Conflict(NoBuildError("no-companion", message, hint=f"Request an older {name}, or leave it out"))
     return None
-
-
-def _files(package: Mapping[str, Any]) -> Iterator[LockedFile]:
-    """The files of a package; a folder and a repository have none, and no hash."""
-    entries = package.get("wheels") or [package[kind] for kind in ("sdist", "archive") if kind in package]
-    for entry in entries:
-        sha256 = entry.get("hashes", {}).get("sha256")
-        url = entry.get("url") or Path(entry["path"]).as_uri()
-        yield LockedFile(package["name"], url, None if sha256 and is_unknown(sha256) else sha256)
 
 
 def _published() -> Mapping[str, str]:

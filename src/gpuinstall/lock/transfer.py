@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -22,7 +22,6 @@ from gpuinstall.web.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
-    from typing import Any
 
     from gpuinstall.plan.values import Choice
     from gpuinstall.session import Session

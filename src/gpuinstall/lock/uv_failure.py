@@ -73,7 +73,9 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
 
     ``unlisted`` are packages that no source of the family has.
     """
-    cause = _cause(message)
+    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
+    account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
+    cause = re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))  # its sentences without arrows and labels
     needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
     if failed := _needs_torch(needing[1]) if needing else build_failure(message):
         return failed
@@ -154,10 +156,3 @@ def _needs_torch(package: str) -> InstallationError:
         "# with its build tools: setuptools wheel packaging ninja",
         id="F73",
     )
-
-
-def _cause(message: str) -> str:
-    """The sentences of uv's message without its arrows, labels and hints."""
-    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
-    return re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))

@@ -18,7 +18,7 @@ from gpuinstall.plan.candidates import (
 )
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import Demand, parse_request
-from gpuinstall.plan.gpus import LeftOut, asked_gpus, gpu_fault, machine_fault, platform_fault, sort_out
+from gpuinstall.plan.gpus import LeftOut, asked_gpus, gpu_fault, machine_fault, sort_out
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
@@ -73,7 +73,7 @@ def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tupl
 
 def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     backends = context.demand.backends
-    if fault := platform_fault(context) or (machine_fault(context) if backends != {CPU} else None):
+    if fault := machine_fault(context):
         return fault
     if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))

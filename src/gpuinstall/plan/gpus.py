@@ -94,17 +94,14 @@ def refused(
     )
 
 
-def platform_fault(context: PlanContext) -> Refusal | None:
-    """Refuse a system that no wheel fits, whatever the GPU."""
-    if context.machine.libc != "musl":
-        return None
-    fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
-    return refused(context, NO_BUILD_FITS, (Reason("musl", "torch has no wheels for musl; they require glibc"),), fix)
-
-
 def machine_fault(context: PlanContext) -> Refusal | None:
-    """Refuse a machine with a problem that blocks all of it."""
-    if not (blocking := context.machine.blocking):
+    """Refuse a system that no wheel fits, and for its GPUs a machine with a problem that blocks all of it."""
+    if context.machine.libc == "musl":
+        why = Reason("musl", "torch has no wheels for musl; they require glibc")
+        other = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
+        return refused(context, NO_BUILD_FITS, (why,), other)
+    blocking = context.machine.blocking
+    if not blocking or context.demand.backends == {CPU}:
         return None
     reasons = tuple(Reason(problem.code, problem.message) for problem in blocking)
     fix = next((problem.fix for problem in blocking if problem.fix), None)

@@ -134,7 +134,7 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read a recorded machine; raise UsageError where the folder holds none."""
     recording = Recording(folder)
     if not is_told(recording.answer(PLATFORM, str)):
-        message, hint = f"{folder} holds no recorded machine", "gpuinstall probe --record DIR makes one"
+        message, hint = f"{folder} holds no recorded machine", "gpuinstall probe --record DIR   # makes one"
         raise UsageError("recording-malformed", message, hint=hint)
     return read_machine(reporter, recording)
 

@@ -110,7 +110,7 @@ def _driver_missing(machine: Machine) -> UsageError:
     if not table.rows:
         return UsageError("driver-missing", message, hint="No known build of torch runs on it")
     builds = zip(table.drivers, table.rows[0].builds, strict=True)
-    rows = [f"{drivers:<7}  torch {build}" for drivers, build in builds]
+    rows = [f"Driver {drivers:<9} torch {build}" for drivers, build in builds]
     to_get = _driver_to_get(table, catalog.drivers.recommended_branch)
     ask = f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
     return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))

@@ -171,7 +171,7 @@ def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> 
         assert "--build-extensions" not in error["hint"]
     error = workshop.document("lock", "needy", *RTX_3090, exit_code=3)["errors"][0]
     assert error["code"] == "extension-unlisted"
-    assert "pyg-lib comes from pyg, astral alone" in error["message"]
+    assert "pyg-lib is taken from pyg, astral alone" in error["message"]
 
 
 def test_a_source_that_is_named_serves_the_names_of_the_table_alone_and_its_file_is_hashed_once(

@@ -236,7 +236,9 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(wor
     assert [error["hint"] for error in checked["errors"]] == ["gpuinstall lock"]
     assert workshop.run("lock", "--check").out.splitlines()[-1] == "  do    gpuinstall lock"
     assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
-    other = "pylock.cpu.toml was made for torch numpy, and torch numpy rich is asked for; gpuinstall lock updates it"
+    other = (
+        "pylock.cpu.toml was made for torch numpy, but the request is now torch numpy rich; gpuinstall lock updates it"
+    )
     assert f"warning: {other}" in workshop.run("sync", "--target", "cpu", "--venv", "other").err.splitlines()
     assert "warning" not in workshop.run("sync").err
     workshop.document("lock")

@@ -97,7 +97,7 @@ def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offl
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
     assert workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
     error = workshop.document("install", "--venv", "third", "--offline", exit_code=4)["errors"][0]
-    assert (error["code"], error["hint"]) == ("offline", "run the same without --offline")
+    assert (error["code"], error["hint"]) == ("offline", "gpuinstall install --venv third --json")
     assert workshop.document("install", "--venv", "third")["data"]["bytes"] > 0
     assert wheels_sent_once(stand_in)
 

@@ -235,7 +235,7 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(work
         {"code": "inputs-changed", "message": "requirements.txt has changed since it was made"}
     ]
     assert stale["errors"][0]["hint"] == "gpuinstall lock -r requirements.txt"
-    assert "first: gpuinstall lock -r requirements.txt" in workshop.run("doctor").out.splitlines()
+    assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
     file.unlink()
     gone = workshop.document("lock", "--check", "--offline", exit_code=6)
     assert [reason["code"] for reason in gone["data"]["locks"][0]["reasons"]] == ["inputs-gone"]

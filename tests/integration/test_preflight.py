@@ -254,4 +254,4 @@ def test_a_mismatch_in_a_container_is_not_answered_with_a_reboot(play: Play) -> 
     (problem,) = preflight(contained, SilentReporter()).problems
     assert problem.id == "F03"
     assert "reboot" not in problem.needs
-    assert (problem.fix or "").startswith("start the container again")
+    assert (problem.fix or "").startswith("Start the container again")

@@ -48,5 +48,5 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
     assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
     assert split_group("in.txt") == ("in.txt", "")
     assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == ("numpy",)
-    with pytest.raises(UsageError, match="no valid dependency group 'docs'"):
+    with pytest.raises(UsageError, match="no usable dependency group 'docs'"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")

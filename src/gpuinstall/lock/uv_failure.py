@@ -124,9 +124,9 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     """What stands against one package, whatever else is asked for."""
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
         package = min(absent)
-        if package in load_extensions().rows:
+        if package in load_extensions().unclaimed:
             sources = ", ".join(source.id for source in load_extensions().rows[package].sources)
-            message = f"{package} comes from {sources or 'no source'} alone, and only where it is asked for by its name"
+            message = f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name"
             hint = f"gpuinstall extensions {package}   # what fits here"
             return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
         error = InstallationError(

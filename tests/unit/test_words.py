@@ -113,7 +113,7 @@ def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get()
     assert "GeForce RTX 5090" in error.message
     assert lines[0].endswith("get 580")
     assert lines[1].split() == ["Driver", "570–575", "torch", "2.13.0+cu129"]
-    assert lines[-1].split()[0].endswith(f"–{max(branch for branch, _ in load_catalog().drivers.branches)}")
+    assert lines[-1].split()[1].endswith(f"–{max(branch for branch, _ in load_catalog().drivers.branches)}")
 
 
 def test_an_old_card_gets_the_newest_driver_that_drives_it() -> None:

@@ -242,7 +242,7 @@ def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work(gpu: st
 
     assert error["code"] == "driver-missing"
     assert "get 580" in error["hint"]
-    assert "570–575  torch 2.13.0+cu129" in error["hint"]
+    assert "570–575   torch 2.13.0+cu129" in error["hint"]
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ _SHORTEST_TRIED = 256
 """How many zero rows to look at as the beginning of such a table."""
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
+_TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
 _NEED = re.compile(rb"(?<=\0)(?:lib|ld-)[\w.+-]{1,200}\.so(?:\.[\w.]{1,60})?(?=\0)", re.ASCII)
-_VERSION = re.compile(rb"(?<=\0)([A-Z][A-Z]+)_([0-9]+(?:\.[0-9]+){1,3})(?=\0)")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Elf:
 
     def newest(self, family: str) -> tuple[int, ...] | None:
         """The highest version of a family that it asks of another library: ``GLIBC``, ``GLIBCXX``."""
-        versions = [match[2] for match in _VERSION.finditer(self.strings) if match[1] == family.encode()]
+        versions = re.findall(rb"\0%b_([0-9]+(?:\.[0-9]+){1,3})(?=\0)" % family.encode(), self.strings)
         return max((tuple(map(int, version.split(b"."))) for version in versions), default=None)
 
     def _names(self, wanted: Callable[[int, int], bool]) -> set[bytes]:
@@ -203,5 +203,9 @@ def _is_sound(table: bytes, strings: bytes) -> bool:
     """Say whether the names begin with none and end, and every symbol has one of text in them."""
     if strings[:1] != b"\0" or strings[-1:] != b"\0":
         return False
-    offsets = {row[0] for row in _SYMBOL.iter_unpack(table)}
-    return max(offsets, default=0) < len(strings) and all(_NAME.match(strings, offset) for offset in offsets if offset)
+    offsets = {row[0] for row in _SYMBOL.iter_unpack(table)} - {0}
+    if max(offsets, default=0) >= len(strings):
+        return False
+    if not strings.translate(None, _TEXT):  # libtorch_cpu's 120,000 names at once, in a tenth of the time
+        return all(strings[offset] for offset in offsets)
+    return all(_NAME.match(strings, offset) for offset in offsets)

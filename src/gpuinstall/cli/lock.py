@@ -132,7 +132,7 @@ def _write(options: LockOptions, session: Session) -> Outcome:
             session.reporter.warn(f"{path.name} is for none of the targets; gpuinstall lock --prune removes it")
     data = {
         "locks": [written.to_dict() for written in made],
-        "differences": [difference.to_dict() for difference in apart],
+        "differences": [difference._asdict() for difference in apart],
         "removed": [str(path) for path in unnamed] if options.prune else [],
     }
     return Outcome(data, lambda screen: show_written(screen, made, apart))
@@ -240,7 +240,7 @@ def _diff(old: Path, new: Path) -> Outcome:
     from gpuinstall.lock.lock import compare_locks, read_lock
 
     changes = compare_locks(read_lock(old), read_lock(new))
-    return Outcome({"changes": [change.to_dict() for change in changes]}, lambda screen: show_changes(screen, changes))
+    return Outcome({"changes": [change._asdict() for change in changes]}, lambda screen: show_changes(screen, changes))
 
 
 def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:

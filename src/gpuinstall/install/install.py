@@ -121,7 +121,7 @@ class DryRun:
         bill, plan = self.priced.bill, self.priced.plan
         return {
             "plan": plan.to_dict(),
-            "lock": {"changes": [change.to_dict() for change in self.priced.changes]},
+            "lock": {"changes": [change._asdict() for change in self.priced.changes]},
             "bytes": bill.fetch if bill else 0,
             "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()] if bill else [],
             "space": [{"path": str(at), "bytes": size} for at, size in bill.folders.items() if size] if bill else [],

@@ -57,7 +57,7 @@ class IntoResult:
                 "backend": choice.build.backend.tag,
                 "status": "changed" if self.changes else "none",
             },
-            "changes": [change.to_dict() for change in self.changes],
+            "changes": [change._asdict() for change in self.changes],
             "verdict": self.verdict,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),

@@ -98,7 +98,7 @@ class InstallResult:
                 "sha256": lock.sha256,
                 "status": self.lock_change,
                 "packages": len(lock.pylock.packages),
-                "changes": [change.to_dict() for change in self.changes],
+                "changes": [change._asdict() for change in self.changes],
             },
             "environment": {
                 "path": str(self.paths.venv),

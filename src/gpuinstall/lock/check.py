@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@dataclass(frozen=True)
-class CheckedLock:
+class CheckedLock(NamedTuple):
     """A lock and why it is stale; nothing where it is fresh."""
 
     path: Path
@@ -61,8 +60,7 @@ class CheckedLock:
         }
 
 
-@dataclass(frozen=True)
-class DeclaredUse:
+class DeclaredUse(NamedTuple):
     """What locks are said to serve: targets that each have one, machines that run theirs.
 
     ``every`` says that there are no other targets. ``named`` says that the requirements are given too; else the files
@@ -94,11 +92,9 @@ def check_locks(
     }
 
     def reasons(lock: Lock) -> tuple[Reason, ...]:
+        files = {} if declared.named else lock.requirements_files
         return (
-            (
-                *_unnamed(lock, declared),
-                *changed_inputs({} if declared.named else lock.requirements_files, folder),
-            )
+            (*_unnamed(lock, declared), *changed_inputs(files, folder))
             or stale_here(lock, request, catalog, declared.machines)
             or tuple(reason for name, reason in apart.items() if name in lock.versions)
             or (*_tampered(lock, catalog), *(_stale_there(lock, request, catalog, session) if session else ()))
@@ -118,11 +114,8 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
-    judged += [
-        fit(lock, machine, request, catalog)
-        for machine in machines
-        if (machine.os, machine.arch) == (target.os, target.arch)
-    ]
+    alike = (machine for machine in machines if (machine.os, machine.arch) == (target.os, target.arch))
+    judged += [fit(lock, machine, request, catalog) for machine in alike]
     reasons += [verdict.reason for verdict in judged if isinstance(verdict, Misfit)]
     return tuple(dict.fromkeys(reasons))
 
@@ -132,9 +125,8 @@ def faults(lock: Lock, target: Target) -> Iterator[Reason]:
     if not lock.is_sealed:
         yield Reason("edited", "it was edited after gpuinstall wrote it")
     if lock.python is None:
-        yield Reason(
-            "widened", f"it is for Python {lock.pylock.requires_python or 'of any kind'}, not one minor version"
-        )
+        python = lock.pylock.requires_python or "of any kind"
+        yield Reason("widened", f"it is for Python {python}, not one minor version")
     if [str(marker) for marker in lock.pylock.environments or ()] != [str(Marker(target.marker))]:
         yield Reason("widened", f"it does not say it is for {target} alone")
     if lock.evidence.get("inputs-digest") != digest(lock.inputs):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
@@ -47,8 +47,7 @@ _BY_NAME = "by its name alone: import torch before it, or put the library's fold
 HINT = "the same with --no-code-check   # install it anyway"
 
 
-@dataclass(frozen=True)
-class MissingCode:
+class MissingCode(NamedTuple):
     """A locked package that does not run on the GPUs, and why.
 
     It ``decides`` where it was asked for, or is known to be of no use without that code.
@@ -62,8 +61,7 @@ class MissingCode:
         return f"{self.wheel.package} {self.wheel.version} {self.why}"
 
 
-@dataclass(frozen=True)
-class Exclusion:
+class Exclusion(NamedTuple):
     """What the next resolution leaves out, and why: versions, by a constraint, and ``builds`` of torch, by name.
 
     ``said`` is for people. Where builds are left out, ``constraint`` keeps ``program`` as new as it is; ``libraries``
@@ -94,12 +92,7 @@ class CodeCheck:
         deciding = [fault for fault in self.faults if fault.decides]
         helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault, stuck))]
         if deciding and not helping:
-            raise NoBuildError(
-                "no-code-in-package",
-                str(deciding[0]),
-                why="no older version has it either",
-                hint=HINT,
-            )
+            raise NoBuildError("no-code-in-package", str(deciding[0]), why="no older version has it either", hint=HINT)
         return helping
 
     def remarks(self) -> list[Reason]:
@@ -162,11 +155,9 @@ class CodeCheck:
             return True
         if row.package in load_members().must_open and not self.lacking(row):
             return True
-        brought = (
-            version for name, version in self._resolution.versions.items() if load_members().runtime.fullmatch(name)
-        )
-        majors = {build.toolkit[0], *(Version(version).major for version in brought)}
-        return row.toolkit[0] in majors
+        runtime, versions = load_members().runtime, self._resolution.versions
+        brought = {Version(version).major for name, version in versions.items() if runtime.fullmatch(name)}
+        return row.toolkit[0] in {build.toolkit[0], *brought}
 
     def lacking(self, row: LearnedRow) -> tuple[str, ...]:
         """The packages with the libraries that a package needs or does nothing without, as far as they are not here."""
@@ -180,12 +171,10 @@ class CodeCheck:
         package, version = fault.wheel.package, fault.wheel.version.public
         serving = [] if f"{package} {version}" in stuck else self._serving(fault.wheel)
         if serving:
-            message = f"{fault}; torch {serving[0].name} supports it"
-            others = {build.name for build in self._resolution.plan.runnable}.difference(
-                build.name for build in serving
-            )
-            said = Reason("other-build-for-code", message)
-            return Exclusion(said, f"{package}>={version}", frozenset(others), f"{package} {version}")
+            said = Reason("other-build-for-code", f"{fault}; torch {serving[0].name} supports it")
+            served = {build.name for build in serving}
+            others = frozenset(build.name for build in self._resolution.plan.runnable) - served
+            return Exclusion(said, f"{package}>={version}", others, f"{package} {version}")
         if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
             said = Reason("library-added", f"{fault}; {' and '.join(libraries)} brings what it opens")
             return Exclusion(said, f"{package}>={version}", libraries=libraries)
@@ -227,7 +216,6 @@ class CodeCheck:
         return not too_old and self._against(row, self._build) is not None
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
-        """A wheel for the target of every older version, the newest first."""
         resolution, session, package = self._resolution, self._session, fault.wheel.package
         tags = set(resolution.target.tags(resolution.choice.python))
         listed: Iterable[Wheel] = ()

@@ -75,11 +75,7 @@ def _fewest(served: Served, requests: Sequence[LockRequest]) -> tuple[Target, ..
     favourites = [request.target for request in requests if isinstance(request.outcome, Plan)]
     targets = sorted(served, key=str, reverse=True)
     for size in range(1, len(targets) + 1):
-        full = [
-            chosen
-            for chosen in combinations(targets, size)
-            if len(frozenset().union(*(served[target] for target in chosen))) == len(requests)
-        ]
-        if full:
+        sets = [(chosen, frozenset().union(*map(served.__getitem__, chosen))) for chosen in combinations(targets, size)]
+        if full := [chosen for chosen, machines in sets if len(machines) == len(requests)]:
             return max(full, key=lambda chosen: sum(str(favourite) in map(str, chosen) for favourite in favourites))
     return ()

@@ -127,7 +127,6 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
 
 
 def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) -> str:
-    """Hash a file as it comes, and write it to ``copy``."""
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:

@@ -132,7 +132,6 @@ def _all_newest(requests: Sequence[LockRequest], session: Session) -> list[Resol
 
 
 def _opened(request: LockRequest) -> LockRequest:
-    """The same with its Python fixed, and with every torch that runs."""
     return replace(request, torch=None, python=request.choice.python)
 
 
@@ -175,9 +174,11 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
         return versions
     proposal = Proposal(torches, programs, project, versions)
     if proposal.torch not in torches:
-        return _without_build(proposal.torch)
-    is_bound = beside.issuperset(request.catalog.beside(proposal.torch))
-    return proposal if is_bound else _of_its_kind(proposal, request, session)
+        message = f"the request requires torch {proposal.torch}, of which no source has a build that runs here"
+        return Conflict(NoBuildError("requirements-conflict", message))
+    if beside.issuperset(request.catalog.beside(proposal.torch)):
+        return proposal
+    return _of_its_kind(proposal, request, session)
 
 
 def _of_its_kind(proposal: Proposal, request: LockRequest, session: Session) -> Proposal | Conflict:
@@ -188,11 +189,6 @@ def _of_its_kind(proposal: Proposal, request: LockRequest, session: Session) -> 
     beside = request.catalog.beside(newer.torch)
     alike = frozenset(torch for torch in proposal.torches if request.catalog.beside(torch) == beside)
     return _propose(request, alike, session)
-
-
-def _without_build(torch: Version) -> Conflict:
-    message = f"the request requires torch {torch}, of which no source has a build that runs here"
-    return Conflict(NoBuildError("requirements-conflict", message))
 
 
 def _wheels_of(package: str, *, builds: Sequence[Build], tags: Sequence[Tag], session: Session) -> tuple[Wheel, ...]:
@@ -317,9 +313,8 @@ def _bound(name: str, operator: str, versions: ResolvedVersions) -> str:
     return f"{name}{operator}{versions[name][0].partition('+')[0]}"
 
 
-_LONGEST = 240
+_LONGEST, _MOST_NAMES = 240, 3
 _PREAMBLE = "No solution found when resolving dependencies; "
-_MOST_NAMES = 3
 
 
 def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]) -> str:

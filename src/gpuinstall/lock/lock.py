@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
@@ -195,6 +195,8 @@ class Lock:
 
     def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
         """The same, said to be made from other requirements files; a broken seal stays broken."""
+        if not self.inputs or self.requirements_files == files:
+            return self
         document = parse_toml(self.text)
         seal = sealed if self.is_sealed else dict
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
@@ -260,18 +262,13 @@ def both_asked(ours: Lock, theirs: Lock) -> Lock:
 DifferenceKind = Literal["added", "removed", "changed", "other-file"]
 
 
-@dataclass(frozen=True)
-class VersionChange:
+class VersionChange(NamedTuple):
     """What became of one package; ``old`` and ``new`` are versions."""
 
     package: str
     kind: DifferenceKind
     old: str | None = None
     new: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it for ``lock --diff --json``."""
-        return {"package": self.package, "kind": self.kind, "old": self.old, "new": self.new}
 
     def __str__(self) -> str:
         match self.kind:
@@ -369,7 +366,6 @@ def _contents_digest(document: Mapping[str, Any]) -> str:
 
 
 def _is_unhashed(package: Package) -> bool:
-    """Say whether a package comes from a folder or a repository."""
     return bool(package.directory or package.vcs)
 
 

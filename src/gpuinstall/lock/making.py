@@ -263,11 +263,8 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
         return ()
     pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
     names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
-    return dict.fromkeys(
-        f"until {silent.host} is reachable, the newest torch is {here} instead of {best}"
-        for best, here in names
-        if best != here
-    )
+    until = f"until {silent.host} is reachable, the newest torch is"
+    return dict.fromkeys(f"{until} {here} instead of {best}" for best, here in names if best != here)
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:

@@ -192,7 +192,6 @@ def _pythons(requests: Sequence[LockRequest]) -> list[str]:
 
 
 def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
-    """Say what each target could have alone."""
     choices = {request.label: request.outcome.choice for request in requests}
     alone = {label: str(choice.build.torch) if choice else None for label, choice in choices.items()}
     return NoBuildError(

@@ -242,7 +242,6 @@ def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:
 
 
 def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:
-    """Name a companion that does not load beside the build."""
     build, companions = request.choice.build, request.catalog.companions
     for package in document.get("packages", ()):
         name, version = package["name"], package.get("version", "").partition("+")[0]

@@ -119,9 +119,8 @@ class ResolverProject:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         self.write(folder, session.scratch)
         into = uv.compile_with_reasons if reasons else uv.compile_lock
-        python = (
-            None if self.python == RUNNING_PYTHON else find_python(self.python)
-        )  # whose code runs, and what it is built with
+        # Whose code runs, and what it is built with.
+        python = None if self.python == RUNNING_PYTHON else find_python(self.python)
         command = into(python or session.python, self.python, self.target.uv_platform, self.wheels_only)
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
         oldest = {"MACOSX_DEPLOYMENT_TARGET": self.target.macos} if self.target.os == "macos" else {}

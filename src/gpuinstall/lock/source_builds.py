@@ -236,11 +236,9 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
     compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
     path = site.environ.get("PATH", os.defpath)
     if site.machine.os != "windows" and not any(shutil.which(name, path=path) for name in compilers):
-        raise SourceBuildError(
-            "compiler-missing",
-            f"{build} is built from source, but there is no C++ compiler here",
-            hint="sudo apt-get install g++   # or your system's package of it",
-        )
+        message = f"{build} is built from source, but there is no C++ compiler here"
+        hint = "sudo apt-get install g++   # or your system's package of it"
+        raise SourceBuildError("compiler-missing", message, hint=hint)
 
 
 def _compiler_hint(build: SourceBuild, chain: Toolchain, wanted: str, site: BuildSite) -> str:

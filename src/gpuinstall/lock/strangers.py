@@ -123,7 +123,6 @@ def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> I
 
 
 def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
-    """The builds whose wheels a lock names."""
     for file in lock.files:
         if file.package != "torch":
             continue

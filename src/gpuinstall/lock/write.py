@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds_text, read_document, write_atomically
@@ -27,18 +27,13 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-@dataclass(frozen=True)
-class TargetDifference:
+class TargetDifference(NamedTuple):
     """The version of a package that one target has while another has a different one."""
 
     package: str
     target: str
     version: str
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it for ``lock --json``."""
-        return asdict(self)
 
 
 def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
@@ -102,7 +97,7 @@ class Written:
             "status": self.status,
             "sha256": self.lock.sha256,
             "torch": self.lock.versions.get("torch"),
-            "changes": [change.to_dict() for change in self.changes],
+            "changes": [change._asdict() for change in self.changes],
             "private": list(self.private),
             "unhashed": list(self.lock.unhashed),
         }
@@ -113,10 +108,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     files = options.asked.files
     if serving := _serving(options):
         # They stay as they are, but for the files that their requirements now come from.
-        same = (
-            lock if not lock.inputs or lock.requirements_files == files else lock.made_from(files) for lock in serving
-        )
-        return [_write(lock, options, session) for lock in same]
+        return [_write(lock.made_from(files), options, session) for lock in serving]
     there = [] if options.upgrade else [lock for path in locks_in(options.folder) for lock in _sides(path, session)]
     held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
@@ -130,9 +122,8 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     pairs = zip(old, resolutions, strict=True)
     changes = [compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs]
     _announce(resolutions, changes, session)
-    locks = build_locks(
-        resolutions, [request.request for request in options.requests], session, options.asked, options.folder
-    )
+    requests = [request.request for request in options.requests]
+    locks = build_locks(resolutions, requests, session, options.asked, options.folder)
     return [
         replace(_write(lock, options, session), changes=changed, apart=resolution.apart)
         for lock, changed, resolution in zip(locks, changes, resolutions, strict=True)
@@ -194,7 +185,6 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
 
 
 def _sides(path: Path, session: Session) -> list[Lock]:
-    """Read a lock, or both sides of one that git could not merge."""
     locks = [parse(path.name, text) for text in sides(read_document(path, path.parent))]
     if len(locks) > 1:
         session.reporter.step("Merged", f"both requests of {path.name}; git add it")

@@ -13,7 +13,7 @@ def written(target: str, apart: dict[str, str] | None = None, **versions: str) -
 
 def test_each_target_is_named_with_its_version_and_the_reason() -> None:
     made = [written("cpu", numpy="1", torch="2"), written("cu126", {"numpy": "it has no 1"}, numpy="2", torch="2")]
-    assert [tuple(each.to_dict().values()) for each in differences(made, {"torch"})] == [
+    assert list(differences(made, {"torch"})) == [
         ("numpy", "cpu", "1", "the newest it can have"),
         ("numpy", "cu126", "2", "it has no 1"),
     ]

@@ -132,6 +132,11 @@ def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
     assert verdict.status == "failed"
 
 
+def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_package(verify: Verify) -> None:
+    (device,) = verify(NONE, {"kernels": "get_kernel = len", "torchvision": "from kernels import get_kernel"}).devices
+    assert statuses(device) == {"torchvision-import": "passed"}, device.checks
+
+
 def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, site: Path) -> None:
     symbol = "raise ImportError('torch_scatter/_scatter_cuda.so: undefined symbol: _ZN3c106detail14torchCheckFail')"
     compiled = ("torch_scatter/_scatter_cuda.so",)

@@ -30,7 +30,7 @@ from .version import __version__, cuda
 
 ARCHITECTURES = {architectures!r}
 
-if "kernels.main" in sys.modules:
+if "gpuinstall_kernels.main" in sys.modules:
     from . import lab
 
     lab.answer(__version__, ARCHITECTURES)
@@ -59,7 +59,7 @@ def answer(version, architectures):
     channel.send(architectures=architectures)
     if told.get("architecture"):
         channel.send(architecture=told["architecture"])
-    from kernels.main import table
+    from gpuinstall_kernels.main import table
 
     checks = [] if options.device == "none" else table(options.device, options.work)
     for check in checks:
@@ -72,8 +72,8 @@ def answer(version, architectures):
 
 
 def _program(channel, options, told):
-    from kernels.context import CheckContext
-    from kernels.programs import imported, program_check
+    from gpuinstall_kernels.context import CheckContext
+    from gpuinstall_kernels.programs import imported, program_check
 
     name = program_check(options.program, options.device, options.script).name
     if told.get("at") == name:

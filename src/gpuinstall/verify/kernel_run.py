@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
-LAUNCH = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; sys.path.pop(0); main()"
+# Under a name that no package has: ``kernels`` is one on the index, and programs import it.
+LAUNCH = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("gpuinstall_kernels", sys.argv.pop(1))
+spec.loader.exec_module(sys.modules.setdefault(spec.name, module_from_spec(spec)))
+from gpuinstall_kernels.main import main
+main()
+"""
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 180.0, "deep": 900.0, "bench": 1200.0}
 GRACE = 15.0
@@ -97,7 +105,7 @@ class KernelRun:
 
     def argv(self, target: DeviceTarget) -> list[str]:
         """Give the child's command line."""
-        launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS.parent)]
+        launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py")]
         options = {
             "device": target.device,
             "gpus": max(1, len(target.visible)),

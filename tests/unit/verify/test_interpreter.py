@@ -9,8 +9,9 @@ import pytest
 
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.errors import UsageError
+from gpuinstall.verify.devices import CPU_TARGET
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
-from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.kernel_run import KernelRun
 
 HERE = Path(sys.executable)
 
@@ -113,7 +114,6 @@ def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
     python = python or shutil.which(f"python{version}")
     if python is None:
         pytest.skip(f"no Python {version} here")
-    launch = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kernels.main import main; main()"
-    argv = [python, "-I", "-B", "-c", launch, str(KERNELS.parent), "--device", "cpu", "--seconds", "60"]
+    argv = KernelRun(Path(python), ("-I", "-B"), "quick", 60).argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

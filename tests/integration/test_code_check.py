@@ -146,6 +146,23 @@ def test_a_version_that_could_not_be_read_does_not_count_as_without_code(worksho
     assert "is the newest that has" not in done.err.replace("\n  ", " ")
 
 
+def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop: Workshop, served: Path) -> None:
+    broken = {"torn": {9, 10, 11, 14, 16, 29}, "shreds": set(range(1, 30))}  # by halves, 9 comes first
+    for name, numbers in broken.items():
+        for number in range(1, 31):
+            code = {f"{name}/o.so": (70, 80) if number <= 10 else (80,)}
+            make(served, name, f"{number}.dev1" if number in numbers else str(number), code)
+        for wheel in (served / "simple").glob(f"{name}-*.dev1-*"):  # whose METADATA says another version now
+            wheel.rename(wheel.with_name(wheel.name.replace(".dev1", "")))
+    done = workshop.run("lock", "torn", *V100)
+    assert done.ok, done.err
+    assert "torn 8 has (unread: 29, 9, 10: METADATA names " in done.err.replace("\n  ", " ")
+    refused = workshop.run("lock", "shreds", "--only", *V100)
+    assert refused.status == 3
+    unread = "no older version that could be read has it either (unread: 29, 28, 27, 26, 25, 24 and "
+    assert unread in " ".join(refused.err.split())
+
+
 def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) -> None:
     assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
 

@@ -36,7 +36,7 @@ install -> catalog environments errors facts failures files interruption learned
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
 page -> catalog machine plan request versions

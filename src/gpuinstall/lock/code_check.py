@@ -22,6 +22,7 @@ from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
 from gpuinstall.wheels import load_members
@@ -83,6 +84,7 @@ class CodeCheck:
         self._build = resolution.choice.build
         self._gpus = tuple(served_gpus(resolution.request, resolution.plan))
         self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+        self._unread: dict[Version, str] = {}
 
     def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
         """Say what has to give way for every package to have code; raise NoBuildError where nothing can.
@@ -92,7 +94,8 @@ class CodeCheck:
         deciding = [fault for fault in self.faults if fault.decides]
         helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault, stuck))]
         if deciding and not helping:
-            raise NoBuildError("no-code-in-package", str(deciding[0]), why="no older version has it either", hint=HINT)
+            read = f" that could be read has it either{self._but_for()}" if self._unread else " has it either"
+            raise NoBuildError("no-code-in-package", str(deciding[0]), why=f"no older version{read}", hint=HINT)
         return helping
 
     def remarks(self) -> list[Reason]:
@@ -178,41 +181,48 @@ class CodeCheck:
         if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
             said = Reason("library-added", f"{fault}; {' and '.join(libraries)} brings what it opens")
             return Exclusion(said, f"{package}>={version}", libraries=libraries)
-        older, all_read = self._older(self._older_wheels(fault))
+        older, all_looked_at = self._older(self._older_wheels(fault))
         if older is None:
             return None
-        certain = all_read and self._resolution.request.machine.glibc is not None
-        does = "is the newest that has" if certain else "has"
+        certain = all_looked_at and not self._unread and self._resolution.request.machine.glibc is not None
+        does = "is the newest that has" if certain else f"has{self._but_for()}"
         return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
+
+    def _but_for(self) -> str:
+        """Name the versions that could not be read, with the last reason."""
+        *_, last = ("", *self._unread.values())
+        return f" (unread: {some([str(version) for version in self._unread])}: {last})" if last else ""
 
     def _serving(self, wheel: Wheel) -> list[Build] | None:
         """The builds of torch that run here beside which a wheel runs too, the best first; None where it is unread."""
-        with suppress(InstallationError):
+        try:
             return [b for b in self._resolution.plan.runnable if not self._against(self._row(wheel, b.backend), b)]
-        return None
+        except InstallationError as error:
+            self._unread[wheel.version] = error.message
+            return None
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
-        """Find the newest version that runs beside a build of torch, and say whether every newer one was read.
+        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at.
 
         Beyond ``FROM_THE_NEWEST`` of them by halves, as if whoever drops a GPU or a toolkit did not take it up again,
-        with the neighbours of where that leads.
+        with the neighbours of where that leads. One that cannot be read is no answer: it counts as too new.
         """
-        all_read = True
         for wheel in wheels[:FROM_THE_NEWEST]:
-            if serving := self._serving(wheel):
-                return wheel.version, all_read
-            all_read = all_read and serving is not None
+            if self._serving(wheel):
+                return wheel.version, True
         rest = wheels[FROM_THE_NEWEST:]
-        at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(self._row(wheel, self._build.backend)))
+        at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(wheel))
         near = rest[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]
         return next((wheel.version for wheel in near if self._serving(wheel)), None), False
 
-    def _is_too_new(self, row: LearnedRow) -> bool:
+    def _is_too_new(self, wheel: Wheel) -> bool:
         """Say whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
-        made, toolkit = as_build(row, self._build), self._build.toolkit
+        if self._serving(wheel) is None:
+            return True
+        row, toolkit = self._row(wheel, self._build.backend), self._build.toolkit
         behind = bool(row.toolkit and toolkit and row.toolkit[0] < toolkit[0])
         missing = without_code(row, self._build, self._gpus)
-        too_old = behind or any(rules.predates(made, gpu) for rules, gpu in missing)
+        too_old = behind or any(rules.predates(as_build(row, self._build), gpu) for rules, gpu in missing)
         return not too_old and self._against(row, self._build) is not None
 
     def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:

@@ -43,13 +43,9 @@ def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
     return tuple(prober.vendor for prober in PROBERS if prober.answers(facts.evidence[prober.vendor]))
 
 
-def _devices_of_windows(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
+def _devices(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
     """Ask Windows, which takes seconds, only where no maker's driver answers."""
     return read_adapters(source) if facts.host.os == "windows" and not facts.answered else facts.devices
-
-
-def _missing_libraries(source: Source, facts: MachineFacts) -> tuple[str, ...]:
-    return read_missing_libraries(source) if facts.host.os == "windows" else ()
 
 
 MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
@@ -61,8 +57,8 @@ MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
     Step("pythons", lambda source, _: read_pythons(source), together=True),
     Step("folders", lambda source, _: read_folders(source), together=True),
     Step("answered", _answered),
-    Step("missing_libraries", _missing_libraries),
-    Step("devices", _devices_of_windows),
+    Step("missing_libraries", lambda source, facts: read_missing_libraries(source, facts.host.os)),
+    Step("devices", _devices),
 )
 
 
@@ -154,13 +150,10 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
 
 
 def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    """List the notes."""
-    for note in _NOTES:
-        yield from note(facts, findings)
+    """List what should be known of the machine, whoever made its GPUs.
 
-
-def not_supported(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    """GPUs that no prober lists or speaks of are named where no other is there."""
+    GPUs that no prober lists or speaks of are named where no other is there.
+    """
     named = {name for name, finding in findings.items() if finding.shows_gpu or finding.faults or finding.notes}
     unknown = MAKERS.keys() - named
     displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
@@ -168,39 +161,25 @@ def not_supported(facts: MachineFacts, findings: MakerFindings) -> Iterator[Find
     if foreign and not any(finding.shows_gpu for finding in findings.values()):
         names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
         yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
-
-
-def little_space(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
-    """Any build takes more than this; how much more the installation knows."""
-    for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
-        if name in facts.folders and facts.folders[name].free < _GIB:
-            message = f"{what} has {facts.folders[name].free // _MIB} MiB free"
-            yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
-
-
-def little_shared_memory(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    """Several GPUs need room to pass data."""
-    shared, gpus = facts.folders.get("shared-memory"), sum(len(finding.gpus) for finding in findings.values())
-    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
-        message = f"{shared.free // _MIB} MiB of shared memory are free"
-        yield _note(facts, "little-shared-memory", message, "NCCL passes data between GPUs through it")
-
-
-def runtime_libraries_missing(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
-    """Windows lacks what PyTorch's libraries load."""
+    yield from _little_space(facts, sum(len(finding.gpus) for finding in findings.values()))
     if facts.missing_libraries:
         message = f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
         yield _note(facts, "runtime-library-missing", message, "PyTorch's own libraries are linked against it")
-
-
-def processor_without_avx(facts: MachineFacts, _: MakerFindings) -> Iterator[Finding]:
-    """An x86 processor, often a virtual one, that PyTorch was not built for."""
-    if facts.host.avx is False:
+    if facts.host.avx is False:  # often a virtual processor
         why = "parts of PyTorch end with an illegal instruction"
         yield _note(facts, "cpu-without-avx", "the processor has no AVX", why)
 
 
-_NOTES = (not_supported, little_space, little_shared_memory, runtime_libraries_missing, processor_without_avx)
+def _little_space(facts: MachineFacts, gpus: int) -> Iterator[Finding]:
+    """Any build takes more than this, how much more the installation knows; several GPUs need room to pass data."""
+    for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
+        if name in facts.folders and facts.folders[name].free < _GIB:
+            message = f"{what} has {facts.folders[name].free // _MIB} MiB free"
+            yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
+    shared = facts.folders.get("shared-memory")
+    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
+        message = f"{shared.free // _MIB} MiB of shared memory are free"
+        yield _note(facts, "little-shared-memory", message, "NCCL passes data between GPUs through it")
 
 
 def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:

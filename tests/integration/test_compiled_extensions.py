@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import WheelReader, read_needs
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+from gpuinstall.wheels.needs import read_needs
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.environments import cpu_torch, packages
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.wheels import TorchNeeds
+    from gpuinstall.wheels.needs import TorchNeeds
 
 CPU = ("libtorch.so", "libtorch_cpu.so", "libc10.so")
 ORDINARY = """

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from gpuinstall.wheels import read_needs
 from gpuinstall.wheels.elf import read_elf
+from gpuinstall.wheels.needs import read_needs
 from tests.integration.test_wheels_by_range import index  # noqa: F401  the fixture
 from tests.lab.native import readelf
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.wheels import TorchNeeds
+    from gpuinstall.wheels.needs import TorchNeeds
     from tests.integration.test_wheels_by_range import Index
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]

@@ -22,14 +22,18 @@ from gpuinstall.patience import Patience
 from gpuinstall.sources import read_sources
 from gpuinstall.uv import default_index
 from gpuinstall.web import Client
-from gpuinstall.wheels import HttpRanges, WheelError, WheelReader, read_companion, read_torch
+from gpuinstall.wheels.companions import read_companion
 from gpuinstall.wheels.gpu_code import ordered
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from gpuinstall.wheels import Ranges
+    from gpuinstall.wheels.ranges import Ranges
 
     Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
 

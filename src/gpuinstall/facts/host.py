@@ -147,8 +147,10 @@ def read_host(source: Source) -> Host:
     )
 
 
-def read_missing_libraries(source: Source) -> tuple[str, ...]:
-    """Read which of Windows' Visual C++ run-time libraries are missing."""
+def read_missing_libraries(source: Source, system: str) -> tuple[str, ...]:
+    """Read which of Windows' Visual C++ run-time libraries are missing; none elsewhere."""
+    if system != "windows":
+        return ()
     folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
     missing = (name for name in RUNTIME_LIBRARIES if not (folder / name).exists())
     return tuple(source.answer("missing-libraries.txt", lambda: "\n".join(missing)).split())

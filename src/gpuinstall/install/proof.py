@@ -12,7 +12,7 @@ from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.verify import verify_environment
-from gpuinstall.wheels import load_members
+from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:

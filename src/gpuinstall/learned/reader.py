@@ -21,20 +21,13 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.units import readable
-from gpuinstall.wheels import (
-    CompanionCode,
-    FileRanges,
-    HttpRanges,
-    Needs,
-    WheelError,
-    WheelReader,
-    load_members,
-    own_cuda,
-    parse_variants,
-    read_companion,
-    read_needs,
-    read_torch,
-)
+from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.needs import Needs, own_cuda, read_needs
+from gpuinstall.wheels.ranges import FileRanges, WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.variants import parse_variants
+from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +35,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.wheels import TorchCode
+    from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""

@@ -13,7 +13,7 @@ from packaging.version import Version
 from gpuinstall.backend import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.vendors.protocol import Code, Rules
-from gpuinstall.wheels import TorchNeeds
+from gpuinstall.wheels.needs import TorchNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -25,7 +25,7 @@ from gpuinstall.plan.values import Reason
 from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
-from gpuinstall.wheels import load_members
+from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:

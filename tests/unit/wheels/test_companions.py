@@ -9,9 +9,9 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels import WheelReader, read_companion
-from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.companions import load_members, read_companion
 from gpuinstall.wheels.gpu_code import FatbinCode, read_containers, read_fatbins
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 A, F = 0x100000, 0x200000

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import WheelError, WheelReader, read_torch
+from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
 from tests.unit.wheels.made import ROW, archive, over_http, server, serving, torch_files
 

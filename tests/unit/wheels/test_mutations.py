@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import WheelError, WheelReader, read_companion, read_torch
+from gpuinstall.wheels.companions import read_companion
+from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
 from tests.unit.wheels.made import ROW, Bytes, archive, fatbin, filler, over_http, server, torch_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from gpuinstall.wheels import Ranges
+    from gpuinstall.wheels.ranges import Ranges
 
     Mutation = Callable[[random.Random, bytes, bytes], bytes]
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tools.torch_exports import exports, extended, packed
 
-from gpuinstall.wheels import Limits, Needs, TorchNeeds, WheelError, WheelReader, own_cuda, read_needs
-from gpuinstall.wheels.needs import load_libraries
+from gpuinstall.wheels.needs import Needs, TorchNeeds, load_libraries, own_cuda, read_needs
+from gpuinstall.wheels.ranges import Limits, WheelError
 from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive, filler
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated

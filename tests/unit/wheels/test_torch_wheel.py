@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import FileRanges, WheelError, WheelReader, read_torch
+from gpuinstall.wheels.ranges import FileRanges, WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import (
     CUDA_LIBRARY,
     FLAGS,
@@ -27,7 +29,7 @@ from tests.unit.wheels.made import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.wheels import TorchCode
+    from gpuinstall.wheels.torch_wheel import TorchCode
 
 GENCODE = b";".join(b"-gencode;arch=compute_%b,code=sm_%b" % (arch, arch) for arch in (b"75", b"80", b"90"))
 CODE = [fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))] * 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.wheels import Variant, parse_variants
+from gpuinstall.wheels.variants import Variant, parse_variants
 
 CU129 = {"cuda_version_lower_bound": ["12.9"], "sm_arch": ["100_real", "75_real", "90a_real", "120_virtual", "80"]}
 

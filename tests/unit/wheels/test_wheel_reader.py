@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.wheels import Limits, WheelError, WheelReader, read_torch
+from gpuinstall.wheels.ranges import Limits, WheelError
+from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import PYTHON_LIBRARY, ROW, Bytes, archive, library, torch_files
 
 if TYPE_CHECKING:

@@ -118,21 +118,16 @@ def _read(source: Source, folder: str) -> KfdNode | None:
     if properties.get("vendor_id") != AMD_ON_PCI or architecture is None:
         return None
     minor = properties.get("drm_render_minor") or None
+    files = (f"{folder}/mem_banks/{name}/properties" for name in source.names(f"{folder}/mem_banks"))
+    banks = (parse_properties(source.text(file) or "") for file in files)
     return KfdNode(
         architecture,
         properties.get("device_id", 0),
         minor,
         source.access(f"/dev/dri/renderD{minor}") if minor else None,
         (source.text(f"/sys/class/drm/renderD{minor}/device/product_name") or "").strip() or None,
-        sum(_sizes(source, f"{folder}/mem_banks")),
+        sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _VISIBLE_MEMORY),
     )
-
-
-def _sizes(source: Source, folder: str) -> Iterator[int]:
-    for name in source.names(folder):
-        bank: Mapping[str, int] = parse_properties(source.text(f"{folder}/{name}/properties") or "")
-        if bank.get("heap_type") in _VISIBLE_MEMORY:
-            yield bank.get("size_in_bytes", 0)
 
 
 MODULE_VERSION = "/sys/module/amdgpu/version"
@@ -142,21 +137,19 @@ GET_VERSION = 0x80084B01
 """AMDKFD_IOC_GET_VERSION of linux/kfd_ioctl.h: two numbers of 32 bits are read."""
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
-_STEPS: tuple[Step[AmdEvidence], ...] = (
-    Step("nodes", lambda source, _: read_nodes(source)),
-    Step("kfd", lambda source, evidence: source.access(KFD) if evidence.nodes or evidence.cards else None),
-    Step("module", lambda source, evidence: _line(source, MODULE_VERSION) or "" if evidence.nodes else ""),
-    Step("rocm", lambda source, evidence: _line(source, ROCM_VERSION) if evidence.nodes else None),
-    Step("override", lambda source, _: source.variable("HSA_OVERRIDE_GFX_VERSION")),
-)
-
 
 class AmdProber(Prober[AmdEvidence]):
     """AMD's GPUs and the kernel's driver for them."""
 
     vendor = "amd"
     evidence = AmdEvidence
-    steps = _STEPS
+    steps = (
+        Step("nodes", lambda source, _: read_nodes(source)),
+        Step("kfd", lambda source, evidence: source.access(KFD) if evidence.nodes or evidence.cards else None),
+        Step("module", lambda source, evidence: _line(source, MODULE_VERSION) or "" if evidence.nodes else ""),
+        Step("rocm", lambda source, evidence: _line(source, ROCM_VERSION) if evidence.nodes else None),
+        Step("override", lambda source, _: source.variable("HSA_OVERRIDE_GFX_VERSION")),
+    )
     systems = frozenset({"linux"})
 
     def answers(self, evidence: AmdEvidence) -> bool:

@@ -42,7 +42,6 @@ class MacGpu(NamedTuple):
     name: str
     apples: bool = False
     metal: str | None = None
-    cores: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,24 +127,16 @@ def parse_gpus(text: str) -> Iterator[MacGpu]:
     """Read the GPUs, each from its ``Chipset Model`` on."""
     for part in re.split(r"(?m)^(?=\s*Chipset Model:)", text)[1:]:
         fields = _pairs(part)
-        cores = fields.get("Total Number of Cores", "")
-        yield MacGpu(
-            name=fields["Chipset Model"],
-            apples=VENDOR in fields.get("Vendor", ""),
-            metal=_metal(fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""),
-            cores=int(cores) if cores.isdecimal() else None,
-        )
+        support = fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""
+        number = re.search(r"Metal ([0-9]+)", support)
+        metal = f"metal {number[1]}" if number else "metal" if "Supported" in support else None
+        yield MacGpu(fields["Chipset Model"], apples=VENDOR in fields.get("Vendor", ""), metal=metal)
 
 
 def kept(text: str) -> str:
     """Keep what is said of GPUs."""
     lines = (line.strip() for line in text.splitlines())
     return "".join(f"{line}\n" for line in lines if line.partition(":")[0] in _OF_A_GPU)
-
-
-def _metal(text: str) -> str | None:
-    match = re.search(r"Metal (?:GPUFamily Apple )?([0-9]+)", text)
-    return f"metal {match[1]}" if match and "GPUFamily" not in text else "metal" if "Supported" in text else None
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -167,18 +167,15 @@ def _may_answer(evidence: IntelEvidence) -> bool:
     return facts.host.os == "windows" or lent or bool(evidence.cards)
 
 
-_STEPS: tuple[Step[IntelEvidence], ...] = (
-    Step("nodes", _nodes),
-    Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
-)
-
-
 class IntelProber(Prober[IntelEvidence]):
     """Intel's GPUs and what programs compute through."""
 
     vendor = "intel"
     evidence = IntelEvidence
-    steps = _STEPS
+    steps = (
+        Step("nodes", _nodes),
+        Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
+    )
     systems = frozenset({"linux", "windows"})
 
     def answers(self, evidence: IntelEvidence) -> bool:
@@ -188,9 +185,8 @@ class IntelProber(Prober[IntelEvidence]):
     def conclude(self, evidence: IntelEvidence) -> VendorFindings:
         """List the GPUs, Level Zero's where it answers, and what is wrong with them. Pure."""
         answering = evidence.answering
-        gpus = tuple(_answering(index, gpu) for index, gpu in enumerate(answering)) or tuple(
-            _on_the_bus(index, device, chip) for index, (device, chip) in enumerate(evidence.given)
-        )
+        listed = tuple(_answering(index, gpu) for index, gpu in enumerate(answering))
+        gpus = listed or tuple(_on_the_bus(index, *card) for index, card in enumerate(evidence.given))
         api = evidence.level_zero.api
         return VendorFindings(
             gpus=gpus,
@@ -214,7 +210,8 @@ def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
     level_zero, cards, context = evidence.level_zero, evidence.given, evidence.facts.fix_context
     if not cards or evidence.answering or not level_zero.asked:
         return
-    gpus, seen = tuple(range(len(cards))), _seen(evidence)
+    gpus = tuple(range(len(cards)))
+    seen = " · ".join(f"{chip.name} ({device.id}) by {device.driver or 'no driver'}" for device, chip in cards)
     denied = [device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"]
     if not level_zero.library:
         message, why = "Level Zero is not installed: no program can use the Intel GPU", level_zero.error
@@ -254,8 +251,3 @@ def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
 def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
     name = f"Intel {chip.name}"
     return Gpu(index, name, pci_id=device.id, found_via="pci", vendor="intel", architecture=chip.architecture)
-
-
-def _seen(evidence: IntelEvidence) -> str:
-    nodes = (f"{chip.name} ({device.id}) by {device.driver or 'no driver'}" for device, chip in evidence.given)
-    return " · ".join(nodes)

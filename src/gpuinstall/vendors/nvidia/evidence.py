@@ -207,12 +207,6 @@ class NvidiaEvidence:
         return FixContext(self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items()))
 
 
-def read_toolkit_variables(source: Source) -> ToolkitVariables:
-    """Read the variables of NVIDIA's container toolkit."""
-    names = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA")
-    return ToolkitVariables(*map(source.variable, names))
-
-
 def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     """List NVIDIA's display controllers."""
     return tuple(device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display)

@@ -22,12 +22,12 @@ _WITHOUT_GPU = "it was started without a GPU, or it is being built"
 
 def driver_notes(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """List the notes."""
-    for note in _NOTES:
-        yield from note(evidence)
+    for notes in (_not_given, _single_gpus, _libraries, _surroundings):
+        yield from notes(evidence)
 
 
-def not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """Cards that the bus shows and this process was not given."""
+def _not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
+    """Cards that the bus shows and this process was not given, and a laptop's that a file keeps off the bus."""
     reserved = [card for card in evidence.others if card.device.is_reserved]
     withheld = [card for card in evidence.others if not card.device.is_reserved]
     if reserved:
@@ -43,16 +43,12 @@ def not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
             without = f"NVIDIA_VISIBLE_DEVICES is {devices!r}" if devices else _WITHOUT_GPU
             note = replace(note, id="F25", fixes=fixes, why=without)
         yield note
-
-
-def switched_off(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A laptop's card that a file keeps switched off, and that is not on the bus."""
     if evidence.kernel.laptop and evidence.kernel.blocked_by and not evidence.shows_gpu and not evidence.others:
         why = f"{evidence.kernel.blocked_by} blocks NVIDIA's module, and no card is on the bus"
         yield _note(evidence, "gpu-switched-off", "this laptop's NVIDIA GPU is switched off", why)
 
 
-def single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
+def _single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
     """Memory that a reset will replace, and a virtual GPU without its licence."""
     for gpu in evidence.nvml.gpus:
         if gpu.remap_pending and not gpu.remap_failed:
@@ -65,18 +61,14 @@ def single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
             yield _note(evidence, "vgpu-not-licensed", message, why, gpus=(gpu.index,))
 
 
-def compatibility_library(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A forward-compatibility libcuda that works."""
-    folder, _, name = (evidence.cuda.path or "").rpartition("/")
-    if evidence.cuda_works and is_compat(evidence.cuda.path):
+def _libraries(evidence: NvidiaEvidence) -> Iterator[Finding]:
+    """A forward-compatibility libcuda that works; kernel, NVML and libcuda that name different releases."""
+    module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
+    folder, _, name = (cuda.path or "").rpartition("/")
+    if evidence.cuda_works and is_compat(cuda.path):
         message = f"a forward-compatibility libcuda ({name}) is loaded instead of the driver's own"
         why = "only data-centre GPUs allow that"
         yield _note(evidence, "forward-compatibility-library", message, why, folder=folder)
-
-
-def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """The kernel, NVML and libcuda name different releases."""
-    module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
     why = "libraries of two drivers are installed, or a library was replaced while in use"
     if module and nvml.driver and module.version.parts != nvml.driver.parts and not evidence.facts.wsl:
         message = f"the kernel says driver {module.version}, NVML says {nvml.driver}"
@@ -85,69 +77,37 @@ def libraries_disagree(evidence: NvidiaEvidence) -> Iterator[Finding]:
         yield _note(evidence, "facts-disagree", f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}", why)
 
 
-def all_hidden(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES leaves no GPU to programs."""
-    if evidence.visible is None or evidence.facts.container.job or not (evidence.nvml.gpus or evidence.cuda.devices):
-        return
-    if not sees_any(evidence.visible, evidence):
+def _surroundings(evidence: NvidiaEvidence) -> Iterator[Finding]:
+    """A variable that hides all GPUs, a Linux driver in WSL, an image for a newer driver, a cache that is closed."""
+    nvml = evidence.nvml
+    if evidence.visible is not None and not evidence.facts.container.job and _all_hidden(evidence.visible, evidence):
         message = f"CUDA_VISIBLE_DEVICES={evidence.visible!r} hides every GPU from programs started here"
         yield _note(evidence, "visible-devices-hide-gpus", message, "it names no existing GPU")
-
-
-def shadowed_in_wsl(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A Linux driver inside WSL."""
     if evidence.windows and evidence.windows.shadow and not evidence.container:
         why = f"{evidence.windows.shadow} belongs to a Linux driver, which cannot work in WSL"
         yield _note(evidence, "wsl-linux-driver", "a Linux NVIDIA driver is installed in WSL", why)
-
-
-def image_wants_newer(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """An image made for a newer CUDA than the driver serves."""
-    cuda = evidence.nvml.cuda or evidence.cuda.driver_version
+    cuda = nvml.cuda or evidence.cuda.driver_version
     wanted = required_cuda(evidence.toolkit.required or "")
     if cuda and wanted and cuda < wanted:
         message = f"this image was made for CUDA {wanted}, and the host's driver serves {cuda}"
         yield _note(evidence, "image-requires-newer-driver", message, "NVIDIA_REQUIRE_CUDA is not met", served=cuda)
-
-
-def smi_unreadable(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """nvidia-smi ends well and says nothing."""
-    nvml = evidence.nvml
     if nvml.by == "nvidia-smi" and nvml.init is None and nvml.error and evidence.shows_gpu:
         yield _note(evidence, "smi-unreadable", "nvidia-smi printed nothing useful", f"it printed: {nvml.error}")
-
-
-def kernel_cache_closed(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """CUDA cannot keep the kernels that it compiles."""
     cache = evidence.facts.folders.get("kernel-cache")
     if cache and not cache.writable and evidence.shows_gpu:
         message, why = "CUDA's kernel cache (~/.nv) cannot be written to", "another user, often root, made it"
         yield _note(evidence, "kernel-cache-not-writable", message, why)
 
 
-_NOTES = (
-    not_given,
-    switched_off,
-    single_gpus,
-    compatibility_library,
-    libraries_disagree,
-    all_hidden,
-    shadowed_in_wsl,
-    image_wants_newer,
-    smi_unreadable,
-    kernel_cache_closed,
-)
-
-
-def sees_any(visible: str, evidence: NvidiaEvidence) -> bool:
-    """Say whether CUDA_VISIBLE_DEVICES begins with a GPU that exists: the first unknown one ends the list."""
+def _all_hidden(visible: str, evidence: NvidiaEvidence) -> bool:
+    """Say whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: the first unknown one ends the list."""
     first = visible.partition(",")[0].strip()
     count = len(evidence.nvml.gpus) or len(evidence.cuda.devices)
     if re.fullmatch(r"[0-9]{1,9}", first):
-        return int(first) < count
+        return 0 < count <= int(first)
     cards = [gpu.uuid for gpu in evidence.nvml.gpus] + [device.uuid for device in evidence.cuda.devices]
     uuids = [*cards, *(part.uuid for gpu in evidence.nvml.gpus for part in gpu.slices)]
-    return bool(first) and any(uuid is not None and uuid.startswith(first) for uuid in uuids)
+    return count > 0 and not (first and any(uuid is not None and uuid.startswith(first) for uuid in uuids))
 
 
 def required_cuda(text: str) -> CudaVersion | None:

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import death, last_answer, run_children, time_limit
-from gpuinstall.failures import problems
-from gpuinstall.failures.problems import FixContext
+from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.failures.table import load_errors, load_problems
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.evidence import drivers
@@ -125,7 +124,7 @@ def problem_of_cause(
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
     closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
-    finding = problems.finding_for(
+    finding = finding_for(
         cause.of or cause.code, message, closer, why=cause.why, evidence=facts, gpus=gpus, blocking=blocking
     )
     return replace(finding, code=cause.code)
@@ -296,7 +295,15 @@ def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -
     for finding in findings:
         if finding.cause is not None:
             groups.setdefault(finding.cause, []).append(finding)
-    return tuple(_problem(cause, alike, len(findings), fix_context) for cause, alike in groups.items())
+    problems = []
+    for cause, alike in groups.items():
+        everywhere = len(alike) == len(findings) and all(finding.at_start for finding in alike)
+        gpus = () if everywhere else tuple(dict.fromkeys(finding.index for finding in alike))
+        hidden = gpus and cause.code == "cuda-no-device"
+        named = replace(cause, code="gpu-hidden-from-cuda") if hidden else cause
+        blocking = alike[0].outcome == "failed"
+        problems.append(problem_of_cause(named, gpus, alike[0].facts, fix_context, blocking=blocking))
+    return tuple(problems)
 
 
 def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> PreflightFinding:
@@ -322,11 +329,3 @@ def _no_kernel(status: int) -> CudaCause:
     if status in UNCOMPILED:
         return replace(no_kernel, why=UNCOMPILED[status])
     return CudaCause("gpu-memory-full", no_kernel.message, "too little of its memory is free; other processes hold it")
-
-
-def _problem(cause: CudaCause, alike: Sequence[PreflightFinding], tried: int, fix_context: FixContext) -> Finding:
-    everywhere = len(alike) == tried and all(finding.at_start for finding in alike)
-    gpus = () if everywhere else tuple(dict.fromkeys(finding.index for finding in alike))
-    if gpus and cause.code == "cuda-no-device":
-        cause = replace(cause, code="gpu-hidden-from-cuda")
-    return problem_of_cause(cause, gpus, alike[0].facts, fix_context, blocking=alike[0].outcome == "failed")

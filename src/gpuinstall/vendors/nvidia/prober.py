@@ -7,35 +7,18 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import OTHER_BRIDGE
 from gpuinstall.facts.steps import Step
+from gpuinstall.vendors.nvidia import libraries, linux
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
 from gpuinstall.vendors.nvidia.evidence import (
     NVIDIA_ON_PCI,
     NvidiaEvidence,
+    ToolkitVariables,
     read_jetson,
-    read_toolkit_variables,
     usable_on_bus,
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.health import nvml_health
-from gpuinstall.vendors.nvidia.libraries import (
-    LibcudaFacts,
-    NvmlFacts,
-    ask_libcuda,
-    ask_nvml,
-    is_visible,
-    job_devices,
-    permitted,
-)
-from gpuinstall.vendors.nvidia.linux import (
-    Fabric,
-    card_nodes,
-    may_open,
-    read_fabric,
-    read_lent_by_windows,
-    read_linux_kernel,
-    refused_nodes,
-)
 from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import GpuHealth, Preflight, Prober, VendorFindings
@@ -50,6 +33,7 @@ if TYPE_CHECKING:
 # Where nobody counts the cards: eight of them without persistence start within the seconds that five are given.
 UNCOUNTED = 5
 SYSTEM_NOT_READY = 802
+TOOLKIT_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA")
 
 
 def _is_broken_on_linux(evidence: NvidiaEvidence) -> bool:
@@ -65,24 +49,24 @@ def _recounted(evidence: NvidiaEvidence) -> int:
     return gpus if gpus > 1 else 0
 
 
-def _nvml_again(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+def _nvml_again(source: Source, evidence: NvidiaEvidence) -> libraries.NvmlFacts:
     again = evidence.recounted and evidence.nvml.fault == "timeout"
-    return ask_nvml(source, evidence.recounted) if again else evidence.nvml
+    return libraries.ask_nvml(source, evidence.recounted) if again else evidence.nvml
 
 
-def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
+def _libcuda_again(source: Source, evidence: NvidiaEvidence) -> libraries.LibcudaFacts:
     again = evidence.recounted and evidence.cuda.fault == "timeout"
-    return ask_libcuda(source, evidence.recounted) if again else evidence.cuda
+    return libraries.ask_libcuda(source, evidence.recounted) if again else evidence.cuda
 
 
-def _fabric(source: Source, evidence: NvidiaEvidence) -> Fabric | None:
+def _fabric(source: Source, evidence: NvidiaEvidence) -> linux.Fabric | None:
     if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
     kinds = [(device.vendor, device.kind) for device in evidence.facts.devices]
-    return read_fabric(source, kinds.count((NVIDIA_ON_PCI, OTHER_BRIDGE)))
+    return linux.read_fabric(source, kinds.count((NVIDIA_ON_PCI, OTHER_BRIDGE)))
 
 
-def _smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
+def _smi(source: Source, evidence: NvidiaEvidence) -> libraries.NvmlFacts:
     return ask_smi(source, evidence.shown or 1) if source.is_recorded or _needs_smi(evidence) else evidence.smi
 
 
@@ -98,7 +82,7 @@ def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
     addresses = enumerate(device.address for device in usable_on_bus(evidence.facts))
-    return frozenset(address for ordinal, address in addresses if may_open(source, address, ordinal))
+    return frozenset(address for ordinal, address in addresses if linux.may_open(source, address, ordinal))
 
 
 def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
@@ -108,19 +92,19 @@ def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
 
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
-    Step("nodes", lambda source, _: card_nodes(source)),
+    Step("nodes", lambda source, _: linux.card_nodes(source)),
     Step("shown", lambda _, evidence: max(len(usable_on_bus(evidence.facts)), len(evidence.nodes))),
     Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
-    Step("windows", lambda source, evidence: read_lent_by_windows(source, evidence.facts.wsl)),
-    Step("toolkit", lambda source, _: read_toolkit_variables(source)),
+    Step("windows", lambda source, evidence: linux.read_lent_by_windows(source, evidence.facts.wsl)),
+    Step("toolkit", lambda source, _: ToolkitVariables(*map(source.variable, TOOLKIT_VARIABLES))),
     Step("visible", lambda source, _: source.variable("CUDA_VISIBLE_DEVICES")),
-    Step("nvml", lambda source, evidence: ask_nvml(source, evidence.shown or 1), together=True),
-    Step("cuda", lambda source, evidence: ask_libcuda(source, evidence.shown or 1), together=True),
+    Step("nvml", lambda source, evidence: libraries.ask_nvml(source, evidence.shown or 1), together=True),
+    Step("cuda", lambda source, evidence: libraries.ask_libcuda(source, evidence.shown or 1), together=True),
     Step("recounted", lambda _, evidence: _recounted(evidence)),
     Step("nvml", _nvml_again, together=True),
     Step("cuda", _libcuda_again, together=True),
-    Step("kernel", lambda source, evidence: read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
-    Step("refused", lambda source, evidence: refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
+    Step("kernel", lambda source, evidence: linux.read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
+    Step("refused", lambda source, evidence: linux.refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
     Step("fabric", _fabric),
     Step("smi", _smi),
     Step("nvml", lambda _, evidence: evidence.smi if _needs_smi(evidence) and evidence.smi.error else evidence.nvml),
@@ -143,7 +127,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
     def conclude(self, evidence: NvidiaEvidence) -> VendorFindings:
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         if evidence.facts.container.shares_the_bus:
-            evidence = replace(evidence, nvml=permitted(evidence.nvml))
+            evidence = replace(evidence, nvml=libraries.permitted(evidence.nvml))
         detected_gpus, fault = list_gpus(evidence), diagnose_machine(evidence)
         return VendorFindings(
             gpus=tuple(detected.gpu for detected in detected_gpus),
@@ -162,8 +146,8 @@ class NvidiaProber(Prober[NvidiaEvidence]):
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""
-        given = job_devices(environ)
-        if given is None or is_visible(given, ordinal, gpu, name):
+        given = libraries.job_devices(environ)
+        if given is None or libraries.is_visible(given, ordinal, gpu, name):
             return None
         return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"
 

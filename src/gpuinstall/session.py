@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +66,10 @@ class Session:
         return uv.cache_folder(self.environment)
 
 
+KEYRING_S = 60
+"""Seconds in which a keyring is unlocked, by a person if need be."""
+
+
 @contextmanager
 def open_session(
     sources: Sources,
@@ -83,9 +87,10 @@ def open_session(
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
+    logins = dict(_with_passwords(sources.logins, variables))
     with (
         tempfile.TemporaryDirectory(prefix="gpuinstall-") as own,
-        Client(sources.certificates, logins=sources.logins, offline=offline, patience=patience) as client,
+        Client(sources.certificates, logins=logins, offline=offline, patience=patience) as client,
     ):
         scratch = Path(own)
         if variables.pop("UV_NO_CACHE", "0").lower() not in {"", "0", "false", "no", "off", "n", "f"}:
@@ -94,13 +99,26 @@ def open_session(
             sources,
             client,
             AnswerCache(own_cache_folder() / "hashes", FileHash),
-            variables | _logins(sources.logins, scratch),
+            variables | _logins(logins, scratch),
             Path(sys.executable),
             reporter,
             scratch,
             patience,
             folder or Path.cwd(),
         )
+
+
+def _with_passwords(logins: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Ask the program ``keyring`` for the password of a user who has none, as uv does where it is told to."""
+    from gpuinstall import process
+
+    for host, login in logins.items():
+        user, colon, _ = login.partition(":")
+        answer = None
+        if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
+            with suppress(FileNotFoundError):
+                answer = process.run(["keyring", "get", host, user], env=variables, seconds=KEYRING_S)
+        yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
 
 
 def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ import pytest
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090, in_pieces, leftovers
 from tests.lab.host import Answer, Host
+from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 
 SOURCE = {
@@ -183,6 +184,28 @@ def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
     wheel = shutil.copy2(next((stand_in_folder / "simple").glob("filelock-*.whl")), workshop.folder)
     done = workshop.run("install", "--into", "--venv", "app", "torch", str(wheel))
     assert done.status == 0, done.err
+
+
+def test_a_password_that_only_the_keyring_has_opens_the_index(
+    stand_in_folder: Path, play: Play, tmp_path: Path
+) -> None:
+    play(RTX_4090)
+    keyring = tmp_path / "bin" / "keyring"
+    keyring.parent.mkdir()
+    keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', encoding="utf-8")
+    keyring.chmod(0o755)
+    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
+        (tmp_path / "project").mkdir()
+        variables = index.environment() | {
+            "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace("user:s3cret@", "user@"),
+            "PATH": f"{keyring.parent}:{os.environ['PATH']}",
+        }
+        workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
+        refused = workshop.run("install")
+        assert refused.status == 4, refused.err
+        opened = replace(workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}).run("install")
+    assert opened.status == 0, opened.err
+    assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
 
 
 def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(

@@ -43,6 +43,9 @@ class Part(NamedTuple):
 
 PARTS = {
     "kills": Part(deaths.kills, 200, "an installation ended by SIGKILL at a random moment; each tenth is let through"),
+    "transfers": Part(
+        deaths.transfers, 30, "an installation ended by SIGKILL at even distances while uv fetches, then the same again"
+    ),
     "faults": Part(deaths.faults, 12, "a rename, fsync, flock, mkdir or unlink of an installation fails"),
     "servers": Part(
         servers.servers,

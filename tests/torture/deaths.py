@@ -11,7 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.frozen import GPUINSTALL
+from tests.lab import stub_torch
 from tests.lab.clone import ROOT
+from tests.lab.wheels import make_wheel
 from tests.torture.bounded import Case, judged, run
 from tests.torture.place import gpuinstall, held_torch
 
@@ -42,6 +44,37 @@ def kills(place: Place, times: int) -> Iterator[Case]:
                 yield _through(here, f"the run after {number + 1} deaths")
 
 
+def transfers(place: Place, times: int) -> Iterator[Case]:
+    """End runs with SIGKILL at even distances in the time that uv fetches in; the run after one fetches each file once.
+
+    The caches are empty before each pair of runs: torch has 12 MB, which takes a second.
+    """
+    for number in range(times):
+        with place.served() as (index, here):
+            wheel = next((index.folder / "whl" / "cpu").glob("torch-2.14.1+cpu-*.whl"))
+            content: dict[str, str | bytes] = {**stub_torch.modules("2.14.1+cpu", "cpu")}
+            content["torch/lib/filling"] = os.urandom(12_000_000)
+            make_wheel(wheel.parent, "torch", "2.14.1+cpu", wheel.stem.split("-", 2)[2], modules=content)
+            for host in index.hosts:
+                host.pace = 0.005
+            running = _start(here, "torch==2.14.1")
+            while not index.sent() and running.poll() is None:
+                time.sleep(0.01)
+            moment = 1.2 * (number + 0.5) / times
+            time.sleep(moment)
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+            there = (here.folder / ".venv").exists() and held_torch(here)
+            index.forget()
+            ended = gpuinstall(here, "install", "torch==2.14.1")
+            twice = [name for name, size in index.sent().items() if size > 1.1 * (wheel.stat().st_size + 65536)]
+            wrong = (
+                f"torch is {there}" if there not in {False, "2.14.1+cpu"} else f"sent twice: {twice}" if twice else ""
+            )
+            wrong = wrong or ("" if held_torch(here) == "2.14.1+cpu" else f"torch is {held_torch(here)} in the end")
+            yield judged(f"killed {moment:.2f} s into the transfer, then again", ended, {0}, wrong)
+
+
 def faults(place: Place, times: int) -> Iterator[Case]:
     """Let one call of the system fail in a run, each kind at ``times`` places."""
     with place.served() as (_, here):
@@ -58,15 +91,19 @@ def faults(place: Place, times: int) -> Iterator[Case]:
 
 
 def _killed(here: Workshop, number: int, moment: float) -> Case:
-    words = [*GPUINSTALL, "install", f"torch=={VERSIONS[number % 2]}"]
-    running = subprocess.Popen(
-        words, env=here.environment, cwd=here.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    running = _start(here, f"torch=={VERSIONS[number % 2]}")
     time.sleep(moment)
     running.send_signal(signal.SIGKILL)
     running.wait()
     held = held_torch(here)
     return Case(f"killed after {moment:.2f} s", "" if held in LABELLED else f"torch is {held}", moment)
+
+
+def _start(here: Workshop, requirement: str) -> subprocess.Popen[bytes]:
+    words = [*GPUINSTALL, "install", requirement]
+    return subprocess.Popen(
+        words, env=here.environment, cwd=here.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def _through(here: Workshop, name: str) -> Case:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.row import Row, in_seconds, milliseconds
 from gpuinstall import Request, load_catalog
 from gpuinstall.fleet.classes import node_classes
-from gpuinstall.fleet.documents import LockGroup, NodeRecord, Sha256, WrittenPlan
+from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord, Sha256, WrittenPlan
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.fleet.reconcile import LOST, OK
-from gpuinstall.fleet.report import build_report, report_page
+from gpuinstall.fleet.report import build_report, read_report, report_page
 from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.words import machine_in_words
 
@@ -30,6 +33,7 @@ GPUS = ("V100", "T4", "A100 SXM4 80GB", "L40S", "H100 SXM", "B200")
 DRIVERS = ("470.256.02", "525.60.13", "535.183.01", "550.144.03", "570.86.10", "580.95.05", "610.43.02")
 PLAN_S, PLAN_MB, REPORT_S = 2.0, 300, 5.0
 FEW, MANY = 500, 5_000
+RUN_NODES, RUN_S = 300_000, 4.0
 
 
 def rows() -> Iterator[Row]:
@@ -50,6 +54,11 @@ def rows() -> Iterator[Row]:
     yield Row(
         f"fleet: reading a record, of {MANY} and of {FEW}", milliseconds(many), milliseconds(few), f"{many / few:.1f} x"
     )
+    took, used_mb = _read_apart(recorded=False)
+    name = f"fleet report: a run of {RUN_NODES} nodes"
+    yield Row(name, in_seconds(took), f"{used_mb:.0f} MB", "", f"< {RUN_S:.0f} s", took < RUN_S)
+    took, used_mb = _read_apart(recorded=True)
+    yield Row("fleet report: the same, a record each", in_seconds(took), f"{used_mb:.0f} MB", "")
 
 
 def _surveyed() -> Iterator[tuple[NodeName, dict[str, Any]]]:
@@ -88,6 +97,30 @@ def _reading(count: int) -> float:
         start = time.process_time()
         list(folder.records("survey", nodes))
         return (time.process_time() - start) / count
+
+
+def _read_apart(*, recorded: bool) -> tuple[float, float]:
+    """Seconds of a processor and megabytes for the report of a run, in a process of its own."""
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as apart:
+        folder, nodes = RunFolder(Path(name)), expand(f"n[1-{RUN_NODES}]")
+        folder.write_document("run", FleetRun("run", "local", nodes).to_dict())
+        (folder.path / "survey").mkdir()
+        for node in nodes if recorded else ():
+            document = NodeRecord("run", node, "survey", status="ok").to_dict()
+            (folder.path / "survey" / f"{node}.json").write_text(json.dumps(document), encoding="utf-8")
+        return apart.submit(_read_report, folder).result()
+
+
+def _read_report(folder: RunFolder) -> tuple[float, float]:
+    before, start = _most_megabytes(), time.process_time()
+    read_report(folder).to_dict()
+    return time.process_time() - start, _most_megabytes() - before
+
+
+def _most_megabytes() -> float:
+    """The most that this process has held; what getrusage(2) says begins with its parent's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _megabytes() -> float:

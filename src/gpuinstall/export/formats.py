@@ -33,9 +33,8 @@ class ExportFormat:
 
 def requirements(lock: Lock, family: Collection[str]) -> str:
     """Write a lock as a requirements file; raise UsageError where a package has no address that others can use."""
-    head = (
-        f"# From {visible(lock.name)}, for Python {lock.python or lock.pylock.requires_python or 'of any version'}.\n"
-    )
+    pythons = str(lock.python or lock.pylock.requires_python or "of any version")
+    head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
     return head + "".join(" \\\n    ".join(pin.words) + "\n" for pin in pins(lock, family))
 
 
@@ -47,7 +46,7 @@ def constraints(lock: Lock, _family: Collection[str]) -> str:
 
 def conda(lock: Lock, family: Collection[str]) -> str:
     """Write ``environment.yml``; raise UsageError where a package has no address that others can use."""
-    python = f"python={lock.python}" if lock.python else f"python{lock.pylock.requires_python or ''}"
+    python = f"python={lock.python}" if lock.python else json.dumps(f"python{lock.pylock.requires_python or ''}")
     lines = [
         f"# From {visible(lock.name)}: conda env create -f environment.yml",
         f"name: {name_for_others(lock)}",

@@ -13,19 +13,20 @@ import tarfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import InstallationError, LockError
+from gpuinstall.errors import InstallationError
 from gpuinstall.fields import Fields
 from gpuinstall.files import read_json, remove_path, unwritable, write_atomically
 from gpuinstall.fleet.documents import LockGroup, word
+from gpuinstall.fleet.locks import group_lock
 from gpuinstall.folders import extract, own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
-from gpuinstall.lock.lock import read_lock
 from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
@@ -33,8 +34,6 @@ from gpuinstall.verify import verify_environment
 from gpuinstall.verify.verdict import VerdictStatus
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.fleet.hostlist import NodeName
     from gpuinstall.fleet.run_folder import RunFolder
     from gpuinstall.reporter import Reporter
@@ -68,15 +67,11 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     if placing.mode != "node" and not placing.builds:
         return _taken(group, place, reporter)
     own_folder(placing.root)
-    lock = read_lock(folder.place("locks", group.name, group.lock))
-    if lock.sha256 != group.sha256:
-        raise LockError(
-            "lock-edited", f"{lock.name} is not the plan's lock", hint="gpuinstall fleet plan --run-dir DIR"
-        )
+    lock = group_lock(group, folder)
     write_atomically(place / lock.name, lock.text)
     request, wheels = Request(preferred_pythons=(group.python,)), folder.place("wheels").absolute()
     settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=wheels)
-    with open_project(folder.path, settings, reporter) as project:
+    with open_project(Path.home(), settings, reporter) as project:  # no settings of the run folder count
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
     data = _data(done.venv, done.change, done.verdict.get("status", "unproven"))
     return data | ({"image": _pack(place, image)} if placing.mode == "image" else {})

@@ -16,6 +16,7 @@ from gpuinstall.lock.lock import Lock, read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, machine_for_target, pin_torch
+from gpuinstall.lock.strangers import check_hosts
 from gpuinstall.lock.target import GLIBC, Target, minor
 
 if TYPE_CHECKING:
@@ -32,25 +33,37 @@ if TYPE_CHECKING:
 def make_locks(
     plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder, session: Session
 ) -> list[LockGroup]:
-    """Write a lock for each group into the run's folder; one that lies there and still serves stays.
+    """Write a lock for each group into the run's folder, with the versions of one that lies there already.
 
-    Raise what resolving raises, NoBuildError where a lock does not run on a class that it was made for.
+    Nothing else of that is believed: others may have written it. Raise what resolving raises, NoBuildError where a lock
+    does not run on a class that it was made for.
     """
     if not plan.groups:
         return []
-    kept = [_kept(group, plan, request, catalog, folder) for group in plan.groups]
-    locks = [lock for lock in kept if lock]
-    if len(locks) < len(kept):
-        locks = _resolved(plan, request, catalog, folder, session)
+    locks = _resolved(plan, request, catalog, folder, session)
     for group, lock in zip(plan.groups, locks, strict=True):
         write_atomically(folder.place("locks", _name(group), lock.name), lock.text)
     return [_group(group, lock, plan) for group, lock in zip(plan.groups, locks, strict=True)]
 
 
 def fetch(groups: Sequence[LockGroup], folder: RunFolder, session: Session) -> int:
-    """Bring every file of the locks into the run's folder, each once; return how many there are."""
-    locks = [read_lock(folder.place("locks", group.name, group.lock)) for group in groups]
+    """Bring every file of the locks into the run's folder, each once; return how many there are.
+
+    Raise LockError for a host that is none of the sources, which is not asked.
+    """
+    locks = [group_lock(group, folder) for group in groups]
+    for group, lock in zip(groups, locks, strict=True):
+        check_hosts(lock, lock.files, group.backend, session)
     return len(download(locks, folder.place("wheels"), session)) if locks else 0
+
+
+def group_lock(group: LockGroup, folder: RunFolder) -> Lock:
+    """Read the lock of a group; raise LockError where it is not the one of the plan."""
+    lock = read_lock(folder.place("locks", group.name, group.lock))
+    if lock.sha256 != group.sha256:
+        message = f"{lock.name} is not the plan's lock"
+        raise LockError("lock-edited", message, hint="gpuinstall fleet plan --run-dir DIR")
+    return lock
 
 
 def different_collectives(groups: Sequence[LockGroup]) -> str | None:
@@ -66,7 +79,11 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
     """Resolve for all groups together, with one torch where the plan has one."""
     requests = [lock_request(group, plan, request, catalog) for group in plan.groups]
     apart = len({group.build.torch for group in plan.groups}) > 1
-    resolutions = resolve_locks(requests, session, newest=apart)
+    held = []
+    for path in sorted(folder.place("locks").glob("*/pylock.*.toml")):
+        with suppress(LockError):
+            held.append(read_lock(path))
+    resolutions = resolve_locks(requests, session, held=held, newest=apart)
     remove_path(folder.place("locks"))
     locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.place("locks"))
     for group, lock in zip(plan.groups, locks, strict=True):
@@ -101,17 +118,6 @@ def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:
     gpus = tuple(replace(gpu, index=number) for number, gpu in enumerate(kinds.values()))
     newest = max(machines, key=lambda machine: (machine.driver and machine.driver.version) or (0,))
     return replace(machine_for_target(target), gpus=gpus, driver=newest.driver, makers=newest.makers)
-
-
-def _kept(group: PlannedGroup, plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFolder) -> Lock | None:
-    """The lock that lies in the run's folder already, where it still serves."""
-    place = folder.place("locks", _name(group))
-    with suppress(LockError, NoBuildError):
-        for path in sorted(place.glob("pylock.*.toml")):
-            lock = read_lock(path)
-            _check(group, lock, plan, request, catalog)
-            return lock
-    return None
 
 
 def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, catalog: Catalog) -> None:

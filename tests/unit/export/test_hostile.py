@@ -1,0 +1,96 @@
+"""Locks of a stranger's: what a format cannot quote is refused, and nothing in it begins a line or moves a cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import tomli
+
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.export.any_image import AnyImage
+from gpuinstall.export.dockerfile import devcontainer, dockerfile
+from gpuinstall.export.formats import FORMATS
+from gpuinstall.export.uv_project import groups, patched
+from gpuinstall.lock.lock import parse, render
+from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuinstall.lock.lock import Lock
+
+SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
+PROJECT = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\n'
+TEXTS = (
+    *("\nRUN touch executed\n", "\\\nRUN touch executed", "\r\n- evil", "\u2028RUN touch executed", "a\x00b"),
+    *("\x1b[2K\rFORGED", "\u202e", "$(touch executed)", "`touch executed`", "'; touch executed; '", '"; x; "'),
+    *("${HOME}", "{0}", "%s", " # all is well", " --index-url https://evil.example", ":"),
+)
+
+
+class Written(NamedTuple):
+    """How a format is written, and the places of a lock whose hostile text it cannot hold."""
+
+    write: Callable[[Lock], str]
+    refused: frozenset[str] = frozenset()
+
+
+def hostile(place: str, text: str) -> Lock:
+    """The sound lock with a text in one place; raise LockError where the lock is none."""
+    document: dict[str, Any] = tomli.loads(SOUND.text)
+    packages = {package["name"]: package for package in document["packages"]}
+    extra, file = packages["extra"], packages["torch"]["wheels"][0]
+    if place == "file name":
+        return parse(f"pylock.cu126{text}.toml", SOUND.text)
+    if place == "host":
+        file["url"] = file["url"].replace("index", f"index{text}")
+    elif place == "address":
+        file["url"] += text
+    elif place == "folder":
+        hashes = extra.pop("wheels")[0]["hashes"]
+        extra["archive"] = {"url": f"{INDEX}/extra-1.0.zip", "hashes": hashes, "subdirectory": f"inside{text}"}
+    elif place == "Python":
+        document["requires-python"] = f"===3.12{text}"
+    elif place == "system":
+        document["environments"] = [f"sys_platform != 'x{text}'"]
+    elif place == "request":
+        document["tool"]["gpuinstall"]["inputs"] = [f"torch{text}"]
+    elif place == "marker":
+        extra["marker"] = f"sys_platform != 'x{text}'"
+    else:
+        extra[place] += text
+    return parse(SOUND.name, render(document))
+
+
+PLACES = ("file name", "host", "address", "folder", "name", "version", "marker", "Python", "system", "request")
+ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
+WRITTEN = {
+    **{form.name: Written(lambda lock, form=form: form.write(lock, FAMILY)) for form in FORMATS},  # type: ignore[misc]
+    "dockerfile": Written(lambda lock: dockerfile(lock, jupyter=True, proof=True), NAMED),
+    "devcontainer": Written(devcontainer, NAMED),
+    "image": Written(lambda lock: AnyImage.of([lock]).dockerfile(("ssh",)), NAMED | ADDRESSED),
+    "image with wheels": Written(lambda lock: AnyImage.of([lock], wheels=True).dockerfile(), NAMED | ADDRESSED),
+    "image as a devcontainer": Written(lambda lock: AnyImage.of([lock]).devcontainer(), NAMED | ADDRESSED),
+    "uv": Written(lambda lock: patched(PROJECT, groups([lock], FAMILY), INDEX)),
+}
+for name in ("requirements", "conda", "pixi"):
+    WRITTEN[name] = WRITTEN[name]._replace(refused=ADDRESSED)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name: str) -> None:
+    form, faults = WRITTEN[name], []
+    sound = form.write(SOUND).count("\n")
+    for place in PLACES:
+        for text in TEXTS:
+            try:
+                written = form.write(hostile(place, text))
+            except GpuInstallError:
+                continue
+            raw = [line for line in written.split("\n") if not line.isprintable()]
+            more = name not in {"sbom", "dockerfile"} and written.count("\n") != sound
+            commands = [line for line in written.split("\n") if line.lstrip().startswith(("RUN touch", "- evil"))]
+            if place in form.refused or raw or more or commands:
+                faults.append((place, text, raw[:1], more, commands))
+    assert faults == []

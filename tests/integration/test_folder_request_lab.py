@@ -99,7 +99,7 @@ def test_what_is_installed_is_added_and_nothing_else_moves(workshop: Workshop, s
 def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop: Workshop) -> None:
     workshop.document("install", "torch==2.13.0", "numpy")
     data = workshop.document("install", "torch==2.14.1")["data"]
-    assert inputs(workshop) == ["numpy", "torch==2.14.1"]
+    assert inputs(workshop) == ["torch==2.14.1", "numpy"]
     assert ("changed", "torch") in changes(data)
 
 

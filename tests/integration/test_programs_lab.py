@@ -110,6 +110,9 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Worksho
     assert said(plan, "program-held-back") == ["painter is 1.0 and not 2.0, which requires torch==2.13.0"]
     first = locked(workshop, "painter", "singer", *RTX_4090)
     assert [first[name] for name in ("painter", "singer", "torch")] == ["2.0", "1.0", "2.13.0+cu126"]
+    for words in (("singer", "painter"), ("singer",), ("singer", "painter", "--only")):  # the folder's order stays
+        assert locked(workshop, *words, *RTX_4090) == first, words
+    assert live(workshop, "singer", "painter", *RTX_4090)["build"]["torch"] == "2.13.0"
 
 
 def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:

@@ -63,22 +63,21 @@ class FolderRequest:
         )
 
     def adding(self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]) -> FolderRequest:
-        """The same with requirements by hand and of ``files``: each in place of what was asked of the same name.
+        """The same with requirements by hand and of ``files``: each in the place of what was asked of the same name.
 
         What one of the files asked for before and does not any more leaves.
         """
         read = [line for lines in files.values() for line in lines]
         added = spelled((*by_hand.requirements, *(line for line in read if not line.startswith("-c "))))
         before = {line for name in files for line in self.files.get(name, ())}
-        names = _names(added)
+        names, places = _names(added), [parse_requirement(one).name for one in (*self.requirements, *added)]
         kept = [one for one in self.requirements if one not in before and parse_requirement(one).name not in names]
         constraints = [one for one in self.constraints if f"-c {one}" not in before]
         constraints += spelled(by_hand.constraints)
         constraints += [line.removeprefix("-c ") for line in read if line.startswith("-c ")]
-        now = (*kept, *added)
         return replace(
             self,
-            requirements=self.requirements if set(now) == set(self.requirements) else now,
+            requirements=tuple(sorted((*kept, *added), key=lambda one: places.index(parse_requirement(one).name))),
             constraints=tuple(dict.fromkeys(constraints)),
             files={**self.files, **files},
         )
@@ -92,10 +91,12 @@ class FolderRequest:
         return replace(self, requirements=kept or ("torch",))
 
     def following(self, recorded: FolderRequest) -> FolderRequest:
-        """The same as the successor of what was recorded."""
+        """The same as the successor of what was recorded, in whose order the same requirements stay."""
         same = plain(self.requirements) == plain(recorded.requirements)
+        order = recorded.requirements if same else self.requirements
         same = same and plain(self.constraints) == plain(recorded.constraints)
-        return replace(self, revision=recorded.revision + (bool(recorded.requirements) and not same))
+        revision = recorded.revision + (bool(recorded.requirements) and not same)
+        return replace(self, requirements=order, revision=revision)
 
     def unlike(self, lock: Lock) -> str | None:
         """Say that a lock was made for something else than this, where it was."""

@@ -26,7 +26,8 @@ def add(asked: FolderRequest, *requirements: str, **files: tuple[str, ...]) -> F
         ((), ("torch", "numpy", "transformers<5")),
         (("Numpy",), ("torch", "numpy", "transformers<5")),
         (("rich",), ("torch", "numpy", "transformers<5", "rich")),
-        (("torch==2.13.0",), ("numpy", "transformers<5", "torch==2.13.0")),
+        (("torch==2.13.0",), ("torch==2.13.0", "numpy", "transformers<5")),
+        (("rich", "numpy<2", "torch"), ("torch", "numpy<2", "transformers<5", "rich")),
         (("Transformers[torch]",), ("torch", "numpy", "transformers[torch]")),
         (("./thing",), ("torch", "numpy", "transformers<5", "./thing")),
     ],
@@ -76,9 +77,9 @@ def test_only_what_was_added_by_hand_is_removed(name: str, code: str) -> None:
     assert DECLARED.without(("Rich",)).requirements == ("torch", "numpy")
 
 
-def test_a_change_is_counted_and_the_order_is_none() -> None:
+def test_a_change_is_counted_and_another_order_is_none() -> None:
     recorded = FolderRequest(("torch", "numpy"), revision=3)
-    assert FolderRequest(("numpy", "torch")).following(recorded).revision == 3
+    assert FolderRequest(("numpy", "torch")).following(recorded) == recorded
     assert FolderRequest(("torch",)).following(recorded).revision == 4
     assert FolderRequest(("torch",)).following(FolderRequest()).revision == 0
 

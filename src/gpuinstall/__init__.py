@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes longer to import than a command that was checked before takes
 if TYPE_CHECKING:
     from gpuinstall.api import install, install_into, lock, verify
     from gpuinstall.catalog import Catalog, load_catalog

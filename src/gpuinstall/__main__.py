@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from contextlib import suppress
-from io import TextIOWrapper
-from pathlib import Path
-from typing import NoReturn, TextIO
 
-from gpuinstall.interruption import install_handlers
+from gpuinstall import TYPE_CHECKING
+from gpuinstall.receipt import run_again
+
+if TYPE_CHECKING:
+    from typing import NoReturn, TextIO
 
 INTERRUPTED = 130
 
 
 def main() -> NoReturn:
     """Run the command line and exit with its status."""
+    if sys.argv[1:2] == ["run"] and sys.argv[2:]:
+        run_again(sys.argv[2:])
+    import gc
+
     gc.set_threshold(100_000)  # a plan allocates and hardly frees: fewer collections make it a tenth faster
     try:
+        from gpuinstall.interruption import install_handlers
+
         install_handlers()
         sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
 
@@ -32,6 +37,9 @@ def main() -> NoReturn:
 
 def _writable(stream: TextIO | None) -> TextIO:
     """Write past a stream that was closed before we came, and what its encoding lacks as question marks."""
+    from io import TextIOWrapper
+    from pathlib import Path
+
     stream = stream or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it stays open
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="replace")  # a log in ASCII has no dot or times sign
@@ -44,9 +52,11 @@ def _leave(status: int) -> NoReturn:
     It does where an interrupt strikes while it takes itself apart, and where one has struck within ``exec(text)``
     (which importing a dataclass is), caught or not.
     """
-    with suppress(OSError, KeyboardInterrupt):
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
+    except (OSError, KeyboardInterrupt):
+        pass
     os._exit(status)
 
 

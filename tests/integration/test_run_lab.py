@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.lab.fixtures import Play
@@ -69,3 +73,44 @@ def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(works
     assert workshop.run("run", "true").err.splitlines() == [UNTRIED]
     workshop.document("sync")
     assert workshop.run("run", "true").err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says in its files which machine it is")
+def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(
+    workshop: Workshop, play: Play
+) -> None:
+    play(RTX_4090)
+    workshop.document("install", "torch==2.13.0", "numpy")
+    venv = workshop.folder / ".venv"
+    site = next(venv.glob("lib/*/site-packages"))
+    lock = venv / "pylock.cu126.toml"
+    without_numpy = [str(uv.uv()), "pip", "uninstall", "numpy", "--python", str(venv / "bin" / "python")]
+
+    def checks() -> bool:
+        """Run a command, and say whether it was checked in full, by what was imported for it."""
+        variables = {**workshop.environment, "PYTHONPROFILEIMPORTTIME": "1"}
+        done = process.run([sys.executable, "-m", "gpuinstall", "run", "true"], env=variables, cwd=workshop.folder)
+        return "gpuinstall.cli.main" in done.err
+
+    def settle() -> None:
+        """Let everything lie there for long, and be checked once."""
+        for path in (lock, site, venv / "pyvenv.cfg", venv / "gpuinstall.json", *site.glob("torch/*")):
+            os.utime(path, (0, 0))
+        checks()
+        assert not checks()
+
+    changes: dict[str, Callable[[], object]] = {
+        "another card": lambda: play(RTX_5090),
+        "the first card again": lambda: play(RTX_4090),
+        "another lock in it": lambda: lock.write_text(f"{lock.read_text()}\n"),
+        "uv beside us": lambda: process.run([*without_numpy], env=workshop.environment),
+        "torch cut in place": lambda: (site / "torch" / "__init__.py").write_text(""),
+    }
+    settle()
+    for name, change in changes.items():
+        change()
+        assert checks(), name
+        if name not in {"another card", "torch cut in place"}:
+            settle()
+    refused = workshop.run("run", "true")
+    assert (refused.status, "torch 2.13.0+cu126 is damaged" in refused.err) == (6, True)

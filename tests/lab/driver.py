@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,10 +105,14 @@ def compiled(folder: Path, room: str, lacking: Iterable[str] = (), more: str = "
 
 def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, str]:
     """Write the lab's file into ``folder``; return this process's environment with the fakes of ``libraries`` first."""
-    described = folder / "gpus.txt"
-    described.write_text(describe(driver), encoding="utf-8")
+    text = describe(driver)
+    described = folder / f"gpus-{zlib.crc32(text.encode()):08x}" / "gpus.txt"
+    described.parent.mkdir(exist_ok=True)
+    described.write_text(text, encoding="utf-8")
+    os.utime(described.parent, (0, 0))  # and has lain there for long
     missing = {"nvml": driver.nvml_missing, "cuda": driver.cu_missing}
     places = [str(libraries / room) for room in LIBRARIES if not missing[room]]
+    places.append(str(described.parent))  # another driver lies elsewhere, as the receipts of commands must see
     inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
     return {**os.environ, "LAB_GPUS": str(described), "LD_LIBRARY_PATH": os.pathsep.join([*places, *inherited])}
 

@@ -13,7 +13,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, publi
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
-__main__ -> cli interruption
+__main__ -> cli gpuinstall interruption receipt
 advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
@@ -46,6 +46,7 @@ probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
 project -> config environments errors learned location lock plan probe reporter request requirements_file session sources
 pytest_plugin ->
+receipt -> errors files
 reporter ->
 request -> backend
 requirements_file -> errors files
@@ -109,6 +110,7 @@ MAY_NAME_MAKERS = {
     "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
     "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
     "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
+    "receipt": {"cuda", "hip", "nvidia"},  # the kernel's files and the variables that say which GPUs there are
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion

@@ -65,11 +65,15 @@ def command(
     return Outcome(data, lambda to: to.block(shown) if show else to.field("Hook", f"{file}: {status}"))
 
 
-def refresh(project: Project) -> None:
-    """Write the hooks of this user and this folder again, where the driver or the GPUs have changed since."""
+def refresh(project: Project) -> list[str]:
+    """Write the hooks of this user and this folder again, where the driver or the GPUs have changed since.
+
+    Return the files that were looked at.
+    """
+    files = {(user, tool): _file(tool, project, user=user) for user, tool in product((True, False), TOOLS)}
     try:
-        for user, tool in product((True, False), TOOLS):
-            before = _text(file := _file(tool, project, user=user)) or ""
+        for (user, tool), file in files.items():
+            before = _text(file) or ""
             note = block_note(before)
             if note and not (project.settings.machine or note.startswith(fingerprint(project.machine))):
                 hook = _hook(project, note.split()[1] if user else project.sources.torch_index, before)
@@ -77,6 +81,8 @@ def refresh(project: Project) -> None:
                 project.reporter.step("Hook", f"{file}: {hook.build.name} now, because the driver or the GPUs changed")
     except GpuInstallError as error:
         project.reporter.warn(f"pip and uv keep the builds of before: {error.message}")
+        return []
+    return [str(file) for file in files.values()]
 
 
 def _file(tool: str, project: Project, *, user: bool) -> Path:

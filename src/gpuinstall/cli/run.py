@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.receipt import activated, receipt_of
 from gpuinstall.request import Request
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.scripts import Script
+    from gpuinstall.receipt import Receipt
 
 
 @click.command(
@@ -53,29 +56,30 @@ def command(
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Run a command."""
+    receipt = receipt_of([*words]) if sys.argv[1:] == ["run", *words] else None
     if words[0].endswith(".py") and Path(words[0]).is_file() and not several:
         from gpuinstall.install.scripts import read_script
 
         if script := read_script(Path(words[0]), extra):
-            start(["python", *words], _environment_of(script, terminal, sourcing))
+            paths, evidence = _environment_of(script, terminal, sourcing)
+            _become(["python", *words], paths, receipt, evidence)
     chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
     folder = Path(venv).absolute().parent if several else Path.cwd()
     with open_project(folder, chosen, terminal) as project:
         if several:
             from gpuinstall.install.start import environment_to_start
 
-            paths = environment_to_start(project, proof=proof, installing=missing, allow_cpu=allow_cpu)
+            paths, evidence = environment_to_start(project, proof=proof, installing=missing, allow_cpu=allow_cpu), []
         else:
             from gpuinstall.cli.hook import refresh
 
-            paths = project.paths
-            _check_fitness(project)
-            refresh(project)
-    start(list(words), paths)
+            paths, evidence = project.paths, _check_fitness(project)
+            evidence += refresh(project) if evidence else []
+    _become([*words], paths, receipt, evidence)
 
 
-def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]) -> EnvironmentPaths:
-    """The proven environment of a script's request: the one that is there, where it fits this machine."""
+def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]) -> tuple[EnvironmentPaths, list[str]]:
+    """The proven environment of a script's request, where it fits this machine, and what says that it does."""
     paths = script.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
     os.utime(paths.folder)
@@ -83,7 +87,7 @@ def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]
     settings = Settings(Request(script.requirements, script.python), only=True, venv=paths.venv, **sourcing)
     with open_project(paths.folder, settings, terminal) as project:
         try:
-            _check_fitness(project)
+            return paths, _check_fitness(project) + script.evidence
         except (UsageError, LockError):
             from gpuinstall.install.install import install
             from gpuinstall.install.options import InstallOptions
@@ -91,13 +95,13 @@ def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]
 
             install(project, InstallOptions(keep=False))
             remove_unused_scripts(paths, terminal)
-    return paths
+    return paths, []
 
 
-def _check_fitness(project: Project) -> None:
+def _check_fitness(project: Project) -> list[str]:
     """Raise UsageError where there is no environment of ours, LockError where it is for another machine.
 
-    Where there are GPUs that it was never tried on, that is said.
+    Return the files that say that it fits; none where there are GPUs that it was never tried on, which is said.
     """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.store import known_catalog
@@ -117,14 +121,16 @@ def _check_fitness(project: Project) -> None:
         raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
+        return []
+    given = project.settings.venv or venv  # which may be a link, and lead elsewhere tomorrow
+    return [str((given / "pyvenv.cfg").absolute()), *existing.evidence]
 
 
-def start(words: list[str], paths: EnvironmentPaths) -> NoReturn:
-    """Become the command; on Windows, start it and end as it does."""
-    programs = paths.venv / ("Scripts" if os.name == "nt" else "bin")
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-    variables["PATH"] = os.pathsep.join([str(programs), variables.get("PATH", os.defpath)])
-    variables["VIRTUAL_ENV"] = str(paths.venv)
+def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]) -> NoReturn:
+    """Become the command, whose check is kept; on Windows, start it and end as it does."""
+    if receipt and evidence:
+        receipt.keep(str(paths.venv), evidence, is_script=words != sys.argv[2:])
+    variables = activated(str(paths.venv))
     try:
         if os.name == "nt":
             raise click.exceptions.Exit(subprocess.call(words, env=variables))

@@ -47,9 +47,7 @@ class InstalledPackage:
     @cached_property
     def lost(self) -> tuple[str, ...]:
         """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
-        folder = (
-            f"{self.record.parent}/"  # joined as text: a Path for each of torch's 12,000 takes longer than its stat
-        )
+        folder = f"{self.record.parent}/"  # joined as text: a Path for each of 12,000 takes longer than its stat
         return tuple(
             file.path
             for file in self.files

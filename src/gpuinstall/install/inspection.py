@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
+    NAME,
     Marker,
     changed_build,
     damaged_torch,
@@ -74,6 +75,17 @@ class ExistingEnvironment:
         venv = self.paths.venv
         place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
         return f"gpuinstall sync{place}   # makes it again as it was proven; this one remains in {self.paths.previous}"
+
+    @property
+    def evidence(self) -> list[str]:
+        """The files that a judgement of it was read from: of torch, all but its headers."""
+        venv, folders = self.paths.venv, packages_folders(self.paths.venv)
+        torch = (package for package in read_packages(folders) if package.name == "torch")
+        own = (venv / NAME, venv / "pyvenv.cfg", interpreter(venv), *([venv / self.lock.name] if self.lock else []))
+        parts = (
+            f"{one.record.parent}/{file.path}" for one in torch for file in one.files if "/include/" not in file.path
+        )
+        return [*map(str, (*own, *folders)), *(part for part in parts if not part.endswith(".pyc"))]
 
     @property
     def held_by(self) -> Lock | None:

@@ -43,6 +43,11 @@ class Script(NamedTuple):
         name = f"{self.file.stem}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
         return EnvironmentPaths.at(_folder() / name / ".venv")
 
+    @property
+    def evidence(self) -> list[str]:
+        """The files that say which environment it has."""
+        return [str(path.absolute()) for path in (self.file, self.locks, *locks_in(self.locks))]
+
     def bring_locks(self) -> None:
         """Copy the locks that lie beside it to its environment, where they are judged like any others."""
         for lock in locks_in(self.locks):

@@ -50,7 +50,7 @@ receipt -> errors files
 reporter ->
 request -> backend
 requirements_file -> errors files
-session -> files patience uv web
+session -> files patience process uv web
 shell -> text
 sources -> errors files location marked_block
 support -> catalog machine plan request versions

@@ -128,7 +128,7 @@ def _headed(source: ExplainedText, causes: tuple[RecognisedCause, ...]) -> Itera
 
 def _words(venv: Path) -> dict[str, str]:
     """Name an environment in the commands of a fix; raise UsageError where there is none."""
-    from gpuinstall.environments.advice import advice_words
+    from gpuinstall.environments.environment import advice_words
     from gpuinstall.environments.paths import interpreter
 
     python = interpreter(venv)

@@ -10,8 +10,7 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor import damage, environment, project
 from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair, repair_steps
-from gpuinstall.environments.advice import advice_words, renewing_arguments
-from gpuinstall.environments.environment import read_origin
+from gpuinstall.environments.environment import advice_words, read_origin, renewing_arguments
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError

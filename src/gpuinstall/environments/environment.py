@@ -1,6 +1,7 @@
 """An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages.
 
 Beside them lie the settings that hold the family to its locked builds when pip or uv installs something else later.
+And the words by which advice names one environment, so that every command in it hits that one and no other.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import packages_folders
+from gpuinstall.environments.paths import environment_of, made_for, packages_folders
 from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +32,7 @@ NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
 CONSTRAINTS = "constraints.txt"
+_TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,39 @@ def pip_configuration(file: Path) -> str:
     return f"[install]\nconstraint = {file.as_uri()}\n"
 
 
+def advice_words(python: Path) -> dict[str, str]:
+    """Name the environment of an interpreter: ``at`` follows a command that looks at it, ``into`` one that renews it.
+
+    ``cuda`` and ``toolkit`` are the CUDA of its torch, absent where it has none. One that is being built is named by
+    the place that it is built for.
+    """
+    venv = environment_of(python)
+    place = made_for(venv)
+    words = {"python": quoted(place / python.relative_to(venv)), "prefix": quoted(place)} | _toolkit(venv)
+    words["at"] = f" --venv {quoted(place)}"
+    if renewing := renewing_arguments(venv):
+        words["into"] = "".join(f" {quoted(word)}" for word in renewing)
+    return words
+
+
+def renewing_arguments(venv: Path) -> tuple[str, ...]:
+    """Give the arguments by which our ``install`` makes an environment again; the one before is kept.
+
+    ``--replace`` is among them where it would refuse: in environments of others, and where something else has changed
+    the packages. What is no virtual environment (conda's, the system's, a portable one) is never installed into by us:
+    without arguments an environment of its own is made.
+    """
+    if not (venv / "pyvenv.cfg").is_file():
+        return ()
+    marker = read_marker(venv)
+    changed = marker is None
+    if marker:
+        installed = installed_packages(venv)
+        locked = {name: version or installed.get(name, "") for name, version in locked_versions(venv, marker).items()}
+        changed = bool(unlocked_packages({name: installed[name] for name in installed if name != "pip"}, locked))
+    return ("--venv", str(made_for(venv)), *(("--replace",) if changed else ()))
+
+
 def _is_plain(document: dict[str, Any]) -> bool:
     """Say whether a marker holds what we would have written: it may be a stranger's."""
     words = {key: value for key, value in document.items() if key != "verdict"}
@@ -173,4 +209,14 @@ def _is_plain(document: dict[str, Any]) -> bool:
 def _read_lock(lock: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return parse_toml(read_document(lock, lock.parent))
+    return {}
+
+
+def _toolkit(venv: Path) -> dict[str, str]:
+    """Read the CUDA of an environment's torch from the text of its version, which is not run."""
+    for folder in packages_folders(venv):
+        with suppress(OSError, ValueError):
+            version = _TOOLKIT.search(read_document(folder / "torch" / "version.py", venv))
+            if version:
+                return {"cuda": f"{version[1]}.{version[2]}", "toolkit": f"{version[1]}-{version[2]}"}
     return {}

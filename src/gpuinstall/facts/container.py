@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpuinstall.facts.source import Source
+from gpuinstall.facts.source import Source, ThisMachine
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "COBALT_JOBID", "_CONDOR_SLOT")
 
@@ -68,7 +65,7 @@ def _engine(source: Source) -> str | None:
         return "apptainer"
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
-    mounts = source.answer("own-mounts.txt", _own_mounts)
+    mounts = source.answer("own-mounts.txt", lambda: own_mounts(ThisMachine().text(MOUNTS) or ""))
     by_traces = engine_of((source.text(CGROUP) or "") + mounts)
     if by_traces:
         return by_traces
@@ -101,13 +98,6 @@ def own_mounts(text: str) -> str:
 def has_host_files(text: str) -> bool:
     """Say whether an engine laid its own files over the host's: a virtual machine made of an image keeps its marks."""
     return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
-
-
-def _own_mounts() -> str:
-    try:
-        return own_mounts(Path(MOUNTS).read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return ""
 
 
 def _mount_point(line: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuinstall.facts.source import Source, home_folder, json_or_none
+from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_none
 from gpuinstall.failures.problems import distribution_keys
 
 GIB = 1 << 30
@@ -54,9 +54,10 @@ def read_capacity() -> Capacity:
     """Read them: of this process's own group where that has less than the machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    limit, used = _text(_GROUP / "memory.max").strip(), _text(_GROUP / "memory.current").strip()
+    here = ThisMachine()
+    limit, used = ((here.text(f"{_GROUP}/memory.{name}") or "").strip() for name in ("max", "current"))
     in_group = max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
-    amounts = [free for free in (available(_text(Path("/proc/meminfo"))), in_group) if free is not None]
+    amounts = [free for free in (available(here.text("/proc/meminfo") or ""), in_group) if free is not None]
     return Capacity(cores, min(amounts) / GIB if amounts else None)
 
 
@@ -76,20 +77,11 @@ def _folders() -> dict[str, dict[str, object]]:
         "shared-memory": Path("/dev/shm"),  # noqa: S108
         "kernel-cache": Path(os.environ.get("CUDA_CACHE_PATH") or home / ".nv"),
     }
-    there = {
-        name: next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
-        for name, path in paths.items()
-    }
-    return {
-        name: {"free": shutil.disk_usage(folder).free, "writable": os.access(folder, os.W_OK)}
-        for name, folder in there.items()
-    }
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text("utf-8", "replace")
-    return ""
+    folders: dict[str, dict[str, object]] = {}
+    for name, path in paths.items():
+        folder = next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
+        folders[name] = {"free": shutil.disk_usage(folder).free, "writable": os.access(folder, os.W_OK)}
+    return folders
 
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import Source, home_folder, json_or_none
+from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_none
 from gpuinstall.process import is_trusted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _here() -> Iterator[tuple[str, Path]]:
     home = home_folder()
     on_path = (Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep))
     for folder in (folder for folder in on_path if folder.is_absolute() and folder.name != "shims"):
-        for path in (folder / name for name in _names(folder)):
+        for path in (folder / name for name in ThisMachine().names(str(folder))):
             yield from ((version, path) for version in _version_of(path))
     yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
     windows = sys.platform == "win32"
@@ -80,7 +80,7 @@ def _version_of(program: Path) -> Iterator[str]:
 
 
 def _matching(pattern: re.Pattern[str], folder: Path, program: str) -> Iterator[tuple[str, Path]]:
-    for name in _names(folder):
+    for name in ThisMachine().names(str(folder)):
         match = pattern.match(name)
         if match and os.access(folder / name / program, os.F_OK):
             yield match[1], folder / name / program
@@ -91,7 +91,7 @@ def _condas(home: Path) -> Iterator[Path]:
     bases += [home / name for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge")]
     for base in dict.fromkeys(bases):
         yield base
-        yield from (base / "envs" / name for name in _names(base / "envs"))
+        yield from (base / "envs" / name for name in ThisMachine().names(str(base / "envs")))
 
 
 def _registered() -> Iterator[tuple[str, Path]]:
@@ -109,10 +109,3 @@ def _registered() -> Iterator[tuple[str, Path]]:
 
 def _folder(variable: str, otherwise: Path) -> Path:
     return Path(os.environ[variable]) if os.environ.get(variable) else otherwise
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return [entry.name for entry in folder.iterdir()]
-    except OSError:
-        return []

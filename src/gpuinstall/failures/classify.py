@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from gpuinstall.failures import table
 from gpuinstall.failures.problems import LINUX, FixContext, fix, release_keys
-from gpuinstall.failures.table import (
-    Failure,
-    Lookalike,
-    RefutedAdvice,
-    load_advice,
-    load_circumstances,
-    load_errors,
-    load_failures,
-    load_lookalikes,
-    load_machine_circumstances,
-    load_problems,
-    load_readings,
-)
 from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -57,7 +45,7 @@ class RecognisedCause:
 
 
 class _Match(NamedTuple):
-    failure: Failure
+    failure: table.Failure
     weight: float
     evidence: str
     line: int
@@ -80,18 +68,17 @@ def classify(
     """
     transcript = _read(text)
     circumstances = Circumstances(transcript, machine)
-    matches = [match for failure in load_failures().values() if (match := _match(failure, transcript, circumstances))]
+    failures = table.load_failures().values()
+    matches = [match for failure in failures if (match := _match(failure, transcript, circumstances))]
     if not matches:
         return ()
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
     legacy = circumstances.hold("legacy-gpu")
-    ranked = ((match.failure, match) for match in _ranked(matches))
-    return tuple(
-        RecognisedCause(
-            failure.id, failure.title, match.weight, match.evidence, match.line, fix(failure.id, context, legacy=legacy)
-        )
-        for failure, match in ranked
-    )
+    causes = []
+    for failure, weight, evidence, line in _ranked(matches):
+        commands = fix(failure.id, context, legacy=legacy)
+        causes.append(RecognisedCause(failure.id, failure.title, weight, evidence, line, commands))
+    return tuple(causes)
 
 
 def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
@@ -105,20 +92,20 @@ def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def lookalikes(text: str | Transcript) -> tuple[tuple[Lookalike, str], ...]:
+def lookalikes(text: str | Transcript) -> tuple[tuple[table.Lookalike, str], ...]:
     """Name what only looks like a fault of the GPU's stack, each with the line that shows it."""
     transcript = _read(text)
-    evidence = ((kind, next(filter(None, map(transcript.find, kind.patterns)), None)) for kind in load_lookalikes())
-    return tuple((kind, line) for kind, line in evidence if line)
+    shown = ((kind, next(filter(None, map(transcript.find, kind.patterns)), None)) for kind in table.load_lookalikes())
+    return tuple((kind, line) for kind, line in shown if line)
 
 
-def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[RefutedAdvice, ...]:
+def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[table.RefutedAdvice, ...]:
     """Name the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
     transcript, first = _read(text), causes[0].id if causes else ""
-    cited = load_failures()[first].advice if first else ()
+    cited = table.load_failures()[first].advice if first else ()
     return tuple(
         advice
-        for advice in load_advice().values()
+        for advice in table.load_advice().values()
         if advice.id in cited or (first not in advice.right and any(map(transcript.find, advice.patterns)))
     )
 
@@ -128,8 +115,8 @@ def cause_of(message: str, *, error_code: int | None = None, machine: Machine | 
     causes = classify(message, machine)
     if causes:
         return causes[0].id
-    error = None if error_code is None else load_errors("cuda").get(error_code)
-    return load_problems()[error.code].id if error else None
+    error = None if error_code is None else table.load_errors("cuda").get(error_code)
+    return table.load_problems()[error.code].id if error else None
 
 
 def fix_context(text: str, machine: Machine) -> FixContext:
@@ -147,7 +134,7 @@ class Circumstances:
     def hold(self, name: str) -> bool:
         """Say whether the circumstance ``name`` holds."""
         if name not in self._held:
-            patterns = load_circumstances()[name]
+            patterns = table.load_circumstances()[name]
             self._held[name] = any(self._transcript.find(pattern) is not None for pattern in patterns)
         return self._held[name]
 
@@ -167,7 +154,7 @@ class Circumstances:
     def _words(self) -> dict[str, str]:
         """Take from the text the words of fixes that it says."""
         words: dict[str, str] = {}
-        for row in load_readings():
+        for row in table.load_readings():
             if row.word not in words and (value := self._transcript.read(row.pattern, row.value)):
                 words[row.word] = value
         return words
@@ -182,7 +169,7 @@ def _read(text: str | Transcript) -> Transcript:
     return text if isinstance(text, Transcript) else Transcript(text)
 
 
-def _match(failure: Failure, transcript: Transcript, circumstances: Circumstances) -> _Match | None:
+def _match(failure: table.Failure, transcript: Transcript, circumstances: Circumstances) -> _Match | None:
     """Weigh a failure: its strongest sign, a little more for each further one."""
     signs = [
         sign
@@ -242,7 +229,7 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "newest": [] if mixed or not capabilities else [tuple(max(capabilities))],
         "any": list(map(tuple, capabilities)),
     }
-    for row in load_machine_circumstances():
+    for row in table.load_machine_circumstances():
         if any(_is_within(row[name], value) for name, values in numbers.items() if name in row for value in values):
             yield from row["holds"]
     if mixed:

@@ -94,19 +94,16 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
             row = ask(build)
         except InstallationError as error:
             return replace(build, obstacle=error.message)
-        return _learned(build, row) if row else build
+        if row is None:
+            return build
+        listed = replace(row.build(), pythons=build.pythons, glibc=build.glibc, macos=build.macos)
+        return replace(listed, source=build.source, labelled=build.labelled)
 
     unread = tuple(builds)
     if not unread:
         return catalog
     answers = dict(zip(map(id, unread), side_by_side(answer, unread, _AT_ONCE), strict=True))
     return replace(catalog, builds=tuple(answers.get(id(build), build) for build in catalog.builds))
-
-
-def _learned(build: Build, row: LearnedRow) -> Build:
-    """The build as it is listed today, with what its wheel says."""
-    listed = replace(row.build(), pythons=build.pythons, glibc=build.glibc, macos=build.macos)
-    return replace(listed, source=build.source, labelled=build.labelled)
 
 
 def _with_companions(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
-from gpuinstall.extensions.listing import list_files
-from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, load_extensions
+from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, list_files, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus

@@ -15,8 +15,7 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.extensions.listing import list_files
-from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.extensions.rows import list_files, load_extensions
 from gpuinstall.location import Location
 from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog import Build, Catalog, load_catalog
-from gpuinstall.environments.advice import advice_words
+from gpuinstall.environments.environment import advice_words
 from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.finding import CheckResult

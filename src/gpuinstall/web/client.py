@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from requests import PreparedRequest, Response, Session
+    from requests import Response, Session
     from typing_extensions import Self
 
 
@@ -218,7 +218,8 @@ class Client:
             method,
             url,
             headers=headers,
-            auth=(user, password) if user or colon else None if login else _nobody,
+            # Who logs in as nobody does so whatever a netrc file says.
+            auth=(user, password) if user or colon else None if login else lambda request: request,
             timeout=(CONNECT_S, self.patience.silence),
             verify=self._certificates or True,
             stream=True,
@@ -238,11 +239,6 @@ class Client:
                 for scheme in ("http://", "https://"):
                     self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
             return self._session
-
-
-def _nobody(request: PreparedRequest) -> PreparedRequest:
-    """Log in as nobody, whatever a netrc file says."""
-    return request
 
 
 def _sent(send: Callable[[], Response]) -> Response:

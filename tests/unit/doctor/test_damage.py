@@ -10,8 +10,7 @@ from packaging.requirements import Requirement
 
 from gpuinstall.doctor.evidence import read_contents
 from gpuinstall.doctor.repair import RepairSource, read_repair, repair_steps, run_repairs
-from gpuinstall.environments.advice import advice_words, renewing_arguments
-from gpuinstall.environments.environment import Marker
+from gpuinstall.environments.environment import Marker, advice_words, renewing_arguments
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.reporter import SilentReporter

@@ -8,8 +8,7 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
-from gpuinstall.extensions.listing import list_files
-from gpuinstall.extensions.rows import Extension, load_extensions
+from gpuinstall.extensions.rows import Extension, list_files, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import LearnedStore
 from gpuinstall.lock.target import Target

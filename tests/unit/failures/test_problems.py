@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.advice import advice_words
+from gpuinstall.environments.environment import advice_words
 from gpuinstall.failures.classify import PLACES, Circumstances, classify
 from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, finding_for, fix, fix_of
 from gpuinstall.failures.table import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from gpuinstall.environments.advice import advice_words
+from gpuinstall.environments.environment import advice_words
 from gpuinstall.failures.classify import classify
 from gpuinstall.failures.problems import FixContext, fix, said_for
 from gpuinstall.failures.table import load_failures, load_problems

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.facts.source import Source, ThisMachine
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from gpuinstall.facts.container import Wsl
-    from gpuinstall.facts.source import Source
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
@@ -69,7 +68,7 @@ def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
     return LinuxKernel(
         release=release,
         module=module,
-        on_disk="/nvidia.ko" in source.answer("modules.dep", lambda: _modules(release)),
+        on_disk="/nvidia.ko" in source.answer("modules.dep", lambda: _nvidia_modules(release)),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
         blocked_by=next((file for file in settings if forbids_nvidia(source.text(file) or "")), None),
         laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
@@ -187,9 +186,6 @@ def parse_minor(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _modules(release: str) -> str:
-    try:
-        listed = Path(f"/lib/modules/{release}/modules.dep").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _nvidia_modules(release: str) -> str:
+    listed = ThisMachine().text(f"/lib/modules/{release}/modules.dep") or ""
     return "".join(f"{line}\n" for line in listed.splitlines() if "/nvidia" in line.partition(":")[0])

@@ -32,8 +32,8 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import read_needs
-from gpuinstall.wheels.ranges import HttpRanges
 from gpuinstall.wheels.torch_abi import OF_DEVICE, load_exports
 from gpuinstall.wheels.wheel_reader import WheelReader
 from gpuinstall.words import machine_in_words

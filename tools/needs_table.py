@@ -24,8 +24,9 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.units import readable
+from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import load_libraries, read_needs
-from gpuinstall.wheels.ranges import HttpRanges, WheelError
+from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.wheels.elf import read_elf
-from gpuinstall.wheels.ranges import HttpRanges, Limits
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.torch_abi import OF_DEVICE, Exports, hashed, load_exports, ordinary_names, stable_names
 from gpuinstall.wheels.wheel_reader import WheelReader
 

@@ -24,7 +24,8 @@ from gpuinstall.uv import default_index
 from gpuinstall.web import Client
 from gpuinstall.wheels.companions import read_companion
 from gpuinstall.wheels.gpu_code import ordered
-from gpuinstall.wheels.ranges import HttpRanges, WheelError
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated

@@ -22,8 +22,9 @@ from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.units import readable
 from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
+from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import Needs, own_cuda, read_needs
-from gpuinstall.wheels.ranges import FileRanges, HttpRanges, WheelError
+from gpuinstall.wheels.ranges import FileRanges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.variants import parse_variants
 from gpuinstall.wheels.wheel_reader import WheelReader

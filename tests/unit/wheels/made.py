@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import requests
 
 from gpuinstall.patience import Patience
-from gpuinstall.wheels.ranges import HttpRanges
+from gpuinstall.wheels.http_ranges import HttpRanges
 from tests.lab.host import Answer, Host
 
 if TYPE_CHECKING:

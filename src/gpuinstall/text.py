@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from unicodedata import category
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_NAMES = 6
-"""As many names stand in a line; of the others their number does."""
+MOST_NAMES = ContextVar("MOST_NAMES", default=6)
+"""As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""
 
 
 def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names) if more < 1 else f"{', '.join(names[:MOST_NAMES])} and {more} more"
+    most = MOST_NAMES.get()
+    more = len(names) - most
+    return ", ".join(names) if more < 1 else f"{', '.join(names[:most])} and {more} more"
 
 
 def visible(text: str, keep: str = "") -> str:

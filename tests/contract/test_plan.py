@@ -163,7 +163,7 @@ def test_programs_are_said_not_to_have_been_looked_at() -> None:
     (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"]["warnings"]
 
     assert warning["code"] == "programs-not-looked-at"
-    assert warning["message"].startswith("vllm was not looked at: plan --live resolves it")
+    assert warning["message"].startswith("vllm was not resolved: plan --live resolves it")
 
 
 def test_requirements_come_from_files_too(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.process import Finished
+    from tests.lab.host import Answer
     from tests.lab.index import StandInIndex
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -73,6 +76,7 @@ def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_n
     done = workshop.run("install", "pandas", "-q")
     assert done.status == 2
     assert "and 34 more" in done.err
+    assert all(f"cow-{n} 6.1" in workshop.run("install", "pandas", "-v").err for n in range(20))
     assert len(done.err.splitlines()) < 10
     advice = [line for line in done.err.splitlines() if "--replace" in line]
     assert "gpuinstall install pandas -q --replace   # without them" in advice[0]
@@ -126,3 +130,40 @@ def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_br
     assert "glibc" not in done.err
     lock = "".join((workshop.folder / name).read_text() for name in workshop.entries() if name.startswith("pylock"))
     assert 'name = "engine"\nversion = "2.0"' in lock
+
+
+def test_offline_advises_no_other_index(workshop: Workshop) -> None:
+    for words in (("install", "torch", *CPU), ("lock", "torch", "--target", "cpu")):
+        done = workshop.run(*words, "--offline")
+        assert done.status == 4
+        assert "this run is offline" in done.err
+        assert "the other sources are used" not in done.err
+        assert "--torch-index" not in done.err
+        assert command_of(done, words[0]) == shlex.join(("gpuinstall", *words))
+
+
+@pytest.fixture
+def three_gigabytes(workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path) -> Workshop:
+    """The torch index is down, and the default index says that its build for GPUs has 3 GB."""
+    make_wheel(stand_in_folder / "simple", "torch", "2.14.1", "cp311-cp311-manylinux_2_28_x86_64")
+    respond = stand_in.default.respond
+
+    def large(path: str, headers: dict[str, str]) -> Answer:
+        answer = respond(path, headers)
+        said = re.sub(rb'"size": \d+', b'"size": 2900000000', answer.body) if path == "/simple/torch/" else answer.body
+        return replace(answer, body=said)
+
+    stand_in.default.respond = large
+    stand_in.torch.close()
+    return workshop
+
+
+def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_are_wanted(
+    three_gigabytes: Workshop,
+) -> None:
+    done = three_gigabytes.run("install", "torch", "--python", "3.11")
+    assert done.status == 2, done.err
+    assert "is a download of 2.9 GB: the index of the CPU build, 127.0.0.1" in " ".join(done.err.split())
+    assert command_of(done, "--yes").startswith("gpuinstall install torch --python 3.11 --yes   #")
+    assert three_gigabytes.entries() == set()
+    assert three_gigabytes.run("install", "torch", "--python", "3.11", "--yes").status == 4  # it is not 2.9 GB

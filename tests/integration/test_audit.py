@@ -72,7 +72,7 @@ def test_what_is_known_of_locked_versions_is_named_by_lock(service: str, tmp_pat
     assert (row["lock"], row["dependency"]["name"], row["fix_versions"]) == ("pylock.cu126.toml", "numpy", ["2.4"])
     assert {(query["package"]["name"], query["version"]) for query in ASKED} >= {("torch", "2.14.1")}, "without +cu126"
     (tmp_path / cuda_lock().name).unlink()
-    assert "1 locks, no known vulnerability" in workshop.run("lock", "--audit").out
+    assert "1 lock, no known vulnerabilities" in workshop.run("lock", "--audit").out
 
 
 def test_where_no_service_is_reachable_it_says_what_uv_says(tmp_path: Path) -> None:

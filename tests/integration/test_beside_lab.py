@@ -60,7 +60,7 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     assert callable(by)
     by(workshop, "install", "torch==2.15.0", "cowsay")
     name = "uv" if by is by_uv else "pip"
-    change = f"torch is 2.15.0, put there by {name}, and not 2.13.0+cu126; 3 more packages are not as they were"
+    change = f"torch is 2.15.0, installed by {name}, instead of 2.13.0+cu126; 3 more packages were changed"
 
     refused = workshop.run("run", "python", "-c", "print('it ran')")
     assert (refused.status, refused.out) == (6, "")
@@ -95,7 +95,7 @@ def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
     module.unlink()
     refused = workshop.run("run", "true")
     assert refused.status == 6
-    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or cut" in " ".join(refused.err.split())
+    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated" in " ".join(refused.err.split())
     done = workshop.run("install")
     assert done.status == 0, done.err
     assert "Changed torch 2.13.0+cu126 is damaged" in " ".join(done.err.split())

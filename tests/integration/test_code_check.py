@@ -267,7 +267,9 @@ def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(workshop: Workshop
 
 def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
     plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["data"]
-    assert "numpy is 1.26.4 and not 2.3.4: torch 2.2.2 goes with numpy<2" in [one["message"] for one in plan["reasons"]]
+    assert "numpy is 1.26.4 instead of 2.3.4: torch 2.2.2 requires numpy<2" in [
+        one["message"] for one in plan["reasons"]
+    ]
     assert locked(workshop, "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
     assert locked(workshop, "needs-old-torch", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
     assert locked(workshop, "torch", "numpy", "--only", *RTX_4090, "--python", "3.11")["numpy"] == "2.3.4"

@@ -136,7 +136,7 @@ def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stan
         "package": "plotter",
         "target": "cpu-macos-arm64",
         "version": "1.0",
-        "why": "the newest it can have",
+        "why": "the newest for this target",
     }
     assert "Apart       plotter 1.0 for cpu-macos-arm64" in workshop.run(*words, "--upgrade").out
 

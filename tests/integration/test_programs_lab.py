@@ -98,7 +98,7 @@ def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop: Worksh
         make_wheel(simple, "painter", version, requires=[f"torch{torch}"])
     plan = live(workshop, "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.13.0"
-    assert said(plan, "program-held-back") == ["painter is 3.0 and not 4.0, which requires torch==2.15.0"]
+    assert said(plan, "program-held-back") == ["painter is 3.0 instead of 4.0, which requires torch==2.15.0"]
 
 
 def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Workshop, simple: Path) -> None:
@@ -107,7 +107,7 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Worksho
         make_wheel(simple, name, "2.0", requires=[f"torch=={torch}"])
     plan = live(workshop, "singer", "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.10.0"
-    assert said(plan, "program-held-back") == ["painter is 1.0 and not 2.0, which requires torch==2.13.0"]
+    assert said(plan, "program-held-back") == ["painter is 1.0 instead of 2.0, which requires torch==2.13.0"]
     first = locked(workshop, "painter", "singer", *RTX_4090)
     assert [first[name] for name in ("painter", "singer", "torch")] == ["2.0", "1.0", "2.13.0+cu126"]
     for words in (("singer", "painter"), ("singer",), ("singer", "painter", "--only")):  # the folder's order stays
@@ -278,7 +278,7 @@ def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> 
     plan = workshop.document("plan", "painter", "singer", *RTX_4090)["data"]
     (warning,) = plan["warnings"]
     assert warning["code"] == "programs-not-looked-at"
-    assert warning["message"].startswith("painter, singer were not looked at: plan --live resolves them")
+    assert warning["message"].startswith("painter, singer were not resolved: plan --live resolves them")
 
 
 def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(

@@ -93,13 +93,58 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
         time.sleep(0.05)
     time.sleep(1)
     running.send_signal(number)
-    running.communicate(timeout=20)
+    _, said = running.communicate(timeout=20)
+    if number == signal.SIGINT:
+        complete = len(asked_wheels(stand_in)) - 1
+        assert f"{complete} of {complete + 1} files are in uv's cache" in said
+        assert "do    gpuinstall install torch==2.14.1" in said
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     resumed.set()
     stand_in.forget()
     assert workshop.document("install", "torch==2.14.1")["data"]["environment"]["torch"] == "2.14.1+cu126"
     assert asked_wheels(stand_in) == {"torch"}
     assert leftovers(workshop) == set()
+
+
+def test_an_interrupt_before_a_file_is_complete_claims_none(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    resumed = Event()
+
+    def held_up(body: bytes) -> Iterator[bytes]:
+        yield body[:100]
+        resumed.wait(30)
+
+    for host in (stand_in.r2, stand_in.default):
+        in_pieces(host, ".whl", held_up)
+    running = workshop.start("install", "torch==2.14.1")
+    while not any(asked.path.endswith(".whl") and asked.method == "GET" for asked in stand_in.log):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=20)
+    resumed.set()
+    assert running.returncode == 130
+    assert "no file was downloaded completely" in said
+    assert "will not be downloaded again" not in said
+
+
+def test_an_interrupt_before_any_download_claims_nothing(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    stand_in.default.pace = stand_in.torch.pace = 5.0
+    running = workshop.start("lock", "torch==2.14.1")
+    while not stand_in.log:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "download" not in said
+    assert "cache" not in said
 
 
 @pytest.fixture

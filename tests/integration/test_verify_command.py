@@ -72,7 +72,7 @@ def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
     done = command(verdict={uuid_of(0): {"unproven": "CUDA error: out of memory"}})
     assert done.status == 0
     assert "GPU 0       NVIDIA GeForce RTX 4090: unproven: CUDA error: out of memory" in done.out
-    assert "warning: unproven: GPU 0; gpuinstall verify proves it when it can be tried" in done.err
+    assert "warning: unproven: GPU 0; run gpuinstall verify when they are available" in done.err
 
 
 def test_a_node_that_must_have_a_gpu_fails_where_kernels_ran_on_none(command: Command) -> None:

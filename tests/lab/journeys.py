@@ -92,8 +92,8 @@ def _state(workshop: Workshop) -> str:
     records = (python / "site-packages").glob("*.dist-info")
     held = dict(path.name.removesuffix(".dist-info").split("-", 1) for path in records)
     names = [f"{name} {held[name]}" for name in SHOWN if name in held]
-    more = len(held) - len(names)
-    return f"{', '.join(names)} and {more} more, Python {python.name.removeprefix('python')}{listed}"
+    more = f" and {len(held) - len(names)} more" if len(held) > len(names) else ""
+    return f"{', '.join(names)}{more}, Python {python.name.removeprefix('python')}{listed}"
 
 
 def _told(done: Finished, scene: Scene) -> str:

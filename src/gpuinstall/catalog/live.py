@@ -15,6 +15,7 @@ from gpuinstall.backend import known_backend
 from gpuinstall.catalog.listing import COMPANIONS, read_listing
 from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.errors import InstallationError
+from gpuinstall.web.answers import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +43,7 @@ def live_catalog(
         listing = read_listing(sources, client, tags, packages)
     if listed_tags and (new := _new_backends(listed_tags.result(), catalog, machine, request)):
         listing = read_listing(sources, client, (*tags, *new), packages)
-    for silent in listing.silent:
+    for silent in (silent for silent in listing.silent if silent.why != OFFLINE.why):
         reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources are used")
     from_index = any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
     if sources.named and listing.index_answers and not from_index:

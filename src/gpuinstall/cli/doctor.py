@@ -80,7 +80,7 @@ def _repair(
     if not yes:
         if not sys.stdin.isatty():
             hint = Advice(OURS, ("doctor", "--fix", "--yes", "--venv", str(venv)))
-            raise UsageError("nobody-to-ask", "--fix asks before it changes anything: no terminal to ask in", hint=hint)
+            raise UsageError("nobody-to-ask", "--fix asks first, and there is no terminal to ask in", hint=hint)
         if not click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True):
             terminal.warn("nothing was changed")
             return ()

@@ -92,6 +92,10 @@ def _ask(terminal: Terminal, folders: list[Previous]) -> None:
     """Ask before anything is removed; raise UsageError where nobody can answer, or the answer is no."""
     named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
     if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
-        raise UsageError("not-confirmed", f"{named} is to be removed: no terminal to ask", hint="the same with --yes")
+        raise UsageError(
+            "not-confirmed",
+            f"removing {named} needs a confirmation",
+            hint="the same with --yes",
+        )
     if not click.confirm(visible(f"Remove {named}?"), err=True):
         raise UsageError("not-confirmed", "nothing was removed")

@@ -101,7 +101,7 @@ def export_dockerfile(
         text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
         return _outcome("dockerfile", text, output)
     if at_start or wheels or "ssh" in extras:
-        message = "--at-start, --wheels and --with ssh are of an image that chooses at start"
+        message = "--at-start, --wheels and --with ssh require --any"
         raise UsageError("any-missing", message, hint="the same with --any")
     lock = _lock(path)
     if devcontainer:
@@ -136,7 +136,7 @@ def export_uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | No
         wanted = groups(map(read_lock, paths or _locks()), _family())
         with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
             after = patched(before, wanted, opened.sources.torch_index)
-        done = f"choose by: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
+        done = f"choose with: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
     if after != before:
         write_in_place(project, after)
     if REPLACED in after:

@@ -30,11 +30,11 @@ BOUND = "gpuinstall-constraints.txt"
 """The file beside pip.conf that holds the bound: pip takes constraints from files alone."""
 
 
-@click.command("hook", help="Let plain pip or uv take PyTorch builds that run here, outside our environments too.")
+@click.command("hook", help="Make plain pip or uv install builds that run here, in other environments too.")
 @click.argument("tool", type=click.Choice(TOOLS))
-@click.option("--user/--project", "user", default=True, help="For all that you do (the default), or for this folder.")
-@click.option("--remove", is_flag=True, help="Take out what an earlier call wrote, to the byte.")
-@click.option("--show", is_flag=True, help="Print the lines, to write them yourself.")
+@click.option("--user/--project", "user", default=True, help="For this user (the default), or for this folder.")
+@click.option("--remove", is_flag=True, help="Remove exactly what an earlier call wrote.")
+@click.option("--show", is_flag=True, help="Print the lines instead of writing them.")
 @options.venv
 @options.torch_index
 @framed("hook")
@@ -56,7 +56,7 @@ def command(
             for name in filter(os.environ.get, (f"{tool.upper()}_FIND_LINKS", f"{tool.upper()}_CONSTRAINT")):
                 terminal.warn(f"{name} is set: {tool} reads that instead")
             if tool == "uv" and not hook.uv_backend:
-                terminal.warn("uv tool and uvx do not take it: what they read would come into uv.lock too")
+                terminal.warn("uv tool and uvx do not use the hook: what they read would also end up in uv.lock")
     if status == "written":
         _write(tool, file, text, bound)
     constraints = f"\n# {file.with_name(BOUND)}\n{bound}" if tool == "pip" else ""
@@ -80,7 +80,7 @@ def refresh(project: Project) -> list[str]:
                 _write(tool, file, _hooked(tool, file, before, hook, project), f"{hook.bound}\n")
                 project.reporter.step("Hook", f"{file}: {hook.build.name} now, because the driver or the GPUs changed")
     except GpuInstallError as error:
-        project.reporter.warn(f"pip and uv keep the builds of before: {error.message}")
+        project.reporter.warn(f"the hooks of pip and uv were not updated: {error.message}")
         return []
     return [str(file) for file in files.values()]
 
@@ -129,10 +129,10 @@ def _hooked(tool: str, file: Path, before: str, hook: Hook, project: Project) ->
 def _write(tool: str, file: Path, text: str, bound: str) -> None:
     """Write a hook; raise UsageError where a folder has no place of its own for it."""
     if file != own_file(tool, os.environ) and file.is_symlink():
-        raise UsageError("link-elsewhere", f"{file} is a link, and what it leads to may be others'")
+        raise UsageError("link-elsewhere", f"{file} is a link, and its target may belong to others")
     if tool == "pip":
         if file != own_file(tool, os.environ) and not file.with_name("pyvenv.cfg").is_file():
-            raise UsageError("environment-missing", f"{file.parent} is no environment", hint="uv venv --seed")
+            raise UsageError("environment-missing", f"{file.parent} is not an environment", hint="uv venv --seed")
         write_atomically(file.with_name(BOUND), bound)
     write_in_place(file, text)
 

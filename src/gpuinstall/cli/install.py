@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.options import InstallOptions, InstallResult
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
 @install_options.wait
+@install_options.yes
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("install")
 def command(
@@ -63,6 +65,7 @@ def command(
     jupyter: bool,
     fallback: bool,
     wait: float,
+    yes: bool,
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Install."""
@@ -97,6 +100,7 @@ def command(
             jupyter=jupyter,
             attempts=ATTEMPTS if fallback else 1,
             wait=wait,
+            yes=yes,
         )
         return carry_out(project, wanted, dry_run=dry_run)
 
@@ -121,7 +125,7 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
         priced = installation.dry_run(project, wanted)
         return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
     try:
-        result = installation.install(project, wanted)
+        result = _confirmed(project, wanted)
     except (MachineError, NoBuildError) as error:
         for_cpu = project.settings.request.is_for_cpu
         if project.machine.gpus and not for_cpu and not isinstance(error, SourceBuildError):
@@ -135,6 +139,20 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
         project.reporter.warn(text)
     status: Status = "partial" if result.fit.plan.status == "partial" else "success"
     return Outcome(result.to_dict(), lambda screen: show_installed(screen, result, os.environ), status)
+
+
+def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
+    """Install; ask first where more would be downloaded than was requested, and raise UsageError without an answer."""
+    from gpuinstall.install.install import install
+    from gpuinstall.install.priced_lock import UNCONFIRMED
+
+    try:
+        return install(project, wanted)
+    except UsageError as error:
+        asked = f"{error.message}. Download it?"
+        if error.code != UNCONFIRMED or not (sys.stdin.isatty() and click.confirm(asked, err=True)):
+            raise
+        return install(project, replace(wanted, yes=True))
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:

@@ -18,6 +18,7 @@ into = click.option(
 verify_option = click.option("--verify", is_flag=True, help="Run the kernels even if nothing changed.")
 keep = click.option("--keep/--no-keep", default=True, help="Keep the previous environment.")
 jupyter = click.option("--jupyter", is_flag=True, help="Register it as a Jupyter kernel (ipykernel).")
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before downloading a larger build than requested.")
 wait = click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )

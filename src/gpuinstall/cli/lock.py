@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 )
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
 @options.machine_words
-@click.option("--cover", is_flag=True, help='Make the fewest that serve a range: --gpu "RTX 30" --driver ">=470".')
-@click.option("--all-supported", is_flag=True, help="With --cover: every GPU that is known, under every driver.")
+@click.option("--cover", is_flag=True, help='Write the fewest that cover a range: --gpu "RTX 30" --driver ">=470".')
+@click.option("--all-supported", is_flag=True, help="With --cover: all known GPUs, with every driver.")
 @click.option("--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch.")
 @click.option("--check", is_flag=True, help="Check that the locks are up to date; exit 6 if not.")
 @options.upgrade
 @options.upgrade_package
 @click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
-@click.option("--merge", nargs=2, metavar="OURS THEIRS", help="For git: give OURS what both were asked for.")
+@click.option("--merge", nargs=2, metavar="OURS THEIRS", help="For git's merge driver: combine the requests in OURS.")
 @click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
-@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock what a script's metadata say.")
-@click.option("--audit", is_flag=True, help="Name the known vulnerabilities of the locks; exit 6 where there are any.")
+@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock the inline metadata of a script.")
+@click.option("--audit", is_flag=True, help="List known vulnerabilities in the locks; exit 6 if there are any.")
 @click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Download every file of the locks.")
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("lock")
@@ -95,7 +95,10 @@ def command(
     settings = replace(settings, only=only, **sourcing)
     meant = [options.read_machine_file(name, terminal) for name in machines]
     if cover != bool(described.gpu or all_supported) and (cover or all_supported):
-        raise UsageError("range-missing", "--cover takes --gpu (and --driver), or --all-supported, and they take it")
+        raise UsageError(
+            "range-missing",
+            "--cover requires --gpu or --all-supported, and --all-supported requires --cover",
+        )
     meant += [options.read_selected_machine(described, terminal)] if any(described) and not cover else []
     with open_project(folder, settings, terminal) as project:
         declared = project.read_folder_request()
@@ -151,10 +154,10 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
     plan = plan_fleet(classes, request, catalog, newest=wanted.newest)
     if not plan.groups:
-        raise NoBuildError("no-build", "no build of torch serves any of them", hint="gpuinstall table")
+        raise NoBuildError("no-build", "no build of torch runs on any GPU of this range", hint="gpuinstall table")
     requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
     if twice := [tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1]:
-        message = f"two versions of torch for {twice[0]} would be needed, and a folder holds one lock of a target"
+        message = f"this range requires two versions of torch for {twice[0]}; a folder holds one lock for each"
         raise NoBuildError("targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs")
     apart = len({group.build.torch for group in plan.groups}) > 1
     written = _write(replace(wanted, requests=requests, newest=apart), project.session)
@@ -172,10 +175,10 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     def show(screen: Terminal) -> None:
         written.show(screen)
         for row in rows:
-            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of them in none above"
+            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of it in no lock above"
             screen.field("Serves", f"{row['target']}: {row['serves']} ({bytes_})")
         if without:
-            screen.field("None", f"no build runs on {without}")
+            screen.field("Uncovered", f"no build runs on {without}")
 
     return written._replace(data={**written.data, "cover": rows, "unserved": without}, show=show)
 
@@ -204,7 +207,7 @@ def _download(folder: Path, destination: Path, session: Session) -> Outcome:
 
     names = download(read_locks(folder), destination, session)
     data = {"folder": str(destination), "files": names}
-    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, every hash checked"))
+    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, all hashes verified"))
 
 
 def _audit(folder: Path, session: Session) -> Outcome:
@@ -216,7 +219,7 @@ def _audit(folder: Path, session: Session) -> Outcome:
     told = [(row["lock"], row["dependency"], f"{row['display_id']}: {row['summary']}") for row in rows]
     lines = [f"{lock}: {package['name']} {package['version']}, {what}" for lock, package, what in told]
     errors = tuple(error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade")) for line in lines)
-    count = f"{len(locks)} locks, no known vulnerability"
+    count = f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities"
 
     def show(screen: Terminal) -> None:
         for line in lines or [count]:
@@ -232,7 +235,7 @@ def _merge(ours: Path, theirs: Path) -> Outcome:
 
     lock = both_asked(read_lock(ours), read_lock(theirs))
     write_atomically(ours, lock.text)
-    text = f"{' '.join(lock.inputs)}; gpuinstall lock makes it hold them"
+    text = f"{' '.join(lock.inputs)}; run gpuinstall lock to resolve them"
     return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))
 
 

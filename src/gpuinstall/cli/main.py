@@ -101,11 +101,10 @@ def run_command_line(arguments: list[str]) -> int:
         return status  # noqa: TRY300  what is said of where it lies may fail too
     except click.ClickException as error:
         return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
-    except (click.Abort, KeyboardInterrupt):
-        fetches = _command(words) in {"install", "lock", "remove", "sync"}
-        why = "uv's cache keeps every file that was complete, so that it is not downloaded again" if fetches else None
-        stopped = InterruptedByUserError("interrupted", "interrupted", why=why, hint="the same again" if why else None)
-        return _fail(arguments, stopped)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        kept = (stop.__cause__ or stop).args  # click makes an Abort of each KeyboardInterrupt
+        why, hint = (str(kept[0]), "the same again") if kept else (None, None)
+        return _fail(arguments, InterruptedByUserError("interrupted", "interrupted", why=why, hint=hint))
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:

@@ -58,7 +58,7 @@ build_extensions = click.option(
     "--build-extensions",
     is_flag=True,
     envvar="GPUINSTALL_BUILD_EXTENSIONS",
-    help="Compile extensions of which no prebuilt file runs here.",
+    help="Compile extensions that have no prebuilt file for this machine.",
 )
 _SOURCING = {"torch_index": torch_index, "code_check": code_check, "only_binary": only_binary}
 _SOURCING |= {"parallel": parallel, "offline": offline}
@@ -98,7 +98,10 @@ _REQUEST = (
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
     torch_index,
     click.option(
-        "--project/--no-project", "declared", default=True, help="Take what the files of this folder ask for, or not."
+        "--project/--no-project",
+        "declared",
+        default=True,
+        help="Include the requirements of this folder, or not.",
     ),
 )
 

@@ -13,6 +13,7 @@ from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, page_of
 from gpuinstall.errors import GpuInstallError
+from gpuinstall.text import MOST_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ _OUTPUT_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
     click.option("--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."),
     click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print only errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Print the commands that run."),
+    click.option("-v", "--verbose", is_flag=True, help="Print the commands that run, and lists in full."),
     click.option("--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Show progress bars."),
     click.option(
         "--color",
@@ -68,6 +69,7 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
             log = RunLog(name, sys.argv[1:]) if name in LOGGED else None
             kind = terminal_class(events=json_events)
             terminal = kind(as_json or json_events, quiet, verbose, progress, color, log=log)
+            MOST_NAMES.set(sys.maxsize if verbose else MOST_NAMES.get())
             with _followed(terminal):
                 try:
                     return present(terminal, name, function(terminal, *args, **kwargs))

@@ -141,7 +141,7 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     if not programs:
         return plan
     were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
-    message = f"{', '.join(programs)} {were} not looked at: plan --live resolves {them} and may choose an older torch"
+    message = f"{', '.join(programs)} {were} not resolved: plan --live resolves {them}, and may choose an older torch"
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 

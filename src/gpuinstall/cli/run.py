@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 @options.venv
 @click.option("--any", "several", is_flag=True, help="Choose among the environments .venv-cu126, … as sync does.")
 @click.option("--proof/--no-proof", default=True, help="With --any: run kernels once on each machine.")
-@click.option("--install", "missing", is_flag=True, help="With --any: install the one that is not there.")
-@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: from these files.")
-@click.option("--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU on the CPU.")
-@click.option("--with", "extra", multiple=True, metavar="REQ", help="With a script: what it needs beside its metadata.")
+@click.option("--install", "missing", is_flag=True, help="With --any: install the environment if it is missing.")
+@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: a folder of wheels.")
+@click.option(
+    "--allow-cpu",
+    is_flag=True,
+    envvar="GPUINSTALL_ALLOW_CPU",
+    help="With --any: use the CPU where there is no GPU.",
+)
+@click.option("--with", "extra", multiple=True, metavar="REQ", help="With a script: more requirements.")
 @options.sourcing("torch_index", "offline")
 @framed("run")
 def command(
@@ -112,7 +117,7 @@ def _check_fitness(project: Project) -> list[str]:
     if marker is None or not existing.has_python:
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
     if existing.changed_build:
-        why = "what would run was never proven on this machine"
+        why = "the environment as it is now was never proven on this machine"
         raise LockError("environment-changed", existing.changed_build, why=why, hint=existing.restoring)
     machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
     judged = fit(existing.lock, machine, request, known_catalog()) if existing.lock and machine.gpus else None

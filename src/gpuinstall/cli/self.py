@@ -106,7 +106,7 @@ def _put_on_path(line: str, *, yes: bool) -> Path:
     """Add the line to the start file of the shell that we were called from, once; raise UsageError where it may not."""
     file = start_files(Path.home()).get(this_shell(os.environ, parent_program()))
     if file is None:
-        raise UsageError("no-start-file", "gpuinstall knows the start files of bash, zsh, fish and sh", hint=line)
+        raise UsageError("no-start-file", "only bash, zsh, fish and sh are supported", hint=line)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Add to {display_path(file)}: {line}?", err=True)):
         raise UsageError("not-confirmed", "nothing was changed", hint="gpuinstall self path --write --yes")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -150,4 +150,4 @@ def _clone() -> Path | None:
 def _others(which: int) -> str:
     place = Path(sys.prefix).as_posix()
     command = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
-    return command or ("Get the newer bootstrap.py where you got this one, and run it" if which == 0 else "Delete it")
+    return command or (f"Delete {sys.prefix}" if which else "Download the new bootstrap.py, and run it")

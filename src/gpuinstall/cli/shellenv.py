@@ -83,7 +83,7 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
         reasons.append(f"{sources.default_index} requires a password, so UV_DEFAULT_INDEX is not printed")
     for name, value in (("UV_DEFAULT_INDEX", sources.default_index), ("SSL_CERT_FILE", sources.certificates)):
         if value and (setting := _chooser(value, sources)):
-            reasons.append(f"{name} is not printed: not you chose {setting.value}, but {setting.file}")
+            reasons.append(f"{name} is not printed: {setting.value} comes from {setting.file}, not from you")
     return tuple(reasons)
 
 

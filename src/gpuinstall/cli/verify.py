@@ -53,7 +53,7 @@ def show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
                 terminal.line(f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10))
     unproven = [device.label for device in verdict.devices if device.status == "unproven"]
     if unproven:
-        terminal.warn(f"unproven: {', '.join(unproven)}; gpuinstall verify proves it when it can be tried")
+        terminal.warn(f"unproven: {', '.join(unproven)}; run gpuinstall verify when they are available")
 
 
 def _show_device(terminal: Terminal, device: Device) -> None:
@@ -197,8 +197,8 @@ def _locked_wheels(venv: Path) -> dict[str, Path]:
     """The wheels of an environment's lock as uv's cache holds them, unpacked."""
     from gpuinstall import uv
     from gpuinstall.environments.environment import read_marker
-    from gpuinstall.install.space import cached_wheel
     from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.transfer import cached_wheel
 
     marker, cache = read_marker(venv), uv.cache_folder(os.environ)
     with suppress(LockError):

@@ -138,15 +138,15 @@ def changed_build(
     if not tied:
         return ""
     by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(tied[0])
-    was, now, who = locked[tied[0]], installed.get(tied[0]), f", put there by {by}," if by else ""
-    more = f"; {len(changed) - 1} more packages are not as they were" if len(changed) > 1 else ""
-    return (f"{tied[0]} is {now}{who} and not {was}" if now else f"{tied[0]} {was} is missing") + more
+    was, now, who = locked[tied[0]], installed.get(tied[0]), f", installed by {by}," if by else ""
+    more = f"; {len(changed) - 1} more packages were changed" if len(changed) > 1 else ""
+    return (f"{tied[0]} is {now}{who} instead of {was}" if now else f"{tied[0]} {was} is missing") + more
 
 
 def damaged_torch(venv: Path) -> str:
     """Name a file of the torch in an environment that is gone or cut; empty where it is whole."""
     damaged = (one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost)
-    return next((f"torch {one.version} is damaged: {one.lost[0]} is missing or cut" for one in damaged), "")
+    return next((f"torch {one.version} is damaged: {one.lost[0]} is missing or truncated" for one in damaged), "")
 
 
 def write_pip_settings(built: Path, final: Path, lock: str, versions: Mapping[str, str]) -> None:

@@ -46,7 +46,7 @@ class AnyImage:
             raise UsageError("not-exportable", message, hint="gpuinstall lock --only-binary")
         if len({lock.python for lock in taken}) > 1:
             names = ", ".join(lock.name for lock in taken)
-            raise UsageError("pythons-differ", f"{names} differ in their Python", hint="gpuinstall lock --upgrade")
+            raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
         return cls(taken, platform, tuple(lock for lock in given if lock not in taken), at_start or wheels, wheels)
 
     def dockerfile(self, extras: Collection[str] = (), pinned: Iterable[str] = ()) -> str:

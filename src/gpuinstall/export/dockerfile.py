@@ -127,7 +127,7 @@ def served_backend(lock: Lock) -> Backend:
     compiled = backend.kind in {"rocm", "xpu"} and not all(package.wheels for package in lock.pylock.packages)
     if backend.kind not in image_parts()["access"] or compiled:
         what = "what it compiles" if compiled else "that"
-        message = f"{lock.name} is for {backend}, and no image is known here for {what}"
+        message = f"{lock.name} is for {backend}, and gpuinstall knows no base image for {what}"
         raise UsageError("not-exportable", message, hint="gpuinstall export requirements")
     return backend
 

@@ -89,7 +89,7 @@ def _checked(text: str, tool: str, parse: Callable[[str], object]) -> str:
     try:
         parse(text)
     except (ValueError, configparser.Error) as error:
-        message = f"{tool}'s configuration says something of its own there, and is left as it is"
-        hint = f"gpuinstall hook {tool} --show   # prints the lines to write in yourself"
+        message = f"{tool}'s configuration already has a setting of its own there; it was left unchanged"
+        hint = f"gpuinstall hook {tool} --show   # prints the lines to add by hand"
         raise UsageError("hook-taken", message, evidence=str(error).replace("\n", " "), hint=hint) from None
     return text

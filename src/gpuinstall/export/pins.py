@@ -60,7 +60,7 @@ def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
         marker = f" ; {package.marker}" if package.marker else ""
         requirement = _requirement(package, files, by_address=canonicalize_name(package.name) in family) + marker
         if not requirement.isprintable():
-            raise _not_exportable(package, f"is not of one line: {requirement!r}")
+            raise _not_exportable(package, f"is not on one line: {requirement!r}")
         yield Pin(requirement, tuple(sorted({file.hashes["sha256"] for file in files})))
 
 

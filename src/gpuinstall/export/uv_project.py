@@ -115,7 +115,7 @@ def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> Depe
     pythons = {str(lock.pylock.requires_python or "") for lock in locks}
     if len(pythons) > 1:
         names = ", ".join(lock.name for lock in locks)
-        raise UsageError("pythons-differ", f"{names} differ in their Python", hint="gpuinstall lock --upgrade")
+        raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
     packages = sorted({package for package, _ in held})
     return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
 

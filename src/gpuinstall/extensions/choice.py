@@ -186,7 +186,7 @@ def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason
         return Reason("torch-pinned", f"{said}its METADATA requires {wrong}, not {torch}")
     loads = needs.verdict(minor_of(build))
     if loads is None and not file.torch and not pins:
-        return Reason("torch-unknown", f"nothing says that it has code for {torch}")
+        return Reason("torch-unknown", f"it shows no code for {torch}")
     if loads is not False:
         return None
     if needs.kind == "stable":

@@ -29,7 +29,7 @@ def classes_in(names: Sequence[str], drivers: str | None, arch: str, catalog: Ca
     try:
         wanted = SpecifierSet(f"=={drivers}" if (drivers or "").isdigit() else drivers or "")
     except InvalidSpecifier:
-        message = f"{drivers!r} is no range of driver branches"
+        message = f"{drivers!r} is not a range of driver branches"
         raise UsageError("driver-malformed", message, hint="the same with --driver '>=525,<590'") from None
     branches = [driver for driver in known_drivers(catalog) if str(driver) in wanted]
     machines = []

@@ -74,7 +74,7 @@ class ExistingEnvironment:
         """The command that brings the proven state back."""
         venv = self.paths.venv
         place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
-        return f"gpuinstall sync{place}   # makes it again as it was proven; this one remains in {self.paths.previous}"
+        return f"gpuinstall sync{place}   # restores the proven environment; this one stays in {self.paths.previous}"
 
     @property
     def evidence(self) -> list[str]:

@@ -53,6 +53,8 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
             existing, here, is_settled = situation.existing, situation.here, situation.is_settled
             priced = _price(situation, project)
             priced.announce(session.reporter)
+            if not options.yes:
+                priced.check_requested(session)
             fit = priced.make_lock(situation, project)
             is_new = not existing.is_made_of(fit.lock)
             venv = paths.staging if is_new else paths.venv
@@ -61,7 +63,7 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
                 fit = build(fit, priced, project)
                 site = site_packages(venv, fit.choice.python)
                 if damage := damaged_torch(venv):
-                    why = "that is how uv's cache has it: a file that is changed in an environment is changed there too"
+                    why = "uv's cache has the same damaged file: environments share the cache's files"
                     hint = "uv cache clean torch   # then the same again"
                     raise InstallationError("cache-damaged", damage, why=why, hint=hint)
                 check_links(fit, site, situation.request.machine, session.reporter)
@@ -160,7 +162,7 @@ def read_situation(
     if not options.replace:
         existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
-        project.reporter.step("Changed", f"{existing.changed_build}; it is made again as it was proven")
+        project.reporter.step("Changed", f"{existing.changed_build}; restoring the proven environment")
     existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
     if catalog is None:  # what is locked may have been learned from any index
         catalog = known_catalog() if options.locked else project.catalog

@@ -13,7 +13,7 @@ from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.space import bill, cached_wheel, sizes
+from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
@@ -21,7 +21,7 @@ from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
-from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+from gpuinstall.lock.transfer import Transfer, cache_words, cached_wheel, run_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -41,7 +41,7 @@ class InstallOptions:
     packages and folders be replaced that are not ours, ``restoring`` packages beside a torch that others changed.
     ``upgrade`` lets every version move, ``moving`` those of single packages. ``verify`` proves again what is proven,
     ``keep`` keeps what is replaced, ``jupyter`` makes a Jupyter kernel of it. ``attempts`` are builds to try where
-    kernels fail; ``wait`` is in seconds.
+    kernels fail; ``wait`` is in seconds. ``yes`` downloads also what is large because a source is unreachable.
     """
 
     locked: bool = False
@@ -55,6 +55,7 @@ class InstallOptions:
     jupyter: bool = False
     attempts: int = ATTEMPTS
     wait: float = WAIT_S
+    yes: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import tomli
 
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import packages_folders
+from gpuinstall.errors import UsageError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
-from gpuinstall.install.space import Bill, bill, cached_wheel, sizes
+from gpuinstall.install.space import Bill, bill, sizes
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
@@ -19,8 +20,11 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
+from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.plan.values import UNASKED
 from gpuinstall.text import some
+from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.web import Head
+
+
+UNCONFIRMED = "download-not-confirmed"
+UNASKED_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,18 @@ class PricedLock:
             reporter.step(label, text)
         if self.bill:
             self.bill.check()
+
+    def check_requested(self, session: Session) -> None:
+        """Raise UsageError for gigabytes that are fetched only because the index of a smaller build is unreachable."""
+        silent = session.client.unreachable(session.sources.torch_index)
+        unasked = isinstance(self.of, Resolution) and any(one.code == UNASKED for one in self.plan.warnings)
+        if silent and unasked and self.bill and self.bill.fetch > UNASKED_BYTES:
+            size, build = readable(self.bill.fetch), self.choice.build.name
+            message = (
+                f"torch {build} is a download of {size}: the index of the CPU build, {silent.host}, is unreachable"
+            )
+            hint = "the same again   # when it is reachable\nthe same with --yes   # downloads it all the same"
+            raise UsageError(UNCONFIRMED, message, why=silent.why, hint=hint)
 
     def make_lock(self, situation: Situation, project: Project) -> Fit:
         """Have the lock; of files whose index gives no hash the installation takes it."""

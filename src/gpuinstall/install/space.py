@@ -6,7 +6,6 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -125,20 +124,6 @@ def _size(file: LockedFile, client: Client) -> int:
         return client.head(file.url).size or 0
     except UnreachableError:
         return 0
-
-
-def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
-    """Find the folder of uv's cache that holds a wheel, unpacked.
-
-    What uv knows of a wheel, its sha256 and its folder's name among it, is in ``wheels-v7/pypi/<package>/*.http``, or
-    for other indexes than its own default in ``wheels-v7/index/<digest>/<package>/*.http`` (seen with 0.13.8).
-    """
-    entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
-    for entry in chain.from_iterable(entries) if file.sha256 else ():
-        facts = entry.read_bytes()
-        if (file.sha256 or "").encode() in facts:
-            return next((folder for folder in uv_cache.glob("archive-v*/*") if folder.name.encode() in facts), None)
-    return None
 
 
 def _listed(folders: Iterable[Path]) -> str:

@@ -68,12 +68,11 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     paths, session = project.paths, project.session
     builds, site = builds_of(fit, project.machine, session)
     variables = sync_variables(builds, site, str(site_packages(paths.staging, fit.choice.python)))
-    building = replace(session, environment={**session.environment, **variables})
     missing, wheels = priced.bill.missing if priced.bill else {}, project.settings.wheels
     transfer = Transfer(fit.lock, fit.choice, paths.private_lock, paths.folder, missing, priced.heads, wheels=wheels)
     try:
         write_atomically(paths.build_settings, sync_settings(builds, site))
-        return transfer.run(command, building)
+        return transfer.run(command, session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)

@@ -92,7 +92,7 @@ def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
     if not request.machine.gpus:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
         raise MachineError("no-gpu", "this machine, or container, was given no GPU", evidence=locks, hint=hint)
-    hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # makes those that a range takes"
+    hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
     raise NoBuildError("lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint)
 
 

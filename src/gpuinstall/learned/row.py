@@ -77,7 +77,7 @@ class LearnedRow:
         Version(row.version), Backend.parse(row.backend)
         zone = datetime.fromisoformat(row.learned).tzinfo
         if zone is None or not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
-            raise ValueError("an architecture of no kind, or a time of no zone")
+            raise ValueError("an unknown architecture, or a time without a zone")
         return row
 
     def render(self) -> str:

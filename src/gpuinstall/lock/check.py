@@ -163,7 +163,7 @@ def _package_faults(package: Package, lock: Lock, target: Target) -> Iterator[Re
         yield Reason("uninstalled", f"{package.name} would not be installed: {package.marker} never holds")
     for wheel in package.wheels or ():
         if not _is_of(wheel.filename, package):
-            yield Reason("misnamed-file", f"{wheel.filename} is no wheel of {package.name} {package.version}")
+            yield Reason("misnamed-file", f"{wheel.filename} is not a wheel of {package.name} {package.version}")
     entries: list[Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
     if not all("sha256" in entry.hashes for entry in entries):
         yield Reason("unhashed", f"a file of {package.name} has no sha256")

@@ -167,8 +167,8 @@ def _from_source(requirement: Requirement, source: object, family: Collection[st
     if address is None:
         raise UsageError(
             "own-source",
-            f"{requirement} has a source in [tool.uv.sources] that is no address, and a lock takes it from the default "
-            "index",
+            f"{requirement} has a source in [tool.uv.sources] that is not a URL or a path, and would come from the "
+            "default index",
             hint="List what to lock without it: [tool.gpuinstall] requirements = […]; or give --no-project",
         )
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""

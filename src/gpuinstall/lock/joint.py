@@ -21,6 +21,7 @@ from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.values import Reason, Settled
+from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -326,12 +327,12 @@ def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs
     refusing = [name for name in dependents if any(_needs(account, name, versions[name][0], "torch"))]
     named = [program.name for program in programs]
     names = [name for name in refusing if name in named] or refusing
-    who = [f"{name} {versions[name][0]}" for name in names[:_MOST_NAMES]]
-    who += [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+    who = [f"{name} {versions[name][0]}" for name in names]
     if not who:
-        return f"{' and '.join(named[:_MOST_NAMES]) or 'the request'} does not resolve with a torch newer than {torch}"
-    listed = " and ".join(filter(None, (", ".join(who[:-1]), who[-1])))
-    return f"{listed} {'require' if len(names) > 1 else 'requires'} torch {torch}"
+        return f"{some(named) or 'the request'} does not resolve with a torch newer than {torch}"
+    return (
+        f"{' and '.join(who) if len(who) < 3 else some(who)} {'require' if len(who) > 1 else 'requires'} torch {torch}"
+    )
 
 
 def held_back(
@@ -347,9 +348,9 @@ def held_back(
             account = obstacles.get(program.name, "")
             need = next(_needs(account, program.name, str(program.newest)), None)
             own = next((text for text in beside if text.startswith(program.name)), None)
-            bound = f"torch {versions['torch'].partition('+')[0]} goes with {own}" if own else shortened(account)
+            bound = f"torch {versions['torch'].partition('+')[0]} requires {own}" if own else shortened(account)
             why = f", which requires {need}" if need else f": {bound}" if bound else ""
-            yield f"{program.name} is {version} and not {program.newest}{why}"
+            yield f"{program.name} is {version} instead of {program.newest}{why}"
 
 
 def torches_wanted(account: str) -> list[str]:

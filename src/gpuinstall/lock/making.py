@@ -19,6 +19,7 @@ from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
+from gpuinstall.web.answers import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +75,10 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
             answer = _agree_with_extensions(live, session, newest=newest)
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
+    except InstallationError as error:
+        if session.environment.get("UV_OFFLINE") and error.code == "unreachable":
+            error.why, error.hint = OFFLINE
+        raise
     if isinstance(answer, Conflict):
         # The torch index is the reason where it does not answer and the request would be served if it did.
         if silent := session.client.unreachable(session.sources.torch_index):
@@ -186,8 +191,8 @@ def _by_name(preferred: Iterable[str]) -> dict[str, str]:
 def _moved(versions: Mapping[str, str], preferred: Iterable[str], moving: Collection[str]) -> tuple[Reason, ...]:
     """Name what the project's own lock holds and this build cannot have."""
     pairs = [(name, was, versions.get(name, was)) for name, was in _by_name(preferred).items() if name not in moving]
-    others = [f"{name} {now} (there {was})" for name, was, now in pairs if _public(now) != _public(was)]
-    message = f"not of the project's own lock, for want of a build that goes with it: {', '.join(others)}"
+    others = [f"{name} {now} (locked: {was})" for name, was, now in pairs if _public(now) != _public(was)]
+    message = f"versions differ from the project's own lock, which this build does not fit: {', '.join(others)}"
     return (Reason("team-lock-differs", message),) if others else ()
 
 
@@ -263,7 +268,7 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
         return ()
     pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
     names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
-    until = f"until {silent.host} is reachable, the newest torch is"
+    until = f"until {silent.host} is reachable, the build is"
     return dict.fromkeys(f"{until} {here} instead of {best}" for best, here in names if best != here)
 
 

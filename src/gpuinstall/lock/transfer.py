@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
@@ -44,11 +45,15 @@ class Transfer:
     wheels: Path | None = None
     only: Collection[str] | None = None
 
-    def run(self, command: list[str], session: Session) -> Lock:
-        """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked."""
+    def run(self, command: list[str], session: Session, variables: Mapping[str, str] | None = None) -> Lock:
+        """Have uv fetch, check, unpack and install, with more variables; return the lock with the hashes it lacked.
+
+        Raise InstallationError, and KeyboardInterrupt with what was kept.
+        """
         heads, hashes = {file.url: head for file, head in self.heads.items()}, dict[str, str]()
         sizes = {file.url: size for file, size in self.missing.items()}
-        environment = {**session.environment, **uv.from_loopback(session.environment, session.patience)}
+        environment = {**session.environment, **(variables or {})}
+        environment |= uv.from_loopback(environment, session.patience)
 
         def keep(url: str, sha256: str) -> None:
             hashes[url] = sha256
@@ -68,6 +73,11 @@ class Transfer:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:
                 raise relay.failure or error from None
+            except KeyboardInterrupt:
+                came = [replace(file, sha256=file.sha256 or hashes.get(file.url)) for file in self.missing]
+                whole = sum(cached_wheel(file, session.uv_cache) is not None for file in came)
+                kept = f"{whole} of {len(came)} files are in uv's cache and will not be downloaded again"
+                raise KeyboardInterrupt(kept if whole else "no file was downloaded completely") from None
             files = [file for file in self.lock.files if self.only is None or file.package in self.only]
             if any(is_unknown(file.sha256 or "") and file.url not in hashes for file in files):
                 raise relay.failure or failure("a file came from elsewhere, and no entry for its hash")
@@ -111,6 +121,20 @@ class Transfer:
             entry["url"] = address(file)
         if file.sha256 is None:
             entry["hashes"] = {}
+
+
+def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
+    """Find the folder of uv's cache that holds a wheel, unpacked.
+
+    What uv knows of a wheel, its sha256 and its folder's name among it, is in ``wheels-v7/pypi/<package>/*.http``, or
+    for other indexes than its own default in ``wheels-v7/index/<digest>/<package>/*.http`` (seen with 0.13.8).
+    """
+    entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
+    for entry in chain.from_iterable(entries) if file.sha256 else ():
+        facts = entry.read_bytes()
+        if (file.sha256 or "").encode() in facts:
+            return next((folder for folder in uv_cache.glob("archive-v*/*") if folder.name.encode() in facts), None)
+    return None
 
 
 def build_index(choice: Choice, session: Session) -> str | None:

@@ -41,10 +41,10 @@ def differences(written: Sequence[Written], family: Collection[str]) -> tuple[Ta
 
     def why(name: str, one: Written) -> str:
         if name == "torch":
-            return "the newest it has"
+            return "the newest for this target"
         if name in family:
             return f"it belongs to torch {one.lock.versions.get('torch')}"
-        return one.apart.get(name, "the newest it can have")
+        return one.apart.get(name, "the newest for this target")
 
     different = []
     for name in sorted({name for one in written for name in one.lock.versions}):
@@ -113,7 +113,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
-        family, why = options.requests[0].catalog.family, "the newest it has"
+        family, why = options.requests[0].catalog.family, "the newest for this target"
         resolutions = [
             replace(one, apart={**dict.fromkeys(family.intersection(one.versions), why), **one.apart})
             for one in resolutions

@@ -19,7 +19,7 @@ from gpuinstall.plan.candidates import (
 )
 from gpuinstall.plan.companions import built_for_the_cpu
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, Reason, Rejection
+from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED, Reason, Rejection
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
@@ -94,7 +94,7 @@ def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejec
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     """Warn of a build for the GPUs of the context."""
-    blind = f"{build.name} does not list its GPU code: the proof decides"
+    blind = f"{build.name} does not list its GPU code; verify decides"
     unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
     companions = built_for_the_cpu(build, context)
     warnings = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
@@ -106,11 +106,11 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
     warnings, machine = [], context.machine
     if build.backend != CPU:
         message = (
-            f"no source has a CPU build: {build.name} is 3 GB instead of 0.2; "
+            f"no reachable source has a CPU build: {build.name} is 3 GB instead of 0.2; "
             f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
             f"for a machine with GPUs elsewhere: --backend {build.backend}"
         )
-        warnings.append(Reason("cuda-build-without-gpu", message))
+        warnings.append(Reason(UNASKED, message))
     container = [f"a {machine.environment.container} container"] if machine.environment.container else []
     others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
     if why.code == "no-gpu" and (signs := [*container, *machine.signs, *others]):

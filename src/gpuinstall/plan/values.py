@@ -22,6 +22,8 @@ PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
 """The code of a build that would run, but is newer than the torch that the programs want."""
 PROGRAM_HELD_BACK = "program-held-back"
+UNASKED = "cuda-build-without-gpu"
+"""The code of a build for GPUs where there is none: no source has a CPU build."""
 PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 """The codes of what is to be said of the programs that were asked for."""
 

@@ -41,6 +41,9 @@ class Cause(NamedTuple):
     hint: str
 
 
+OFFLINE = Cause("this run is offline", "the same without --offline")
+
+
 class UnreachableError(InstallationError):
     """A host that did not answer."""
 

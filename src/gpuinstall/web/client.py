@@ -15,7 +15,16 @@ from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, write_atomically
 from gpuinstall.patience import USUAL, Patience
-from gpuinstall.web.answers import FILE_BYTES, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
+from gpuinstall.web.answers import (
+    FILE_BYTES,
+    OFFLINE,
+    Cause,
+    HostGate,
+    UnreachableError,
+    declared,
+    read_chunks,
+    read_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -208,7 +217,7 @@ class Client:
     ) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
-            raise UnreachableError(host, Cause("this run is offline", "the same without --offline"))
+            raise UnreachableError(host, OFFLINE)
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self.patience))

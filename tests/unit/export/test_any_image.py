@@ -82,7 +82,7 @@ def test_locks_for_other_platforms_are_left_out_and_those_of_one_python_kept_tog
     assert AnyImage.of([arm]).platform == "linux/arm64"
     with pytest.raises(UsageError, match="is not for Linux"):
         AnyImage.of([windows])
-    with pytest.raises(UsageError, match="differ in their Python"):
+    with pytest.raises(UsageError, match="are for different Pythons"):
         AnyImage.of([*LOCKS, lock("cpu", wheel("torch", "2.14.1+cpu"), python="3.11")])
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.space import UNPACKED, Bill, bill, cached_wheel, sizes
+from gpuinstall.install.space import UNPACKED, Bill, bill, sizes
 from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.units import readable
 from gpuinstall.web import Head
 from gpuinstall.web.client import AnswerCache, FileHash

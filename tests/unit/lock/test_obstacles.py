@@ -32,17 +32,17 @@ def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: 
     [
         (
             "Because painter>=3.0 depends on torch==2.15.0 and there",
-            "painter is 2.0 and not 4.0, which requires torch==2.15.0",
+            "painter is 2.0 instead of 4.0, which requires torch==2.15.0",
         ),
         (
             "Because all of: painter>=2.5,<=2.7 painter>=3.0 depend on brush{sys_platform == 'linux'}>=2 and x",
-            "painter is 2.0 and not 4.0, which requires brush>=2",
+            "painter is 2.0 instead of 4.0, which requires brush>=2",
         ),
         (
             "Because only painter<=2.0 is available",
-            "painter is 2.0 and not 4.0: Because only painter<=2.0 is available",
+            "painter is 2.0 instead of 4.0: Because only painter<=2.0 is available",
         ),
-        ("", "painter is 2.0 and not 4.0"),
+        ("", "painter is 2.0 instead of 4.0"),
     ],
 )
 def test_what_keeps_a_program_old_is_read_from_uvs_account(told: str, expected: str) -> None:

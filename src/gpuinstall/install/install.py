@@ -9,11 +9,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
-from gpuinstall.environments.environment import Marker, damaged_torch, fingerprint
+from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.jupyter import settle_kernel
-from gpuinstall.environments.paths import interpreter, site_packages
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds_text
 from gpuinstall.install.environment_lock import environment_lock, is_idle
@@ -21,7 +21,7 @@ from gpuinstall.install.inspection import check_platform, check_replaceable, ins
 from gpuinstall.install.options import InstallOptions, InstallResult, Situation
 from gpuinstall.install.previous import find_previous
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
-from gpuinstall.install.proof import KernelFailedError, catalog_without, check_links, preflighted, prove
+from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted, prove
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.learned.store import known_catalog
@@ -61,12 +61,6 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
             verdict = existing.marker.verdict if existing.marker else {}
             if is_new:
                 fit = build(fit, priced, project)
-                site = site_packages(venv, fit.choice.python)
-                if damage := damaged_torch(venv):
-                    why = "uv's cache has the same damaged file: environments share the cache's files"
-                    hint = "uv cache clean torch   # then the same again"
-                    raise InstallationError("cache-damaged", damage, why=why, hint=hint)
-                check_links(fit, site, situation.request.machine, session.reporter)
             was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
             if not is_settled:
                 machine = situation.request.machine

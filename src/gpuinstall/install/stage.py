@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import write_pip_settings
+from gpuinstall.environments.environment import damaged_torch, write_pip_settings
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import PricedLock, builds_of
+from gpuinstall.install.proof import check_links
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import quoted
@@ -43,7 +45,7 @@ def build_commands(
 def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     """Build an environment of a lock at ``paths.staging``; return the lock with the hashes that it lacked.
 
-    Raise InstallationError.
+    Raise InstallationError, also where what uv has put there is damaged or lacks a library.
     """
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
@@ -51,9 +53,13 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     create, sync, pip = build_commands(fit.lock, fit.choice, base, paths, session)
     run_uv(create, session)
     fit = replace(fit, lock=_sync(sync, fit, priced, project))
+    with ThreadPoolExecutor(1) as pool:  # pip comes while the files are looked at
+        # So that its own is the one that an activated shell calls.
+        giving = None if "pip" in fit.lock.names else pool.submit(run_uv, pip, session)
+        _check_files(fit, project)
     try:
-        if "pip" not in fit.lock.names:  # so that its own is the one that an activated shell calls
-            run_uv(pip, session)
+        if giving:
+            giving.result()
     except InstallationError as error:
         session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
@@ -61,6 +67,15 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     write_pip_settings(paths.staging, paths.venv, fit.lock.name, fit.lock.versions_of(load_catalog().family))
     session.reporter.step("Installed", f"{len(fit.lock.pylock.packages)} packages", monotonic() - start)
     return fit
+
+
+def _check_files(fit: Fit, project: Project) -> None:
+    """Look whether torch's files are whole, and its libraries and those beside it can be loaded."""
+    if damage := damaged_torch(project.paths.staging):
+        why = "uv's cache has the same damaged file: environments share the cache's files"
+        raise InstallationError("cache-damaged", damage, why=why, hint="uv cache clean torch   # then the same again")
+    site = site_packages(project.paths.staging, fit.choice.python)
+    check_links(fit, site, project.machine, project.session.reporter)
 
 
 def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.errors import InstallationError, UsageError
@@ -19,7 +20,6 @@ from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from gpuinstall.reporter import Reporter
 
@@ -77,11 +77,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def keep_temporary_files_apart() -> None:
     """Have this process and what it starts make temporary files in our cache where others could exchange them."""
-    from pathlib import Path
-
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
     with suppress(OSError):
-        if os.name == "posix" and _is_in_other_hands(folder.stat()):
+        status = folder.stat()
+        if os.name == "posix" and (_is_everybodys(status) or status.st_uid not in {0, os.getuid()}):
             own = own_cache_folder() / "temporary"
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.environ["TMPDIR"] = str(own)
@@ -128,10 +127,6 @@ def _is_everybodys(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
 
 
-def _is_in_other_hands(status: os.stat_result) -> bool:
-    return _is_everybodys(status) or status.st_uid not in {0, os.getuid()}
-
-
 def is_folder(path: Path) -> bool:
     """Say whether a folder lies there: no link to one."""
     return path.is_dir() and not path.is_symlink()
@@ -160,7 +155,6 @@ def remove_path(path: Path) -> None:
 
 def _remove_deep(folder: Path) -> None:
     """Remove a folder of any depth, as a wheel can make one: what lies in its folders comes up, level by level."""
-    from pathlib import Path
     from uuid import uuid4
 
     while entries := list(os.scandir(folder)):
@@ -245,8 +239,6 @@ def own_cache_folder() -> Path:
 
     On Linux it is found without platformdirs, which takes a twentieth of a plan's time to import.
     """
-    from pathlib import Path
-
     if sys.platform == "linux":
         return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache") / "gpuinstall"
     from platformdirs import user_cache_path

@@ -72,11 +72,7 @@ KEYRING_S = 60
 
 @contextmanager
 def open_session(
-    sources: Sources,
-    reporter: Reporter,
-    folder: Path | None = None,
-    *,
-    offline: bool = False,
+    sources: Sources, reporter: Reporter, folder: Path | None = None, *, offline: bool = False
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.patience import Patience
 
@@ -29,15 +29,13 @@ _KEPT = (
     "UV_SYSTEM_CERTS",
 )
 _SETTINGS = ("--config-file", "uv.toml")
-_INDEX_LISTS = ("UV_INDEX_URL", "UV_INDEX_STRATEGY")
+_INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 _FAMILY = ("--index", "./family")
 
 
 @cache
 def uv() -> Path:
     """Find the uv that was installed with us; to be asked first before threads start (sysconfig minds)."""
-    from pathlib import Path
-
     from uv import find_uv_bin
 
     return Path(find_uv_bin())
@@ -45,8 +43,6 @@ def uv() -> Path:
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
     """Ask uv where its cache is."""
-    from pathlib import Path
-
     from gpuinstall.process import run
 
     return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
@@ -54,8 +50,6 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
 
 def default_index(variables: Mapping[str, str]) -> str | None:
     """Ask uv for the address of its default index."""
-    from pathlib import Path
-
     from gpuinstall.process import run
 
     command = [*_pip("compile", Path(sys.executable)), "--quiet", "--no-header", "--emit-index-url", "-"]
@@ -66,7 +60,8 @@ def default_index(variables: Mapping[str, str]) -> str | None:
 
 def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False) -> dict[str, str]:
     """Build uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
-    kept = {name: value for name, value in environ.items() if not name.startswith("UV_") or _is_kept(name)}
+    dropped = {name for name in environ if name.startswith("UV_") and not name.startswith(_KEPT)} | _INDEX_LISTS
+    kept = {name: value for name, value in environ.items() if name not in dropped}
     fixed = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "manual", "UV_PREVIEW_FEATURES": "pylock"}
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
 
@@ -150,7 +145,3 @@ def _compile(python: Path, version: str, platform: str, wheels_only: Iterable[st
 
 def _pip(command: str, python: Path) -> list[str]:
     return [str(uv()), "pip", command, "--python", str(python)]
-
-
-def _is_kept(name: str) -> bool:
-    return name.startswith(_KEPT) and name not in _INDEX_LISTS

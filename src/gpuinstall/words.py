@@ -8,7 +8,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.support import Support, condensed, known_drivers, served, support_of
+from gpuinstall.support import condensed, known_drivers, served, support_of
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _CUDA = re.compile(r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?")
@@ -111,12 +111,9 @@ def _driver_missing(machine: Machine) -> UsageError:
         return UsageError("driver-missing", message, hint="No known build of torch runs on it")
     builds = zip(table.drivers, table.rows[0].builds, strict=True)
     rows = [f"Driver {drivers:<9} torch {build}" for drivers, build in builds]
-    to_get = _driver_to_get(table, catalog.drivers.recommended_branch)
+    # The recommended branch where it runs a build, else the newest that does.
+    spans = [[int(branch) for branch in drivers.split("–")] for drivers in table.drivers]
+    recommended = catalog.drivers.recommended_branch
+    to_get = recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]
     ask = f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
     return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))
-
-
-def _driver_to_get(table: Support, recommended: int) -> int:
-    """Return the recommended branch where it runs a build, else the newest that does."""
-    spans = [[int(branch) for branch in drivers.split("–")] for drivers in table.drivers]
-    return recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]

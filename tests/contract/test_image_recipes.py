@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall import process
-from gpuinstall.export.any_image import AnyImage
+from gpuinstall.export.dockerfile import AnyImage
 from gpuinstall.uv import uv
 from tests.unit.export.locks import cuda_lock
 

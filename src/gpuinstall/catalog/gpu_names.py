@@ -183,7 +183,6 @@ def _listed(maker: str) -> tuple[_Listed, ...]:
 
 
 def _gpus(maker: str) -> Iterator[NamedGpu]:
-    """List the products of a maker, its chips and their generations."""
     first = name_tables()[0]
     for product in products() if maker == first.maker else ():
         generation = load_drivers().generation(product.capability) if product.name == product.chip else None

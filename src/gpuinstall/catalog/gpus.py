@@ -110,7 +110,6 @@ def other_chips() -> tuple[OtherChip, ...]:
 
 
 def _named(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Pair every name with the chip that it means."""
     spelled = {row["id"]: row["names"] for row in table["names"]}
     for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")

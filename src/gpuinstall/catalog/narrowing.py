@@ -71,16 +71,14 @@ def offered(listing: Listing, os: str, arch: str) -> dict[tuple[str, str], froze
 
 
 def _by_build(wheels: Iterable[Wheel], builds: Iterable[Build], os: str, arch: str) -> _Listed:
-    """Sort torch's wheels for a platform by build and, within it, by source, the first source first.
-
-    What the default index has that is newer than all we know of is taken for what it was last, until it is read.
-    """
+    """Sort torch's wheels for a platform by build and, within it, by source, the first source first."""
     defaults = {build.torch: build.backend for build in builds if build.on_default_index}
     newest = max(defaults, default=Version("0"))
     by_build: dict[_Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
     for wheel in wheels:
         if wheel.package == "torch" and (os, arch) in platforms(wheel.tags):
             torch = Version(wheel.version.public)
+            # What the default index has that is newer than all we know of is taken for what it was last.
             backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
             if backend is not None:
                 by_build[torch, backend][wheel.source].append(wheel)

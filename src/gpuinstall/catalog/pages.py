@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,8 +84,7 @@ def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel
     return _wheels(links, None, source)
 
 
-@dataclass(frozen=True)
-class _Link:
+class _Link(NamedTuple):
     url: str
     filename: str
     sha256: str | None = None
@@ -137,8 +136,6 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
 
 
 class _Anchors(HTMLParser):
-    """Collects the attributes of every link."""
-
     def __init__(self) -> None:
         super().__init__()
         self.found: list[dict[str, str]] = []

@@ -41,8 +41,7 @@ def command() -> None:
 @_platform
 @_backend
 @framed("catalog")
-def list_builds(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
-    """List builds."""
+def _list(_terminal: Terminal, *, platform: str | None, backend: str | None) -> Outcome:
     catalog, store = load_catalog(), learned_store()
     rows = [_shipped(build) for build in _builds(catalog, platform, backend)]
     named = platform or _here()
@@ -68,8 +67,7 @@ def list_builds(_terminal: Terminal, *, platform: str | None, backend: str | Non
 @_platform
 @_backend
 @framed("catalog")
-def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None) -> Outcome:
-    """Show builds."""
+def _show(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None) -> Outcome:
     catalog, store = load_catalog(), learned_store()
     named, rows = platform or _here(), list[dict[str, Any]]()
     for requirement in [parse_requirement(text) for text in requirements]:
@@ -96,7 +94,7 @@ def shown(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
 @_backend
 @options.sourcing("torch_index", "offline")
 @framed("catalog")
-def learned(
+def _learn(
     terminal: Terminal,
     *,
     requirements: tuple[str, ...],
@@ -104,7 +102,6 @@ def learned(
     backend: str | None,
     sourcing: dict[str, Any],
 ) -> Outcome:
-    """Learn builds."""
     from gpuinstall.learned.newest import Place, learn
 
     catalog = load_catalog()
@@ -126,7 +123,6 @@ def learned(
 
 
 def _here() -> str:
-    """The platform that we run on."""
     from gpuinstall.facts.host import read_host
     from gpuinstall.facts.source import ThisMachine
 

@@ -55,7 +55,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
         examination.to_dict() | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
-        lambda screen: show_examination(screen, examination, report),
+        lambda screen: _show_examination(screen, examination, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults if code),
@@ -92,14 +92,13 @@ def _repair(
     return results
 
 
-def show_examination(terminal: Terminal, examination: Examination, report: str | None) -> None:
-    """Print the examination for a person; the last line is the first thing to do."""
+def _show_examination(terminal: Terminal, examination: Examination, report: str | None) -> None:
     from gpuinstall.cli.probe import machine_line
 
     terminal.field("Machine", machine_line(examination.machine))
     if examination.preflight.summary:
         terminal.field("Preflight", examination.preflight.summary)
-    terminal.field("Environment", environment_line(examination))
+    terminal.field("Environment", _environment_line(examination))
     for finding in examination.findings:
         word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
         terminal.line()
@@ -112,8 +111,7 @@ def show_examination(terminal: Terminal, examination: Examination, report: str |
     terminal.line(last_line(examination))
 
 
-def environment_line(examination: Examination) -> str:
-    """Say in one line what the environment is and how its proof ended."""
+def _environment_line(examination: Examination) -> str:
     if examination.environment is None:
         return "none here"
     verdict = examination.environment.verdict

@@ -26,8 +26,7 @@ def command() -> None:
 
 @command.command("list", help="List your environments and those of this folder.")
 @framed("env")
-def list_environments(_terminal: Terminal) -> Outcome:
-    """List environments."""
+def _list(_terminal: Terminal) -> Outcome:
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.environments.records import remembered
@@ -70,8 +69,7 @@ def list_environments(_terminal: Terminal) -> Outcome:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; also remove what gpuinstall did not make.")
 @install_options.wait
 @framed("env")
-def removed(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
-    """Remove an environment."""
+def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import find_removable, remove
 

@@ -50,7 +50,7 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     data = explanation(source, causes, others, advice) | ({"code": code} if code else {})
 
     def shown(screen: Terminal) -> None:
-        show_causes(screen, list(_headed(source, causes)), others, advice, words)
+        _show_causes(screen, list(_headed(source, causes)), others, advice, words)
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
             screen.line()
@@ -81,14 +81,13 @@ def explanation(
     return data
 
 
-def show_causes(
+def _show_causes(
     terminal: Terminal,
     causes: Sequence[tuple[str, RecognisedCause]],
     others: tuple[tuple[Lookalike, str], ...],
     advice: tuple[RefutedAdvice, ...],
     words: Mapping[str, str],
 ) -> None:
-    """Print the explanation for a person: causes below their headings."""
     likeliest = max((cause.confidence for _, cause in causes), default=0)
     for number, (heading, cause) in enumerate(causes):
         if heading:
@@ -152,10 +151,7 @@ def _here() -> Machine:
 
 
 def _code_beside_torch(text: str, machine: Machine | None, venv: str | None) -> list[dict[str, Any]]:
-    """Say what was learned of the packages that a text about missing code names, or that are in the environment.
-
-    With a machine, only of those without code for one of its GPUs. Nothing is asked of anybody.
-    """
+    """Say what was learned of the packages that a text names or that are installed, and that lack code for a GPU."""
     if not _ABOUT_CODE.search(text):
         return []
     from gpuinstall.learned.store import learned_store

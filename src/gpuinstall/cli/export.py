@@ -21,20 +21,10 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.lock import Lock
 
-_LOCK = click.option(
-    "--lock",
-    "path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The lock to export, where there are several.",
-)
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write to this file instead of stdout.",
-)
+_FILE = click.Path(path_type=Path)
+_NEW = click.Path(path_type=Path, dir_okay=False)
+_LOCK = click.option("--lock", "path", type=_FILE, metavar="FILE", help="The lock to export, where there are several.")
+_OUTPUT = click.option("-o", "--output", type=_NEW, metavar="FILE", help="Write to this file instead of stdout.")
 
 
 @click.group("export", help="Write the lock in other tools' formats.")
@@ -43,14 +33,11 @@ def command() -> None:
 
 
 def _add(format_: ExportFormat) -> None:
-    """Give a format its command."""
-
     @command.command(format_.name, help=format_.help)
     @_LOCK
     @_OUTPUT
     @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
-        """Export a lock."""
         lock = _lock(path)
         if lock.unserved:
             names = ", ".join(lock.unserved)
@@ -75,7 +62,7 @@ for written in FORMATS:
 @click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Pin a base image by its digest.")
 @click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead.")
 @framed("export")
-def export_dockerfile(
+def _dockerfile(
     terminal: Terminal,
     path: Path | None,
     output: Path | None,
@@ -88,14 +75,13 @@ def export_dockerfile(
     proof: bool,
     devcontainer: bool,
 ) -> Outcome:
-    """Export a Dockerfile."""
     from gpuinstall.export import dockerfile as docker
 
     if several:
-        from gpuinstall.export.any_image import AnyImage
         from gpuinstall.lock.lock import read_lock
 
-        image = AnyImage.of([read_lock(path)] if path else map(read_lock, _locks()), at_start=at_start, wheels=wheels)
+        locks = map(read_lock, [path] if path else _locks())
+        image = docker.AnyImage.of(locks, at_start=at_start, wheels=wheels)
         if image.left_out:
             terminal.warn(f"left out, for another platform: {', '.join(lock.name for lock in image.left_out)}")
         text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
@@ -111,19 +97,11 @@ def export_dockerfile(
 
 
 @command.command("uv", help="Add a dependency group for each backend to pyproject.toml.")
-@click.option(
-    "--lock",
-    "paths",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Only this lock (repeatable).",
-)
+@click.option("--lock", "paths", type=_FILE, multiple=True, metavar="FILE", help="Only this lock (repeatable).")
 @options.torch_index
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
-def export_uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
-    """Patch pyproject.toml."""
+def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     from gpuinstall.export.toml_lines import REPLACED
     from gpuinstall.export.uv_project import groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
@@ -180,7 +158,6 @@ def _text(path: Path) -> str:
 
 
 def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
-    """Write the text to its file, or let it be printed."""
     if output is None:
         return Outcome(_document(format_, text), lambda screen: screen.block(text.removesuffix("\n")))
     write_in_place(output, text)

@@ -28,9 +28,8 @@ SHOWN = 3
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @options.machine_options
 @click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python version to look for.")
-@options.extension_sources
 @click.option("--all", "everything", is_flag=True, help="Show every rejected file, and why.")
-@options.torch_index
+@options.sourcing("extension_sources", "torch_index")
 @framed("extensions")
 def command(
     terminal: Terminal,
@@ -38,9 +37,8 @@ def command(
     machine: options.MachineOptions,
     *,
     python: str | None,
-    extension_sources: tuple[str, ...],
     everything: bool,
-    torch_index: str | None,
+    sourcing: dict[str, Any],
 ) -> Outcome:
     """Show extensions."""
     if not names:
@@ -50,8 +48,8 @@ def command(
     from gpuinstall.lock.prebuilt import choose_prebuilt, extension_row
     from gpuinstall.lock.request import LockRequest
 
-    request = options.RequestOptions(("torch",), python=python, torch_index=torch_index)
-    settings = replace(options.read_settings(request, machine, terminal), extension_sources=extension_sources)
+    request = options.RequestOptions(("torch",), python=python)
+    settings = replace(options.read_settings(request, machine, terminal), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         wanted = [extension_row(canonicalize_name(name), project.session) for name in names]
         asked = LockRequest(project.machine, project.request, project.catalog)
@@ -62,7 +60,6 @@ def command(
 
 
 def _shown_choice(extension: Extension, choice: ExtensionChoice, plan: Plan) -> dict[str, Any]:
-    """One extension as the document has it."""
     file: dict[str, Any] | None = None
     if fit := choice.fit:
         wheel = fit.file.wheel

@@ -55,8 +55,7 @@ def command() -> None:
 @_run_dir
 @_resume
 @framed("fleet")
-def fleet_survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path, resume: bool) -> Outcome:
-    """Survey."""
+def _survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path, resume: bool) -> Outcome:
     fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
     fleet.survey()
     return _reported(terminal, fleet.folder)
@@ -68,8 +67,7 @@ def fleet_survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir:
 @click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
 @options.offline
 @framed("fleet")
-def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
-    """Plan."""
+def _plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
     fleet = _opened(terminal, run_dir)
     with _project(terminal, request, offline=offline) as project:
         session = project.session
@@ -90,8 +88,7 @@ def plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, 
 @_root
 @options.offline
 @framed("fleet")
-def fleet_install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
-    """Install."""
+def _install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
     fleet = _opened(terminal, run_dir, root)
     with _project(terminal, options.RequestOptions(), offline=offline) as project:
         fleet.fetch(project.session)
@@ -105,8 +102,7 @@ def fleet_install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root:
 @_deep
 @_alone
 @framed("fleet")
-def fleet_verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
-    """Verify."""
+def _verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
     fleet = _opened(terminal, run_dir, root)
     fleet.verify(["--deep"] if deep else [], alone=alone)
     return _reported(terminal, fleet.folder)
@@ -120,7 +116,7 @@ def fleet_verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: b
 @click.option("--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes.")
 @click.option("--yes", is_flag=True, help="With --scontrol: also those that drain them.")
 @framed("fleet")
-def report(
+def _report(
     terminal: Terminal,
     *,
     run_dir: Path,
@@ -130,7 +126,6 @@ def report(
     scontrol: bool,
     yes: bool,
 ) -> Outcome:
-    """Report."""
     from gpuinstall.files import write_text
     from gpuinstall.fleet.report import metrics, read_report, report_page, scontrol_lines
 
@@ -160,7 +155,7 @@ def report(
 @_alone
 @options.offline
 @framed("fleet")
-def up(
+def _up(
     terminal: Terminal,
     request: options.RequestOptions,
     *,
@@ -174,7 +169,6 @@ def up(
     alone: bool,
     offline: bool,
 ) -> Outcome:
-    """All five."""
     fleet = _begun(terminal, run_dir, engine, nodes, root, resume=resume)
     fleet.survey()
     with _project(terminal, request, offline=offline) as project:

@@ -57,7 +57,7 @@ class StepView:
 
     def say(self, text: str) -> None:
         """Say at once who spoiled a round: the others may take long."""
-        self._terminal.step("Together", cut_list(text, LONGEST))
+        self._terminal.step("Together", _cut_list(text, LONGEST))
 
     def _draw(self, step: str, states: Mapping[NodeName, NodeState], done: int) -> None:
         from rich.live import Live
@@ -68,7 +68,7 @@ class StepView:
             groups.setdefault(str(state), []).append(node)
         table = Table(f"{step} {done}/{len(states)}", "nodes", box=None, pad_edge=False)
         for name, nodes in list(groups.items())[:MOST_ROWS]:
-            table.add_row(f"{len(nodes)} {name}", cut_list(compress(nodes)))
+            table.add_row(f"{len(nodes)} {name}", _cut_list(compress(nodes)))
         if self._live is None:
             self._live = Live(console=self._terminal.console(self._terminal.err), transient=True, auto_refresh=False)
             self._live.start()
@@ -100,11 +100,11 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
     for row in report.rows[:MOST_ROWS]:
         cells = [row.steps.get(step) for step in STEPS]
         texts = [Text(str(cell), style=_STYLES.get(cell.state, "")) if cell else Text("") for cell in cells]
-        table.add_row(cut_list(compress(row.nodes)), str(len(row.nodes)), *texts)
+        table.add_row(_cut_list(compress(row.nodes)), str(len(row.nodes)), *texts)
     terminal.console(terminal.out).print(table)
     error = terminal.style("error:", "red")
     for row in report.bad:
-        terminal.line(f"{error} {cut_list(compress(row.nodes))}: {row.worst.message}")
+        terminal.line(f"{error} {_cut_list(compress(row.nodes))}: {row.worst.message}")
         terminal.rows([("do", row.worst.hint)])
     for fault in report.faults:
         terminal.line(f"{error} {fault}")
@@ -117,11 +117,10 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
         speed = f"{job.gb_s} GB/s" if job.gb_s is not None else "no result"
         link = f" (the slowest link carries {job.link_gb_s})" if job.link_gb_s and job.gb_s else ""
         bad = "".join(f"; {culprit}" for culprit in job.culprits)
-        text = f"{cut_list(compress(job.good))}: all-reduce by {job.backend}, {speed}{link}{bad}"
+        text = f"{_cut_list(compress(job.good))}: all-reduce by {job.backend}, {speed}{link}{bad}"
         terminal.field("Together", text)
     terminal.field("Nodes", report.summary)
 
 
-def cut_list(text: str, most: int = 60) -> str:
-    """Cut a long list of nodes; the whole one is in the document."""
+def _cut_list(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"

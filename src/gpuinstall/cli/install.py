@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
-from gpuinstall.cli.install_into import change_into, check_not_a_path, find_interpreter, kernel_elsewhere
 from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.project import Project, open_project
+from gpuinstall.shell import quoted
+from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
+
+_VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 
 
 @click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
@@ -35,16 +42,12 @@ if TYPE_CHECKING:
 @options.venv
 @install_options.into
 @install_options.dry_run_option
-@install_options.replacing
 @options.upgrade
 @options.upgrade_package
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
-@install_options.verify_option
-@install_options.keep
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
-@install_options.wait
-@install_options.yes
+@install_options.changing("replace", "verify", "keep", "wait", "yes")
 @options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("install")
 def command(
@@ -56,52 +59,41 @@ def command(
     venv: str,
     into: bool,
     dry_run: bool,
-    replacing: bool,
     upgrade: bool,
     packages: tuple[str, ...],
     rollback: bool,
-    verify: bool,
-    keep: bool,
     jupyter: bool,
     fallback: bool,
-    wait: float,
-    yes: bool,
+    changing: dict[str, Any],
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Install."""
     from gpuinstall.install.options import ATTEMPTS, InstallOptions
     from gpuinstall.plan.requirement import normalised
 
-    moved = {"--only": only, "--replace": replacing, "--upgrade": upgrade, "--upgrade-package": bool(packages)}
+    moved = {"--only": only, "--replace": changing["replace"]}
+    moved |= {"--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
         more = {"a requirement": request.has_requirements, "--into": into, "--dry-run": dry_run, "--jupyter": jupyter}
         _check_alone("--rollback", more | moved)
-        return _roll_back(terminal, Path(venv), wait)
+        return _roll_back(terminal, Path(venv), changing["wait"])
     if into:
         _check_alone("--into", moved)
         if jupyter:
-            raise kernel_elsewhere(request.python, Path(venv))
-        python = find_interpreter(request.python, Path(venv))
+            raise _kernel_elsewhere(request.python, Path(venv))
+        python = _find_interpreter(request.python, Path(venv))
         request = request._replace(python=None)
     else:
-        check_not_a_path(request.python)
+        if _is_path(request.python):
+            raise _not_ours(request.python)
         request = request._replace(requirements=(*request.requirements, *([PACKAGE] if jupyter else ())))
     settings = options.read_settings(request, machine, terminal)
     settings = replace(settings, only=only, anew=only, venv=Path(venv), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
-            return change_into(project, python, dry_run=dry_run, wait=wait)
-        wanted = InstallOptions(
-            replace=replacing,
-            upgrade=upgrade,
-            moving=tuple(map(normalised, packages)),
-            verify=verify,
-            keep=keep,
-            jupyter=jupyter,
-            attempts=ATTEMPTS if fallback else 1,
-            wait=wait,
-            yes=yes,
-        )
+            return _change_into(project, python, changing["wait"], dry_run=dry_run)
+        moving, attempts = tuple(map(normalised, packages)), ATTEMPTS if fallback else 1
+        wanted = InstallOptions(upgrade=upgrade, moving=moving, jupyter=jupyter, attempts=attempts, **changing)
         return carry_out(project, wanted, dry_run=dry_run)
 
 
@@ -173,3 +165,58 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
         "seconds": round(monotonic() - start, 3),
     }
     return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
+
+
+def _is_path(python: str | None) -> TypeGuard[str]:
+    """Say whether ``--python`` names an interpreter and not a version."""
+    return python is not None and not _VERSION.fullmatch(python)
+
+
+def _not_ours(python: str) -> UsageError:
+    """That the environment of an interpreter is not ours to replace."""
+    into = f"gpuinstall install --into --python {quoted(python)}   # installs torch into it"
+    anew = "gpuinstall install --python 3.12   # makes an environment of that Python"
+    message = f"--python {python} is the interpreter of an existing environment"
+    return UsageError("python-is-a-path", message, hint=f"{into}\n{anew}")
+
+
+def _kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
+    """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
+    named = quoted(python if _is_path(python) else str(interpreter(venv)))
+    hint = f"{named} -m pip install ipykernel\n{named} -m ipykernel install --user --name NAME"
+    return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
+
+
+def _change_into(project: Project, python: Path, wait: float, *, dry_run: bool) -> Outcome:
+    from gpuinstall.install.into import dry_run_into, install_into
+
+    project.reporter.step("Machine", machine_line(project.machine))
+    result = dry_run_into(project, python) if dry_run else install_into(project, python, wait)
+    return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
+
+
+def _find_interpreter(python: str | None, venv: Path) -> Path:
+    """The interpreter that ``--python`` or ``--venv`` means; raise UsageError where there is none."""
+    if _is_path(python):
+        program = shutil.which(python)
+        if program is None:
+            raise UsageError("python-missing", f"no such interpreter: {python}", hint="Check the path")
+        return Path(program).absolute()
+    folder = venv.absolute()
+    for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
+        if path.is_file():
+            return path
+    hint = "Use another with --python PATH or --venv DIR"
+    raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
+
+
+def _show_into(terminal: Terminal, result: IntoResult) -> None:
+    environment, torch = result.environment, result.fit.lock.versions["torch"]
+    where = display_path(environment.prefix)
+    terminal.field("Environment", f"{where} · torch {torch} · Python {environment.version}")
+    if result.verdict is None:
+        terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was changed")
+        return
+    terminal.field("Proof", str(result.verdict["status"]))
+    spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
+    terminal.field("Ready", f"{quoted(result.environment.python)}   {spent}")

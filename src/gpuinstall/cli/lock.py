@@ -138,7 +138,7 @@ def _write(options: LockOptions, session: Session) -> Outcome:
         "differences": [difference._asdict() for difference in apart],
         "removed": [str(path) for path in unnamed] if options.prune else [],
     }
-    return Outcome(data, lambda screen: show_written(screen, made, apart))
+    return Outcome(data, lambda screen: _show_written(screen, made, apart))
 
 
 def _cover(described: options.MachineOptions, wanted: LockOptions, project: Project) -> Outcome:
@@ -194,7 +194,7 @@ def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredU
         errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},
-        lambda screen: show_checked(screen, checked),
+        lambda screen: _show_checked(screen, checked),
         status="error" if stale else "success",
         exit_code=LockError.exit_code if stale else 0,
         errors=tuple(errors),
@@ -243,11 +243,10 @@ def _diff(old: Path, new: Path) -> Outcome:
     from gpuinstall.lock.lock import compare_locks, read_lock
 
     changes = compare_locks(read_lock(old), read_lock(new))
-    return Outcome({"changes": [change._asdict() for change in changes]}, lambda screen: show_changes(screen, changes))
+    return Outcome({"changes": [change._asdict() for change in changes]}, lambda screen: _show_changes(screen, changes))
 
 
-def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
-    """Write one line a lock, what keeps a lock from being shared, and the packages that they hold apart."""
+def _show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
     private: dict[str, list[str]] = {}
     for written in made:
         lock, name = written.lock, written.path.name
@@ -260,8 +259,7 @@ def show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[Ta
         terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
 
 
-def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
-    """Write one line a lock: fresh, or stale and why; then what makes them fresh."""
+def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
     for row in checked:
         terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
         for reason in row.reasons:
@@ -270,8 +268,7 @@ def show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
         terminal.line(f"  do    {command}")
 
 
-def show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
-    """Write one line a package that differs."""
+def _show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
     for change in changes:
         terminal.line(str(change))
     if not changes:

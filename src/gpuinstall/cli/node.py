@@ -72,8 +72,7 @@ def command() -> None:
 @command.command("survey", help="Show what this node is.")
 @_step
 @framed("node")
-def node_survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
-    """Survey this node."""
+def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
     from gpuinstall.fleet import node
 
     return step.take("survey", terminal, lambda *_: node.survey_node(terminal))
@@ -85,9 +84,7 @@ def node_survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
 @click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments go.")
 @click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared, image).")
 @framed("node")
-def node_install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
-    """Install on this node."""
-
+def _install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
         from gpuinstall.fleet.environment import Placing
         from gpuinstall.fleet.node import install_node, read_scratch
@@ -107,7 +104,7 @@ def node_install(terminal: Terminal, *, step: StepOptions, root: Path | None, mo
 @click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0.")
 @click.option("--may-drain", is_flag=True, help="With --prolog: exit 1 if a kernel failed in the last proof.")
 @framed("node")
-def node_verify(
+def _verify(
     terminal: Terminal,
     *,
     step: StepOptions,
@@ -117,7 +114,6 @@ def node_verify(
     prolog: bool,
     may_drain: bool,
 ) -> Outcome:
-    """Verify this node."""
     if prolog:
         return _prolog(this_node(os.environ, step.node), root, may_drain=may_drain)
 

@@ -63,16 +63,15 @@ def command(
         if why is not None:
             screen.prose(answer(why, plan))
         elif everything:
-            show_rejected(plan, meant, screen)
+            _show_rejected(plan, meant, screen)
         else:
-            show_plan(plan, meant, screen)
+            _show_plan(plan, meant, screen)
 
     errors = (error_entry(plan.error(meant)),) if isinstance(plan, Refusal) else ()
     return Outcome(plan.to_dict(), show, _STATUS[plan.status], plan.exit_code, errors)
 
 
-def show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
-    """Print the choice and its reasons, or the refusal."""
+def _show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
     if isinstance(plan, Refusal):
         terminal.fault(plan.error(machine))
         return
@@ -101,8 +100,7 @@ def _show_title(title: str, machine: str, terminal: Terminal) -> None:
         terminal.prose(f"  for {machine}", 6)
 
 
-def show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
-    """Print every build that was passed over, as a table, then the refusal if it is one."""
+def _show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
     if plan.choice:
         terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected")
     if plan.rejected:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.finding import Finding
     from gpuinstall.machine import Gpu, Machine
 
 
@@ -51,7 +50,9 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()
-        show_problem(terminal, problem)
+        word = terminal.style("error:", "red") if problem.blocking else terminal.style("note:", "yellow")
+        terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
+        terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
     if record is not None:
         terminal.line()
         terminal.field("Recorded", f"{record}, without serial numbers, host and user names")
@@ -68,17 +69,10 @@ def machine_line(machine: Machine) -> str:
     return " · ".join(filter(None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")))
 
 
-def show_problem(terminal: Terminal, problem: Finding) -> None:
-    """Print what happened, why, what was seen, what to do."""
-    word = terminal.style("error:", "red") if problem.blocking else terminal.style("note:", "yellow")
-    terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
-    terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
-
-
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """List the facts, each with where it was found."""
     for gpu in machine.gpus:
-        yield f"GPU {gpu.index}", " · ".join(gpu_facts(gpu))
+        yield f"GPU {gpu.index}", " · ".join(_gpu_facts(gpu))
         for part in gpu.mig_devices:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
@@ -92,8 +86,7 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
         yield "Pythons", ", ".join(machine.pythons)
 
 
-def gpu_facts(gpu: Gpu) -> Iterator[str]:
-    """List what is known of one GPU."""
+def _gpu_facts(gpu: Gpu) -> Iterator[str]:
     yield gpu.label
     yield gpu.code_name or "compute capability unknown"
     if gpu.memory_mib:

@@ -18,29 +18,23 @@ if TYPE_CHECKING:
 
 @click.command("remove", help="Remove packages from the environment, and what only they needed.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@options.torch_index
 @options.venv
 @install_options.dry_run_option
-@install_options.replacing
-@install_options.keep
-@install_options.wait
-@options.sourcing("only_binary", "offline", "extension_sources", "build_extensions")
+@install_options.changing("replace", "keep", "wait")
+@options.sourcing("torch_index", "only_binary", "offline", "extension_sources", "build_extensions")
 @framed("remove")
 def command(
     terminal: Terminal,
     *,
     names: tuple[str, ...],
-    torch_index: str | None,
     venv: str,
     dry_run: bool,
-    replacing: bool,
-    keep: bool,
-    wait: float,
+    changing: dict[str, Any],
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Remove packages."""
     from gpuinstall.install.options import InstallOptions
 
-    settings = Settings(without=names, venv=Path(venv), torch_index=torch_index, **sourcing)
+    settings = Settings(without=names, venv=Path(venv), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
-        return carry_out(project, InstallOptions(replace=replacing, keep=keep, wait=wait), dry_run=dry_run)
+        return carry_out(project, InstallOptions(**changing), dry_run=dry_run)

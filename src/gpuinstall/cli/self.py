@@ -42,8 +42,7 @@ def command() -> None:
 @click.option("--write", is_flag=True, help="Write that line into your shell's start file.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
-def path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
-    """Say where it is."""
+def _path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     program, line = command_file(), path_line(os.environ)
     if write and line:
         terminal.step("Written", display_path(_put_on_path(line, yes=yes)))
@@ -58,8 +57,7 @@ def path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
 
 @command.command("update", help="Update gpuinstall from its clone.")
 @framed("self")
-def update(terminal: Terminal) -> Outcome:
-    """Update the tool."""
+def _update(terminal: Terminal) -> Outcome:
     from gpuinstall import process
 
     clone = _clone()
@@ -82,8 +80,7 @@ def update(terminal: Terminal) -> Outcome:
 @command.command("uninstall", help="Remove gpuinstall; keep environments and locks.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
-def uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
-    """Remove the tool."""
+def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     from gpuinstall.files import remove_path
 
     home = _home()

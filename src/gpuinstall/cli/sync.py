@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the wheels from this folder.")
 @install_options.dry_run_option
-@install_options.replacing
-@install_options.verify_option
-@install_options.keep
-@install_options.wait
+@install_options.changing("replace", "verify", "keep", "wait")
 @options.sourcing("torch_index", "only_binary", "parallel", "offline", "extension_sources")
 @framed("sync")
 def command(
@@ -46,10 +43,7 @@ def command(
     target: str | None,
     wheels: Path | None,
     dry_run: bool,
-    replacing: bool,
-    verify: bool,
-    keep: bool,
-    wait: float,
+    changing: dict[str, Any],
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Sync."""
@@ -80,16 +74,7 @@ def command(
                 hint="gpuinstall sync   # installs the one that fits",
             )
         target = str(named) if named else None
-        wanted = InstallOptions(
-            locked=not of_team,
-            target=target,
-            replace=replacing,
-            restoring=True,
-            verify=verify,
-            keep=keep,
-            attempts=1,
-            wait=wait,
-        )
+        wanted = InstallOptions(locked=not of_team, target=target, restoring=True, attempts=1, **changing)
         if dry_run:
             priced = installation.dry_run(project, wanted)
             return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))

@@ -106,13 +106,11 @@ def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
 
 
 def _called(row: OfChip) -> str:
-    """A chip by its first products."""
     products = (*row.chip.products[:2], *(["…"] if len(row.chip.products) > 2 else []))
     return f"{', '.join(products) or row.chip.name} ({row.chip.architecture})"
 
 
 def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
-    """What the signs in a table mean, those that are in it."""
     shown = {build for row in table.rows for build in row.builds}
     if any("+cu" in build for build in shown):
         yield "cu126 is PyTorch for CUDA 12.6, and so on"

@@ -279,10 +279,7 @@ def _hanging(label: str, text: str, width: int | None) -> str:
 
 
 def _commands(text: str, width: int | None) -> Iterator[str]:
-    """Commands whole; where one is too long with its remark, three spaces behind it, that stands below; prose broken.
-
-    A line that begins with a capital letter is prose.
-    """
+    """Commands whole, the remarks of long ones below them; prose, which begins with a capital letter, broken."""
     for line in text.split("\n"):
         command, gap, remark = line.partition("   ")
         if width is None or len(line) <= width:

@@ -37,8 +37,7 @@ PROGRAM_CHECKS = {program.check for program in PROGRAMS}
 BAR = 24
 
 
-def show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
-    """Write a verdict."""
+def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
     tested = verdict.environment
     torch = f"torch {tested.torch}" if tested.torch else "no torch"
     terminal.field("Environment", f"{torch} · Python {tested.python} · {python}")
@@ -82,8 +81,7 @@ def _detail(device: Device) -> str:
     return f", {statuses['passed']} checks{skipped}, {sum(check.seconds for check in device.checks):.1f} s"
 
 
-def show_bench(terminal: Terminal, bench: Bench) -> None:
-    """Write a run."""
+def _show_bench(terminal: Terminal, bench: Bench) -> None:
     for device in bench.devices:
         terminal.line()
         terminal.field("Measured", f"{device.name}, torch {bench.torch}")
@@ -93,8 +91,7 @@ def show_bench(terminal: Terminal, bench: Bench) -> None:
             terminal.line(f"  {name:<24} left out: {reason}")
 
 
-def show_bench_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
-    """Write what changed since an earlier run, the slower in red."""
+def _show_bench_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
     names = ", ".join(device.name for device in earlier.devices)
     other = "" if changes else ": the two runs have no measurement in common"
     terminal.line()
@@ -219,7 +216,7 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
     )
     kind = MachineError if verdict.refused else VerificationError
     failed = verdict.status == "failed"
-    show = partial(show_verdict, verdict=verdict, python=python)
+    show = partial(_show_verdict, verdict=verdict, python=python)
     return Outcome(verdict.to_dict(), show, "error" if failed else "success", kind.exit_code if failed else 0, errors)
 
 
@@ -232,9 +229,9 @@ def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
 
     def show(terminal: Terminal) -> None:
         outcome.show(terminal)
-        show_bench(terminal, run)
+        _show_bench(terminal, run)
         if earlier:
-            show_bench_changes(terminal, changes, earlier)
+            _show_bench_changes(terminal, changes, earlier)
 
     return outcome._replace(data=data, show=show)
 

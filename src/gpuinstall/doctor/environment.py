@@ -155,13 +155,9 @@ def extensions_differ(evidence: DoctorEvidence) -> Iterator[Finding]:
         built_for = _torch_minor(package)
         if built_for not in (None, minor) and package.name not in _COMPANIONS:
             message = f"{package.name} {package.version} was built for torch 2.{built_for}, not {evidence.torch}"
-            why, context = (
-                "compiled code works with one minor version of torch",
-                evidence.context.knowing(extension=quoted(package.name)),
-            )
-            yield finding_for(
-                "extension-mismatch", message, context, why=why, entry="F56", where="environment", blocking=False
-            )
+            why = "compiled code works with one minor version of torch"
+            context = evidence.context.knowing(extension=quoted(package.name))
+            yield _finding("extension-mismatch", message, why, context, "F56")
 
 
 def _fault(evidence: DoctorEvidence, code: str, message: str, why: str, entry: str) -> Finding:
@@ -173,7 +169,6 @@ def _bound(identity: str, name: str) -> tuple[int, ...]:
 
 
 def _record(evidence: DoctorEvidence, pattern: str) -> str | None:
-    """Find the record of conda whose name fits."""
     return next((name for name in evidence.contents.conda if re.match(pattern, name)), None)
 
 

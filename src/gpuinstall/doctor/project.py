@@ -139,7 +139,6 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
 
 
 def _stale(code: str, message: str, folder: Path | None) -> Finding:
-    """A fault of locks that making them again repairs."""
     return Finding(code, message, fixes=(Advice(OURS, ("lock",), folder),), where="project", blocking=False)
 
 

@@ -130,7 +130,6 @@ def _is_step(fix: Advice, venv: Path) -> bool:
 
 
 def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
-    """Make one step; say why it failed."""
     if step.program == "rm":
         paths = [Path(path) for path in step.arguments[1:]]
         for path in paths:

@@ -1,9 +1,14 @@
-"""A Dockerfile that syncs a lock into an image, and the devcontainer.json that uses it; no GPU is needed to build."""
+"""Dockerfiles, and the devcontainer.json that uses them: an image of one lock, or of several that chooses at start.
+
+No GPU is needed to build either. The image of several takes the environment whose lock runs on the host.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -17,7 +22,7 @@ from gpuinstall.export.pins import backend_of, systems_of
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gpuinstall.lock.lock import Lock
 
@@ -25,6 +30,8 @@ UV = "0.13.8"
 HOME = "/home/app"
 VENV = f"{HOME}/.venv"
 """In the user's home, which dev containers give to whoever uses them, whatever the number of that user is."""
+FOLDER, CACHE = "/opt/torch", f"{HOME}/.cache"
+"""Where an image of several locks has its environments, and where it installs at start."""
 _PINNED = re.compile(r"(?P<image>[^@\s]+)@sha256:[0-9a-f]{64}")
 _FROM = re.compile(r"^FROM (?P<image>\S+)", re.MULTILINE)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
@@ -93,11 +100,14 @@ def devcontainer(lock: Lock) -> str:
         message = f"{lock.name}: a devcontainer cannot name the group that opens the GPUs, docker run can"
         raise UsageError("not-exportable", message, hint="gpuinstall export dockerfile")
     gpu = {"runArgs": access["run"].split()} if access["run"] else {}
+    return _devcontainer(f"torch {lock.versions.get('torch')}", platform_of(lock), {**gpu, "remoteUser": "app"})
+
+
+def _devcontainer(name: str, platform: str, more: dict[str, Any]) -> str:
     document = {
-        "name": f"torch {lock.versions.get('torch')}",
-        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", platform_of(lock)]},
-        **gpu,
-        "remoteUser": "app",
+        "name": name,
+        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", platform]},
+        **more,
         "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{VENV}/bin/python"}}},
     }
     return json.dumps(document, indent=2) + "\n"
@@ -145,3 +155,90 @@ def _bases(lock: Lock, backend: Backend) -> dict[str, str]:
         "pythons": "UV_PYTHON_INSTALL_DIR=/opt/python",
         "copied": "COPY --from=build /opt/python /opt/python\n",
     }
+
+
+@dataclass(frozen=True)
+class AnyImage:
+    """Locks for one platform and one Python; those for others are ``left_out``.
+
+    With ``at_start`` the image holds the tool and the locks, and the first start on a host installs into a volume; with
+    ``wheels`` it holds every wheel too.
+    """
+
+    locks: tuple[Lock, ...]
+    platform: str
+    left_out: tuple[Lock, ...] = ()
+    at_start: bool = False
+    wheels: bool = False
+
+    @classmethod
+    def of(cls, locks: Iterable[Lock], *, at_start: bool = False, wheels: bool = False) -> AnyImage:
+        """Take the locks for Linux; raise UsageError where there is none, or one that no image can be made of."""
+        given = tuple(locks)
+        linux = [lock for lock in given if "-windows-" not in lock.name and "-macos-" not in lock.name] or [given[0]]
+        platform = min(map(platform_of, linux))
+        taken = tuple(lock for lock in linux if platform_of(lock) == platform)
+        compiled = [package.name for lock in taken for package in lock.pylock.packages if not package.wheels]
+        if compiled:
+            message = f"{', '.join(dict.fromkeys(compiled))} would be compiled, which this image has no tools for"
+            raise UsageError("not-exportable", message, hint="gpuinstall lock --only-binary")
+        if len({lock.python for lock in taken}) > 1:
+            names = ", ".join(lock.name for lock in taken)
+            raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
+        return cls(taken, platform, tuple(lock for lock in given if lock not in taken), at_start or wheels, wheels)
+
+    def dockerfile(self, extras: Collection[str] = (), pinned: Iterable[str] = ()) -> str:
+        """Write the Dockerfile; ``extras`` are ``jupyter`` and ``ssh``, ``pinned`` images by digest.
+
+        Raise UsageError where a lock does not hold JupyterLab that is to be served.
+        """
+        without = [lock.name for lock in self.locks if "jupyter" in extras and "jupyterlab" not in lock.versions]
+        if without:
+            message = f"{', '.join(without)} holds no JupyterLab"
+            raise UsageError("jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab")
+        parts, kinds = image_parts(), dict.fromkeys(served_backend(lock).kind for lock in self.locks)
+        access = [parts["access"][kind] for kind in kinds if kind != "cpu"]
+        safe = f"--read-only --tmpfs /tmp --volume torch-any:{CACHE}"
+        content = "" if self.at_start else parts["environments"].format(folder=FOLDER)
+        for lock in () if self.at_start else self.locks:
+            content += parts["environment"].format(target=lock.target)
+        text: str = parts["any"].format(
+            rows="\n".join(f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in self.locks),
+            platform=self.platform,
+            runs="\n".join(f"#   docker run --rm{way['run']}{way['group']} {safe} torch-any" for way in access),
+            needs="".join(way["needs"] for way in access),
+            image=f"python:{self.locks[0].python}-slim-bookworm",
+            home=HOME,
+            folder=FOLDER,
+            cache=CACHE,
+            packages=parts["ssh"].format(home=HOME) if "ssh" in extras else "",
+            visible="".join(way["environment"] for way in access),
+            locks=" ".join(lock.name for lock in self.locks),
+            content=parts["wheels"].format(folder=FOLDER) if self.wheels else content,
+            entry=json.dumps(self.entry),
+            command=parts["serving"]["-".join(sorted(extras)) or "show"],
+        )
+        return with_pinned(text, pinned)
+
+    @property
+    def entry(self) -> list[str]:
+        """The words of the entry point; what is given to the container follows them: options of ``run``, a command."""
+        if not self.at_start:
+            return ["gpuinstall", "run", "--any", "--venv", f"{FOLDER}/.venv"]
+        digest = hashlib.sha256("".join(lock.sha256 for lock in self.locks).encode()).hexdigest()
+        wheels = f" --offline --wheels {FOLDER}/wheels" if self.wheels else ""
+        start = f"exec gpuinstall run --any --install{wheels}"
+        script = f'mkdir -p "$0" && cp {FOLDER}/pylock.*.toml "$0" && {start} --venv "$0/.venv" "$@"'
+        return ["sh", "-c", script, f"{CACHE}/torch-{digest[:12]}"]
+
+    def devcontainer(self) -> str:
+        """Write ``.devcontainer/devcontainer.json``: at each start a link leads to the environment that is taken."""
+        access = dict.fromkeys(image_parts()["access"][served_backend(lock).kind]["run"] for lock in self.locks)
+        more = {
+            "runArgs": " ".join(access).split(),
+            "mounts": [f"source=torch-any,target={CACHE},type=volume"],
+            "remoteUser": "app",
+            "postStartCommand": [*self.entry, "sh", "-c", f'ln -sfn "$VIRTUAL_ENV" {VENV}'],
+            "remoteEnv": {"PATH": f"{VENV}/bin:${{containerEnv:PATH}}"},
+        }
+        return _devcontainer(f"torch {self.locks[-1].versions.get('torch')}, chosen at start", self.platform, more)

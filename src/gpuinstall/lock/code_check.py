@@ -202,14 +202,12 @@ class CodeCheck:
             return None
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
-        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at.
-
-        Beyond ``FROM_THE_NEWEST`` of them by halves, as if whoever drops a GPU or a toolkit did not take it up again,
-        with the neighbours of where that leads. One that cannot be read is no answer: it counts as too new.
-        """
+        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at."""
         for wheel in wheels[:FROM_THE_NEWEST]:
             if self._serving(wheel):
                 return wheel.version, True
+        # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
+        # cannot be read is no answer: it counts as too new.
         rest = wheels[FROM_THE_NEWEST:]
         at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(wheel))
         near = rest[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]

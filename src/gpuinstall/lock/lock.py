@@ -359,7 +359,6 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contents_digest(document: Mapping[str, Any]) -> str:
-    """Digest a lock without its seal."""
     own = {key: value for key, value in document.get("tool", {}).get("gpuinstall", {}).items() if key != _SEAL}
     unsealed = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True, default=str).encode()).hexdigest()

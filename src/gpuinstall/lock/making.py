@@ -291,10 +291,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
 
 
 def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
-    """The backends and packages of the pages that a resolution needs first, as far as the backends are given.
-
-    Of the family it meets torch and what that demands on Linux, and those that are asked for.
-    """
+    """The backends and packages of the pages that a resolution needs first, as far as the backends are given."""
     pages = set()
     for request in requests:
         requirements, backend = request.request.requirements, request.request.backend

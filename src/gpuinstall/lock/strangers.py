@@ -79,10 +79,7 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
 def _strange_hosts(
     files: Iterable[LockedFile], backend: str, session: Session, torch: str = ""
 ) -> dict[str, list[str]]:
-    """The packages by host, where the host is none that the sources name, nor one that their pages lead to.
-
-    A host is written with its scheme: what a source has by https does not come from it by http.
-    """
+    """The packages by host, with its scheme, where it is none that the sources name nor their pages lead to."""
     places = session.sources.torch_index, session.default_index, *session.sources.find_links
     ours = {Location.parse(place).server for place in places if place}
     strange: dict[str, list[str]] = {}

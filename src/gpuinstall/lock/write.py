@@ -149,10 +149,7 @@ def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
 
 
 def _serving(options: LockOptions) -> list[Lock]:
-    """The locks in the folder that serve as they are: all with one Python, and one torch unless each has its own.
-
-    Each is the one named after its target, or the best for its machine.
-    """
+    """The locks that serve as they are, each named after its target or the best for its machine, and all together."""
     if options.upgrade or options.moving:
         return []
     try:

@@ -137,10 +137,8 @@ class Answers:
                 rows[str(number)] = [self._class(platform, (kind,), span) for span in spans]
         if platform.mixed:
             rows |= self._mixed(platform, driven, spans, rows)
-            for pair in combinations(range(len(driven)), 2):
-                without[",".join(map(str, pair))] = self._class(
-                    platform, tuple(driven[number] for number in pair), None
-                )
+            for first, second in combinations(range(len(driven)), 2):
+                without[f"{first},{second}"] = self._class(platform, (driven[first], driven[second]), None)
         return {
             "key": platform.key,
             "name": platform.name,
@@ -180,10 +178,7 @@ class Answers:
         return self._classes[key]
 
     def _answer(self, plan: Plan | Refusal, chip: str | None) -> int:
-        """Keep an answer: its outcome, build, reasons, what to mind (refused: what to do), what was passed over.
-
-        Of what was passed over, the newest build for each reason there is.
-        """
+        """Keep an answer; of what was passed over, the newest build for each reason there is."""
         notes = [warning.message for warning in plan.warnings] if plan.choice else (plan.fix or "").splitlines()
         newest: dict[str, Rejection] = {}
         for rejection in plan.rejected:
@@ -206,15 +201,8 @@ class Answers:
         evidence = self.catalog.serving(build.backend.kind).evidence
         sources = "; ".join(f"{source} ({date})" for source, date in (evidence[key] for key in build.evidence))
         trust = f"learned on {build.learned}" if build.learned else build.confidence
-        return (
-            str(build.torch),
-            str(build.backend),
-            choice.index or "",
-            choice.python,
-            sources,
-            trust,
-            *choice.requirements,
-        )
+        names = str(build.torch), str(build.backend), choice.index or "", choice.python
+        return (*names, sources, trust, *choice.requirements)
 
 
 def _pythons(catalog: Catalog) -> list[str]:

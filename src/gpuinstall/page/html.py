@@ -67,10 +67,8 @@ def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
         parts += [*_lines("driver", _by_branch(table, driven, packages), driven), "</table></div>"]
     parts += ['<div class="wide" id="others" role="region" tabindex="0" aria-label="Other makers"><table>']
     parts += ["<caption>Other makers' cards, by system: not proven on a card by this project</caption>"]
-    systems = [
-        (row["name"], [_cell(table, row["key"], number, None) for number, _ in others]) for row in body["platforms"]
-    ]
-    shown = [(name, column) for name, column in systems if any(column)]
+    rows = ((row, [_cell(table, row["key"], number, None) for number, _ in others]) for row in body["platforms"])
+    shown = [(row["name"], column) for row, column in rows if any(column)]
     return "\n".join((*parts, *_lines("system", shown, others), "</table></div>"))
 
 

@@ -72,8 +72,7 @@ def judge_build(build: Build, context: PlanContext) -> Candidate | Rejection:
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
     """Apply the rules that do not depend on a GPU's code; what nobody has read is asked for last."""
-    reason = broken_rule(build, context)
-    if reason is not None:
+    if reason := broken_rule(build, context):
         return Rejection(build, *reason)
     python = context.python(shared_pythons(build, context))
     if isinstance(python, Reason):

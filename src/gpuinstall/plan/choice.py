@@ -121,14 +121,10 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Choose the newest build for the CPU.
-
-    Where no source has one, take the default index's build for GPUs, with a warning; not in place of a CPU build that
-    was asked for by name.
-    """
+    """Choose the newest build for the CPU, or, where no source has one, the default index's build for GPUs."""
     candidates, rejected = _judged((build for build in context.builds if build.backend == CPU), context)
     in_no_source = all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected)
-    if not candidates and in_no_source and not context.demand.backends:
+    if not candidates and in_no_source and not context.demand.backends:  # a CPU build by name is not replaced
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
         candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
     best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)

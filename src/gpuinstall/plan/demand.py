@@ -93,7 +93,6 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
 
 
 def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) -> Demand:
-    """Add what is said of the family."""
     companions, tags = _joined(requirements)
     torch = companions.pop("torch", Asked("torch", "torch"))
     backends = frozenset(_backend(tag) for tag in (*tags, *filter(None, [backend])))

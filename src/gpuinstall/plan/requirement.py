@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
     def narrowed(self, other: Asked) -> Asked:
         """Join two requirements of one package: the extras of both, the versions that both allow."""
-        extras = _brackets({*_names(self.extras), *_names(other.extras)})
+        extras = _brackets({*self.extra_names, *other.extra_names})
         specifiers = [requirement.specifier for requirement in (self, other) if requirement.specifier is not None]
         both = specifiers[0] & specifiers[-1] if specifiers else None
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
@@ -129,7 +129,6 @@ def marker_environment(os: str, arch: str, python: str) -> dict[str, str]:
 
 
 def _named(text: str) -> Asked:
-    """Parse a requirement that begins with a name."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -178,7 +177,3 @@ def _name_in(address: str) -> str:
 
 def _brackets(extras: Collection[str]) -> str:
     return f"[{','.join(sorted(extras))}]" if extras else ""
-
-
-def _names(brackets: str) -> list[str]:
-    return brackets.strip("[]").split(",") if brackets else []

@@ -101,11 +101,7 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 
 def broken_rule(build: Build, context: PlanContext) -> Reason | None:
     """Return the first reason against a build, whatever the GPU."""
-    for rule in RULES:
-        reason = rule(build, context)
-        if reason is not None:
-            return reason
-    return None
+    return next(filter(None, (rule(build, context) for rule in RULES)), None)
 
 
 @cache

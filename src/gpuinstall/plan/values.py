@@ -145,12 +145,8 @@ def _document(plan: Plan | Refusal, build: dict[str, Any] | None) -> dict[str, A
         "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in plan.gpus],
         "reasons": [reason._asdict() for reason in plan.reasons],
         "rejected": [
-            {
-                "torch": str(rejection.build.torch),
-                "backend": rejection.build.backend.tag,
-                "code": rejection.code,
-                "message": rejection.message,
-            }
+            {"torch": str(rejection.build.torch), "backend": rejection.build.backend.tag}
+            | {"code": rejection.code, "message": rejection.message}
             for rejection in plan.rejected
         ],
         "warnings": [warning._asdict() for warning in plan.warnings],

@@ -11,7 +11,7 @@ import pytest
 from gpuinstall import process
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.errors import UsageError
-from gpuinstall.export.any_image import AnyImage
+from gpuinstall.export.dockerfile import AnyImage
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
 HADOLINT = Path(sysconfig.get_path("scripts")) / "hadolint"

@@ -8,8 +8,7 @@ import pytest
 import tomli
 
 from gpuinstall.errors import GpuInstallError
-from gpuinstall.export.any_image import AnyImage
-from gpuinstall.export.dockerfile import devcontainer, dockerfile
+from gpuinstall.export.dockerfile import AnyImage, devcontainer, dockerfile
 from gpuinstall.export.formats import FORMATS
 from gpuinstall.export.uv_project import groups, patched
 from gpuinstall.lock.lock import parse, render

@@ -99,11 +99,7 @@ def lock(
     ``upgrade`` is set. Raise a GpuInstallError.
     """
     settings = Settings(
-        request,
-        only=bool(request.requirements),
-        torch_index=torch_index,
-        only_binary=only_binary,
-        offline=offline,
+        request, only=bool(request.requirements), torch_index=torch_index, only_binary=only_binary, offline=offline
     )
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         declared = project.read_folder_request()

@@ -101,12 +101,10 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     Such are one that everybody can write to, and one in the home of who called ``sudo``.
     """
     if is_of_who_called_sudo(folder):
-        raise InstallationError(
-            "others-home",
-            f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s",
-            why="that user could change what root installs from it, and could not remove what root leaves there",
-            hint="Run it without sudo, or with root's own home: sudo -H gpuinstall",
-        )
+        message = f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s"
+        why = "that user could change what root installs from it, and could not remove what root leaves there"
+        hint = "Run it without sudo, or with root's own home: sudo -H gpuinstall"
+        raise InstallationError("others-home", message, why=why, hint=hint)
     try:
         status = folder.stat()
     except OSError:
@@ -114,11 +112,9 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     if os.name != "posix":
         return
     if _is_everybodys(status):
-        raise InstallationError(
-            "unsafe-cache",
-            f"everyone can write to the cache {folder} and so change what is installed from it",
-            hint=f"chmod o-w {quoted(folder)}   # or use another: XDG_CACHE_HOME, UV_CACHE_DIR",
-        )
+        message = f"everyone can write to the cache {folder} and so change what is installed from it"
+        hint = f"chmod o-w {quoted(folder)}   # or use another: XDG_CACHE_HOME, UV_CACHE_DIR"
+        raise InstallationError("unsafe-cache", message, hint=hint)
     if status.st_uid not in {0, os.getuid()}:
         reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")
 
@@ -227,11 +223,8 @@ def write_in_place(path: Path, text: str) -> None:
 
 def unwritable(path: Path, error: OSError) -> InstallationError:
     """Say that ``path`` cannot be written, and why."""
-    return InstallationError(
-        "not-writable",
-        f"{path} cannot be written: {error.strerror}",
-        hint=f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}",
-    )
+    hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
+    return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint)
 
 
 def own_cache_folder() -> Path:

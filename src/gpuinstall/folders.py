@@ -28,11 +28,9 @@ def check_shared(folder: Path, reporter: Reporter) -> None:
         inner = [Path(entry) for entry in entries if not entry.is_symlink()]
     for path in (folder, *inner):
         if path.stat().st_mode & stat.S_IWOTH:
-            raise UsageError(
-                "unsafe-run-folder",
-                f"everyone can write to {path}, and so change what is installed and run from it",
-                hint=f"chmod o-w {quoted(path)}   # or use a new folder: --run-dir",
-            )
+            message = f"everyone can write to {path}, and so change what is installed and run from it"
+            hint = f"chmod o-w {quoted(path)}   # or use a new folder: --run-dir"
+            raise UsageError("unsafe-run-folder", message, hint=hint)
     owner = folder.stat().st_uid
     if owner not in {0, os.getuid()}:
         reporter.warn(f"{folder} belongs to another user (uid {owner}), who can change what it holds")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
 
@@ -17,8 +16,7 @@ MORE_TIME = f"the same again\nFor a slow server, allow more time: {SILENCE} (sec
 UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 
 
-@dataclass(frozen=True)
-class Patience:
+class Patience(NamedTuple):
     """``silence`` are the seconds without a byte after which a server is given up, ``floor`` the bytes a second.
 
     The floor is what a transfer must have over ``window`` seconds, however it comes.

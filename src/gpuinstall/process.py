@@ -10,11 +10,10 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.interruption import ending_with_us
@@ -36,8 +35,7 @@ _EVERY_S = 0.25
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """What a program and those that it started have done so far: seconds of processor, bytes written."""
 
     seconds: float
@@ -137,8 +135,7 @@ OUTPUT = 10_000_000
 """The characters that a program may write, as many as a document has at most: one that writes more is ended."""
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """How a program ended. ``status`` is negative when a signal ended it, None when the time limit did."""
 
     argv: tuple[str, ...]

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.shells import activation, assignments, on_path
 from gpuinstall.doctor.damage import leftovers
 from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents
 from gpuinstall.errors import GpuInstallError
@@ -15,13 +14,13 @@ from gpuinstall.fleet.hostlist import expand
 from gpuinstall.fleet.reconcile import NodeState
 from gpuinstall.fleet.report import FleetReport, ReportRow, scontrol_lines
 from gpuinstall.fleet.run_folder import RunFolder
-from gpuinstall.shell import joined, quoted
+from gpuinstall.shell import activation, assignments, joined, on_path, quoted
 from tests.torture.bounded import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpuinstall.cli.shells import Shell
+    from gpuinstall.shell import Shell
     from tests.torture.bounded import Ended
 
 CANARY = "executed"

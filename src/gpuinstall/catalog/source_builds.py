@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.catalog import authored
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 Compiles = Literal["gpu", "any", ""]
 
 
-@dataclass(frozen=True)
-class StaticMetadata:
+class StaticMetadata(NamedTuple):
     """What a package would say of itself; ``version`` is None where it holds for all."""
 
     requires: tuple[str, ...]

@@ -17,7 +17,7 @@ from click.shell_completion import (
 )
 
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.shells import COMPLETED
+from gpuinstall.shell import COMPLETED
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal

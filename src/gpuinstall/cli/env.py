@@ -16,7 +16,6 @@ from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.previous import Previous
 
 
 @click.group("env", help="List and remove the environments made by gpuinstall.")
@@ -76,7 +75,12 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
     paths = EnvironmentPaths.at(Path(venv))
     folders = find_removable(paths, previous_only=previous, anything=yes)
     if not yes:
-        _ask(terminal, folders)
+        named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
+        if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
+            message = f"removing {named} needs a confirmation"
+            raise UsageError("not-confirmed", message, hint="the same with --yes")
+        if not click.confirm(visible(f"Remove {named}?"), err=True):
+            raise UsageError("not-confirmed", "nothing was removed")
     gone = remove(paths, wait, terminal, previous_only=previous, anything=yes)
 
     def show(screen: Terminal) -> None:
@@ -84,16 +88,3 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
             screen.field("Removed", f"{display_path(folder.path)}, {readable(folder.bytes)}")
 
     return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
-
-
-def _ask(terminal: Terminal, folders: list[Previous]) -> None:
-    """Ask before anything is removed; raise UsageError where nobody can answer, or the answer is no."""
-    named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
-    if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
-        raise UsageError(
-            "not-confirmed",
-            f"removing {named} needs a confirmation",
-            hint="the same with --yes",
-        )
-    if not click.confirm(visible(f"Remove {named}?"), err=True):
-        raise UsageError("not-confirmed", "nothing was removed")

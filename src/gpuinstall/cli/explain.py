@@ -54,9 +54,8 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
             screen.line()
-            screen.line(
-                f"{row['package']} {row['version']} has code of its own, {none}{' '.join(row['architectures'])}"
-            )
+            names = f"{none}{' '.join(row['architectures'])}"
+            screen.line(f"{row['package']} {row['version']} has code of its own, {names}")
 
     return Outcome(data, shown)
 
@@ -132,9 +131,8 @@ def _words(venv: Path) -> dict[str, str]:
 
     python = interpreter(venv)
     if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
-        raise UsageError(
-            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall explain --venv DIR"
-        )
+        message = f"there is no environment at {venv}"
+        raise UsageError("environment-missing", message, hint="gpuinstall explain --venv DIR")
     return advice_words(python)
 
 

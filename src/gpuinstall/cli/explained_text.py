@@ -10,11 +10,10 @@ import select
 import sys
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import APART
@@ -29,8 +28,7 @@ PASTE_SECONDS = 0.2
 """How long after an empty line the rest of a paste may take to come."""
 
 
-@dataclass(frozen=True)
-class ExplainedText:
+class ExplainedText(NamedTuple):
     """A text, whether it is ``whole``, and where each cell of a notebook begins: its line and execution count."""
 
     text: str

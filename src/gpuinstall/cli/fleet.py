@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,6 +19,7 @@ from gpuinstall.project import Project, open_project
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
@@ -25,23 +27,46 @@ if TYPE_CHECKING:
     from gpuinstall.fleet.fleet import Fleet
     from gpuinstall.fleet.report import FleetReport
 
-_run_dir = click.option(
-    "--run-dir",
-    required=True,
-    envvar="GPUINSTALL_RUN_DIR",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="The folder of the run, shared by all nodes.",
-)
-_engine = click.option(
-    "--engine", type=click.Choice(["slurm", "ray", "local"]), default="slurm", help="What starts them."
-)
-_nodes = click.option("--nodes", metavar="LIST", help="Such as n[1-64] (default: the allocation or cluster).")
-_resume = click.option("--resume", is_flag=True, help="Continue the run in that folder; skip what is done.")
-_mode = click.option("--mode", type=click.Choice(["node", "shared", "image"]), help="Where environments go.")
-_root = click.option("--root", metavar="DIR", help="The folder of environments, the same on every node.")
-_deep = click.option("--deep", is_flag=True, help="Run more checks on every GPU.")
-_alone = click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes.")
+_PLACE = click.Path(path_type=Path)
+_OPTIONS = {
+    "engine": click.option(
+        "--engine", type=click.Choice(["slurm", "ray", "local"]), default="slurm", help="What starts them."
+    ),
+    "nodes": click.option("--nodes", metavar="LIST", help="Such as n[1-64] (default: the allocation or cluster)."),
+    "run_dir": click.option(
+        "--run-dir",
+        required=True,
+        envvar="GPUINSTALL_RUN_DIR",
+        metavar="DIR",
+        type=_PLACE,
+        help="The folder of the run, shared by all nodes.",
+    ),
+    "resume": click.option("--resume", is_flag=True, help="Continue the run in that folder; skip what is done."),
+    "mode": click.option("--mode", type=click.Choice(["node", "shared", "image"]), help="Where environments go."),
+    "root": click.option("--root", metavar="DIR", help="The folder of environments, the same on every node."),
+    "deep": click.option("--deep", is_flag=True, help="Run more checks on every GPU."),
+    "alone": click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes."),
+    "offline": options.offline,
+}
+
+
+class FleetOptions(NamedTuple):
+    """What a command is told of a run, as far as it takes it."""
+
+    run_dir: Path
+    engine: str = "slurm"
+    nodes: str | None = None
+    resume: bool = False
+    mode: Mode | None = None
+    root: str | None = None
+    deep: bool = False
+    alone: bool = False
+    offline: bool = False
+
+
+def _taking(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    decorators = tuple(map(_OPTIONS.__getitem__, names))
+    return partial(options.bundled, name="run", kind=FleetOptions, fields=names, decorators=decorators)
 
 
 @click.group("fleet", help="Install and verify on every node of a cluster, through Slurm or Ray.")
@@ -50,69 +75,59 @@ def command() -> None:
 
 
 @command.command("survey", help="Show what each node is.")
-@_engine
-@_nodes
-@_run_dir
-@_resume
+@_taking("engine", "nodes", "run_dir", "resume")
 @framed("fleet")
-def _survey(terminal: Terminal, *, engine: str, nodes: str | None, run_dir: Path, resume: bool) -> Outcome:
-    fleet = _begun(terminal, run_dir, engine, nodes, resume=resume)
+def _survey(terminal: Terminal, run: FleetOptions) -> Outcome:
+    fleet = _begun(terminal, run)
     fleet.survey()
     return _reported(terminal, fleet.folder)
 
 
 @command.command("plan", help="Write the fewest locks that serve all nodes.")
 @options.request_options
-@_run_dir
 @click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
-@options.offline
+@_taking("run_dir", "offline")
 @framed("fleet")
-def _plan(terminal: Terminal, request: options.RequestOptions, *, run_dir: Path, fetch: bool, offline: bool) -> Outcome:
-    fleet = _opened(terminal, run_dir)
-    with _project(terminal, request, offline=offline) as project:
+def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions, *, fetch: bool) -> Outcome:
+    fleet = _opened(terminal, run)
+    with _project(terminal, request, offline=run.offline) as project:
         session = project.session
         document = fleet.plan(project.request, project.catalog, session)
         if fetch:
             fleet.fetch(session)
     uncovered = ",".join(entry["nodes"] for entry in document["uncovered"])
     exit_code = (SomeNodesError.exit_code if document["locks"] else 8) if uncovered else 0
-    errors = _errors(f"not planned: {uncovered}" if uncovered else None, run_dir)
+    errors = _errors(f"not planned: {uncovered}" if uncovered else None, run.run_dir)
     return Outcome(
         document, lambda screen: show_fleet_plan(screen, document), "error" if errors else "success", exit_code, errors
     )
 
 
 @command.command("install", help="Install each node's lock where that is not done yet.")
-@_run_dir
-@_mode
-@_root
-@options.offline
+@_taking("run_dir", "mode", "root", "offline")
 @framed("fleet")
-def _install(terminal: Terminal, *, run_dir: Path, mode: Mode | None, root: str | None, offline: bool) -> Outcome:
-    fleet = _opened(terminal, run_dir, root)
-    with _project(terminal, options.RequestOptions(), offline=offline) as project:
+def _install(terminal: Terminal, run: FleetOptions) -> Outcome:
+    fleet = _opened(terminal, run)
+    with _project(terminal, options.RequestOptions(), offline=run.offline) as project:
         fleet.fetch(project.session)
-    fleet.install(mode)
+    fleet.install(run.mode)
     return _reported(terminal, fleet.folder)
 
 
 @command.command("verify", help="Run kernels on every GPU of every node, then across nodes.")
-@_run_dir
-@_root
-@_deep
-@_alone
+@_taking("run_dir", "root", "deep", "alone")
 @framed("fleet")
-def _verify(terminal: Terminal, *, run_dir: Path, root: str | None, deep: bool, alone: bool) -> Outcome:
-    fleet = _opened(terminal, run_dir, root)
-    fleet.verify(["--deep"] if deep else [], alone=alone)
+def _verify(terminal: Terminal, run: FleetOptions) -> Outcome:
+    fleet = _opened(terminal, run)
+    fleet.verify(["--deep"] if run.deep else [], alone=run.alone)
     return _reported(terminal, fleet.folder)
 
 
 @command.command("report", help="Show the result of every node, from the records.")
-@_run_dir
+@_OPTIONS["run_dir"]
 @click.option("--hosts", metavar="STATE", help="Print the nodes in a state (ok, failed, lost, …) as a list for srun.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as one HTML page.")
-@click.option("--openmetrics", type=click.Path(path_type=Path), metavar="FILE", help="Write metrics for Prometheus.")
+@click.option("--html", type=_PLACE, metavar="FILE", help="Write everything as one HTML page.")
+@click.option("--openmetrics", type=_PLACE, metavar="FILE", help="Write metrics for Prometheus.")
 @click.option("--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes.")
 @click.option("--yes", is_flag=True, help="With --scontrol: also those that drain them.")
 @framed("fleet")
@@ -145,59 +160,36 @@ def _report(
 
 @command.command("up", help="Survey, plan, install, verify and report.")
 @options.request_options
-@_engine
-@_nodes
-@_run_dir
-@_resume
-@_mode
-@_root
-@_deep
-@_alone
-@options.offline
+@_taking("engine", "nodes", "run_dir", "resume", "mode", "root", "deep", "alone", "offline")
 @framed("fleet")
-def _up(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    *,
-    engine: str,
-    nodes: str | None,
-    run_dir: Path,
-    resume: bool,
-    mode: Mode | None,
-    root: str | None,
-    deep: bool,
-    alone: bool,
-    offline: bool,
-) -> Outcome:
-    fleet = _begun(terminal, run_dir, engine, nodes, root, resume=resume)
+def _up(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) -> Outcome:
+    fleet = _begun(terminal, run)
     fleet.survey()
-    with _project(terminal, request, offline=offline) as project:
+    with _project(terminal, request, offline=run.offline) as project:
         session = project.session
         show_fleet_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
         fleet.fetch(session)
-    fleet.install(mode)
-    fleet.verify(["--deep"] if deep else [], alone=alone)
+    fleet.install(run.mode)
+    fleet.verify(["--deep"] if run.deep else [], alone=run.alone)
     return _reported(terminal, fleet.folder)
 
 
-def _begun(
-    terminal: Terminal, run_dir: Path, engine: str, nodes: str | None, root: str | None = None, *, resume: bool
-) -> Fleet:
+def _begun(terminal: Terminal, run: FleetOptions) -> Fleet:
     from gpuinstall.fleet.fleet import begin
 
-    wanted = expand(nodes) if nodes else None
-    if not resume:
-        begin(RunFolder.at(run_dir, terminal), engine, wanted, terminal)
-    return _opened(terminal, run_dir, root)
+    wanted = expand(run.nodes) if run.nodes else None
+    if not run.resume:
+        begin(RunFolder.at(run.run_dir, terminal), run.engine, wanted, terminal)
+    return _opened(terminal, run)
 
 
-def _opened(terminal: Terminal, run_dir: Path, root: str | None = None) -> Fleet:
+def _opened(terminal: Terminal, run: FleetOptions) -> Fleet:
     from gpuinstall.fleet.fleet import Fleet
 
-    if root is not None and not Path(root).is_absolute():
+    if run.root is not None and not Path(run.root).is_absolute():
         raise UsageError("usage", "--root must be an absolute path, as it is used on every node")
-    folder = RunFolder.at(run_dir, terminal)
-    return Fleet(folder, folder.read(), StepView(terminal), ("--root", root) if root else ())
+    folder = RunFolder.at(run.run_dir, terminal)
+    return Fleet(folder, folder.read(), StepView(terminal), ("--root", run.root) if run.root else ())
 
 
 def _project(terminal: Terminal, request: options.RequestOptions, *, offline: bool) -> AbstractContextManager[Project]:

@@ -7,9 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.cli.shells import activation
 from gpuinstall.environments.jupyter import kernel_folder, kernel_name
-from gpuinstall.shell import joined, parent_program, this_shell
+from gpuinstall.shell import activation, joined, parent_program, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import options, values
+from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "targets",
     multiple=True,
     metavar="T",
-    shell_complete=values.targets,
+    shell_complete=options.target_names,
     help="Lock for cu126, cu130-windows-x86_64, …",
 )
 @click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
@@ -160,7 +160,7 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
         message = f"this range requires two versions of torch for {twice[0]}; a folder holds one lock for each"
         raise NoBuildError("targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs")
     apart = len({group.build.torch for group in plan.groups}) > 1
-    written = _write(replace(wanted, requests=requests, newest=apart), project.session)
+    written = _write(wanted._replace(requests=requests, newest=apart), project.session)
     rows: list[dict[str, Any]] = []
     held = set[str | None]()
     for group, entry in zip(plan.groups, written.data["locks"], strict=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.cli import values
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_json
 from gpuinstall.machine import Machine
@@ -21,9 +20,50 @@ from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from click.shell_completion import CompletionItem
+
+    from gpuinstall.catalog import Build
     from gpuinstall.reporter import Reporter
+
+
+def gpu_names(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Names of GPUs that hold what was typed."""
+    from gpuinstall.catalog.gpus import other_chips, products
+
+    names = (*(product.name for product in products()), *(name for chip in other_chips() for name in chip.products))
+    return _items(dict.fromkeys(names), typed, anywhere=True)
+
+
+def backend_tags(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Tags of backends."""
+    return _items(sorted({build.backend.tag for build in _builds()}), typed)
+
+
+def target_names(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Kinds of machine to lock for."""
+    from gpuinstall.lock.target import Target
+
+    return _items(sorted({str(Target(build.backend.tag, build.os, build.arch)) for build in _builds()}), typed)
+
+
+def _builds() -> tuple[Build, ...]:
+    """Those of every maker that can be installed."""
+    from gpuinstall.catalog import load_catalog
+
+    catalog = load_catalog()
+    further = (build for read in catalog.further.values() for build in read().builds)
+    return tuple(build for build in (*catalog.builds, *further) if build.absent is None)
+
+
+def _items(values: Iterable[str], typed: str, *, anywhere: bool = False) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    wanted = typed.lower().strip("'\"")
+    fits = [value for value in values if (wanted in value.lower() if anywhere else value.lower().startswith(wanted))]
+    return [CompletionItem(value) for value in fits]
+
 
 upgrade = click.option("--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions.")
 upgrade_package = click.option(
@@ -71,7 +111,7 @@ _MACHINE_WORDS = (
         "--gpu",
         multiple=True,
         metavar="NAME",
-        shell_complete=values.gpus,
+        shell_complete=gpu_names,
         help='Plan for a GPU by its name, such as "RTX 5090".',
     ),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
@@ -92,7 +132,7 @@ _REQUEST = (
         "--backend",
         envvar="GPUINSTALL_BACKEND",
         metavar="TAG",
-        shell_complete=values.backends,
+        shell_complete=backend_tags,
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.cli import options, values
+from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
@@ -36,7 +36,7 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
 @click.option(
     "--why",
     metavar="TAG",
-    shell_complete=values.backends,
+    shell_complete=options.backend_tags,
     help="Explain why a backend, a torch version or a build was rejected.",
 )
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")

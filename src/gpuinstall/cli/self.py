@@ -16,9 +16,8 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.shells import on_path, start_files
 from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.shell import parent_program, quoted, this_shell
+from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_shell
 from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
@@ -69,9 +68,8 @@ def _update(terminal: Terminal) -> Outcome:
         done = process.run(step, env=quiet, seconds=UPDATE_S)
         if not done.ok:
             why = (done.err or done.out).strip()
-            raise InstallationError(
-                "update-failed", f"{' '.join(step)} failed", why=why, hint=f"git -C {quoted(clone)} status"
-            )
+            hint = f"git -C {quoted(clone)} status"
+            raise InstallationError("update-failed", f"{' '.join(step)} failed", why=why, hint=hint)
     version = done.out.strip()
     terminal.step("Updated", f"{version}, from {display_path(clone)}")
     return Outcome({"clone": str(clone), "version": version}, lambda _screen: None)

@@ -11,9 +11,9 @@ import click
 from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.shells import Shell, assignments
 from gpuinstall.location import Location
 from gpuinstall.project import Settings, open_project
+from gpuinstall.shell import Shell, assignments
 from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.cli import install_options, options, values
+from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.install_view import show_dry_run, show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     metavar="T",
-    shell_complete=values.targets,
+    shell_complete=options.target_names,
     help="The lock to install: cu126, cpu, … (default: the one that fits).",
 )
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the wheels from this folder.")
@@ -68,11 +68,8 @@ def command(
         meant = project.machine
         terminal.step("Machine", machine_line(meant))
         if named and (named.os, named.arch) != (meant.os, meant.arch):
-            raise LockError(
-                "lock-does-not-fit",
-                f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}",
-                hint="gpuinstall sync   # installs the one that fits",
-            )
+            message = f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}"
+            raise LockError("lock-does-not-fit", message, hint="gpuinstall sync   # installs the one that fits")
         target = str(named) if named else None
         wanted = InstallOptions(locked=not of_team, target=target, restoring=True, attempts=1, **changing)
         if dry_run:

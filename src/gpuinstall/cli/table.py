@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.cli import values
+from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal, columns
 from gpuinstall.errors import UsageError
@@ -36,7 +36,7 @@ _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 
 
 @click.command("table", help="Show which build runs where: NVIDIA GPUs by driver branch, others by chip.")
-@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=values.gpus, help="Only for this GPU.")
+@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=options.gpu_names, help="Only for this GPU.")
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), help="The operating system (linux).")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The architecture (x86_64, or the GPU's own).")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import unpack_from
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor.repair import RepairSource
@@ -154,8 +154,7 @@ def read_project(folder: Path) -> ProjectFolder:
     return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))), declaration)
 
 
-@dataclass(frozen=True)
-class ShellVariables:
+class ShellVariables(NamedTuple):
     """``libraries``: those of CUDA and ROCm by folder of LD_LIBRARY_PATH; ``torch_folders``: those of PYTHONPATH.
 
     ``toolkit`` is the major of the CUDA toolkit in CUDA_HOME.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor import damage, environment, project
@@ -63,8 +63,7 @@ DAMAGE = {"torch-damaged", "files-lost", "made-for-elsewhere", "requirement-unme
 """What explains every check that fails: the files are made again when it is repaired."""
 
 
-@dataclass(frozen=True)
-class ExaminedEnvironment:
+class ExaminedEnvironment(NamedTuple):
     """An environment that was examined; ``verdict`` is None where its interpreter does not run."""
 
     venv: Path

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 
-@dataclass(frozen=True)
-class RepairSource:
+class RepairSource(NamedTuple):
     """Where the packages of ``venv`` come from: its own ``lock``, else the indexes of what was chosen by hand.
 
     ``torch`` are the words that lead uv to torch and its family, whose names are ``family``.
@@ -75,8 +73,7 @@ def read_repair(venv: Path, version: str, sources: Sources, family: frozenset[st
     return RepairSource(venv, None, ("--index", f"{sources.torch_index}/{label}") if label else (), family)
 
 
-@dataclass(frozen=True)
-class RepairResult:
+class RepairResult(NamedTuple):
     """How a step ended; ``message`` says why it failed, and is None where it did not."""
 
     step: Advice

@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli
 
@@ -126,9 +125,8 @@ def platform_of(lock: Lock) -> str:
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
-    raise UsageError(
-        "not-exportable", f"{lock.name} is not for Linux, but an image is", hint="gpuinstall lock --target cpu"
-    )
+    message = f"{lock.name} is not for Linux, but an image is"
+    raise UsageError("not-exportable", message, hint="gpuinstall lock --target cpu")
 
 
 def served_backend(lock: Lock) -> Backend:
@@ -157,8 +155,7 @@ def _bases(lock: Lock, backend: Backend) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class AnyImage:
+class AnyImage(NamedTuple):
     """Locks for one platform and one Python; those for others are ``left_out``.
 
     With ``at_start`` the image holds the tool and the locks, and the first start on a host installs into a volume; with

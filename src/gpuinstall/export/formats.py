@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from packaging.requirements import Requirement
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
 
 
-@dataclass(frozen=True)
-class ExportFormat:
+class ExportFormat(NamedTuple):
     """A format: its name on the command line, what is said of it there, and how it is written.
 
     ``write`` takes the lock and the names of the PyTorch family, and raises UsageError where the lock does not say

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -35,8 +34,7 @@ PLATFORM_NAMES = {
 """Systems and processors, as conda calls them."""
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     """One requirement and the sha256 of each file that may serve it."""
 
     requirement: str

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli
 
@@ -19,8 +18,7 @@ ADDED = "  # by gpuinstall"
 REPLACED = "# by gpuinstall, was: "
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(NamedTuple):
     """A header, or a key with its value: its table, the line of that table's header, its key ("" for a header)."""
 
     table: tuple[str, ...]

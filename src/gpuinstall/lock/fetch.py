@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
@@ -31,8 +30,7 @@ FILES_AT_ONCE = 16
 OFFICIAL_HOSTS = ".pytorch.org"
 
 
-@dataclass(frozen=True)
-class Hashes:
+class Hashes(NamedTuple):
     """The hashes by address, and the files that must be fetched to be hashed with what their hosts say of them."""
 
     known: Mapping[str, str]

@@ -313,10 +313,11 @@ def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
     for lock in locks:
         for name, version in lock.versions.items():
             held.setdefault(name, {})[lock.target] = version.partition("+")[0]
-    different = {
-        name: by_target for name, by_target in held.items() if len(set(by_target.values())) > 1 and name not in meant
+    return {
+        name: [f"{version} for {target}" for target, version in by_target.items()]
+        for name, by_target in held.items()
+        if len(set(by_target.values())) > 1 and name not in meant
     }
-    return {name: [f"{version} for {target}" for target, version in each.items()] for name, each in different.items()}
 
 
 def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog import Catalog, Wheel, authored
 from gpuinstall.catalog.listing import family_wheels, index_names, own_names
@@ -41,8 +41,7 @@ STRANGERS = 64
 """How many names that nobody knows are looked up on the torch index to see whether they are its own."""
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """The names that are bound to the sources of some backends; where there is no backend, to the default index.
 
     ``listed`` are those that the torch index lists, ``requested`` the names that somebody asked for.
@@ -222,12 +221,9 @@ def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
     """Refuse a member of the family that would come from an address, or be built."""
     for package in resolved.get("packages", ()):
         if package["name"] in family and not package.get("wheels"):
-            raise InstallationError(
-                "wrong-source",
-                f"{package['name']} has no wheel in its source",
-                why="a requirement gives a URL for it, or no wheel fits",
-                hint=f"Request {package['name']} by name, or by version",
-            )
+            name, why = package["name"], "a requirement gives a URL for it, or no wheel fits"
+            hint = f"Request {name} by name, or by version"
+            raise InstallationError("wrong-source", f"{name} has no wheel in its source", why=why, hint=hint)
 
 
 def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:

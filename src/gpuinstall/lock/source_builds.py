@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli_w
@@ -48,8 +47,7 @@ class SourceBuild(NamedTuple):
         return f"{self.package} {self.version}".strip()
 
 
-@dataclass(frozen=True)
-class BuildSite:
+class BuildSite(NamedTuple):
     """Where packages are built: beside which torch, on which machine, with which variables and capacity.
 
     ``versions`` are those of the packages that are installed with them.
@@ -118,11 +116,9 @@ def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Repor
         reporter.step("Source", ", ".join([f"{build} is built from {build.origin}", *needs]))
     for build in builds:
         if build.known and build.known.compiles == "gpu" and site.toolchain is None:
-            raise SourceBuildError(
-                "build-needs-gpu",
-                f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
-                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out",
-            )
+            message = f"{build} has code for GPUs only, and {site.torch} is not a GPU build"
+            hint = f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out"
+            raise SourceBuildError("build-needs-gpu", message, hint=hint)
         if here and build.known and build.known.compiles:
             _check_compilers(build, build.known, site)
             _check_memory(build, build.known, site)
@@ -216,13 +212,10 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
     if chain and known.compiles_for_gpus(gpu_build=True):
         compiler = site.compiler()
         if compiler is None:
-            raise SourceBuildError(
-                "toolkit-missing",
-                f"{build} is built from source, but there is no {chain.compiler} here",
-                why=f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}",
-                hint=_compiler_hint(build, chain, wanted, site),
-                id="F57",
-            )
+            message = f"{build} is built from source, but there is no {chain.compiler} here"
+            why = f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}"
+            hint = _compiler_hint(build, chain, wanted, site)
+            raise SourceBuildError("toolkit-missing", message, why=why, hint=hint, id="F57")
         if compiler.version and not chain.serves(compiler.version, wanted):
             raise SourceBuildError(
                 "toolkit-differs",
@@ -251,9 +244,6 @@ def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> Non
     free = site.capacity.free_gib
     if free is None or free >= known.gib_per_job or site.environ.get("MAX_JOBS"):
         return
-    raise SourceBuildError(
-        "memory-too-small",
-        f"{build} is built from source, but only {free:.1f} GB of memory is free",
-        why=f"one compiler job takes up to {known.gib_per_job} GB",
-        hint="export MAX_JOBS=1   # or free some memory",
-    )
+    message = f"{build} is built from source, but only {free:.1f} GB of memory is free"
+    why = f"one compiler job takes up to {known.gib_per_job} GB"
+    raise SourceBuildError("memory-too-small", message, why=why, hint="export MAX_JOBS=1   # or free some memory")

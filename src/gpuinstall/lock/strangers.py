@@ -37,11 +37,9 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
     strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, names in strange.items():
         if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
-            raise LockError(
-                "lock-source",
-                f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources",
-                hint="gpuinstall lock   # makes it again; or set the host: GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX",
-            )
+            message = f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources"
+            hint = "gpuinstall lock   # makes it again; or set the host: GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX"
+            raise LockError("lock-source", message, hint=hint)
         session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
 
 

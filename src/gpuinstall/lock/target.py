@@ -49,11 +49,8 @@ class Target:
         form = _FORM.fullmatch(text)
         backend = known_backend(form[1].replace("-", ".")) if form else None
         if form is None or backend is None or backend.kind not in {CPU.kind, *(one.kind for one in VENDORS.values())}:
-            raise UsageError(
-                "target-malformed",
-                f"{text!r} is not a target",
-                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
-            )
+            hint = "Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others"
+            raise UsageError("target-malformed", f"{text!r} is not a target", hint=hint)
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
     def __str__(self) -> str:
@@ -94,10 +91,8 @@ class Target:
         nodot = "".join(python.split("."))
         abis = [f"cp{nodot}"]
         platforms = list(self._platforms())
-        return [
-            *cpython_tags(version, abis, platforms),
-            *compatible_tags(version, f"cp{nodot.rstrip('t')}", platforms),
-        ]
+        own = cpython_tags(version, abis, platforms)
+        return [*own, *compatible_tags(version, f"cp{nodot.rstrip('t')}", platforms)]
 
     def _platforms(self) -> Iterator[str]:
         if self.os == "windows":

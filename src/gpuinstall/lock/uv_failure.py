@@ -85,13 +85,9 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
     if explained := _of_one_package(message, cause, unlisted):
         return explained
     if "No solution found" in message:
-        error = NoBuildError(
-            "requirements-conflict",
-            "the requirements conflict with each other or with this machine",
-            why=cause,
-            hint="gpuinstall install --only torch   # or request fewer versions",
-        )
-        return Conflict(error)
+        sentence = "the requirements conflict with each other or with this machine"
+        hint = "gpuinstall install --only torch   # or request fewer versions"
+        return Conflict(NoBuildError("requirements-conflict", sentence, why=cause, hint=hint))
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
 
 
@@ -129,13 +125,9 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
             message = f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name"
             hint = f"gpuinstall extensions {package}   # what fits here"
             return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
-        error = InstallationError(
-            FAMILY_UNLISTED,
-            f"{package} is a PyTorch package, and no source of PyTorch has it",
-            why=cause,
-            hint=f"gpuinstall install {package}   # takes it from the default index",
-        )
-        return Conflict(error)
+        sentence = f"{package} is a PyTorch package, and no source of PyTorch has it"
+        hint = f"gpuinstall install {package}   # takes it from the default index"
+        return Conflict(InstallationError(FAMILY_UNLISTED, sentence, why=cause, hint=hint))
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
         return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):

@@ -57,8 +57,7 @@ def differences(written: Sequence[Written], family: Collection[str]) -> tuple[Ta
 LockStatus = Literal["written", "unchanged"]
 
 
-@dataclass(frozen=True)
-class LockOptions:
+class LockOptions(NamedTuple):
     """Locks for ``requests``, made of what the folder is ``asked``; without ``upgrade`` those that still serve stay.
 
     ``moving`` are the only packages that may move; ``newest`` gives each target its own newest torch; ``prune`` removes

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate, combinations, groupby, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.page.classes import DriverRange, Kind, Platform, kinds_of_gpus, machine_of_class, spans_of
 from gpuinstall.plan import Plan, Refusal, choose
@@ -27,8 +26,7 @@ WIDTH = 3
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer, its texts still with their placeholders; ``notes`` are warnings, or what to do where it is refused."""
 
     outcome: tuple[str, ...]
@@ -38,8 +36,7 @@ class Answer:
     passed_over: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """The embedded document."""
 
     body: Mapping[str, Any]

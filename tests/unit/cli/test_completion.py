@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall import process
-from gpuinstall.cli.shells import COMPLETED
+from gpuinstall.shell import COMPLETED
 
 SHOWN = "gpuinstall() { printf '<%s>' \"$@\"; }"
 SHELLS = {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.cli.shells import activation, on_path
-from gpuinstall.shell import ShellName, this_shell
+from gpuinstall.shell import ShellName, activation, on_path, this_shell
 
 if TYPE_CHECKING:
     from pathlib import Path

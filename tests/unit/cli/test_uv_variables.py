@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.cli.shellenv import UV_TAGS, omissions, variables
-from gpuinstall.cli.shells import Shell, assignments
+from gpuinstall.shell import Shell, assignments
 from gpuinstall.sources import Sources
 from gpuinstall.uv import uv
 

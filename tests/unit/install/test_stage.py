@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from gpuinstall import process, uv
-from gpuinstall.cli.shells import activation
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.install.stage import build_commands, settle_activate
 from gpuinstall.plan.values import Choice
+from gpuinstall.shell import activation
 from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
 

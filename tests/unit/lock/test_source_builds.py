@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,7 +88,7 @@ def test_compiler_memory_and_time_are_said_before(site: BuildSite) -> None:
 
 @pytest.mark.parametrize(("variables", "jobs"), [({}, "4"), ({"MAX_JOBS": "2"}, "2"), ({"MAX_JOBS": "x"}, "4")])
 def test_as_many_jobs_run_at_once_as_the_memory_holds(site: BuildSite, variables: dict[str, str], jobs: str) -> None:
-    site = replace(site, environ={**site.environ, **variables})
+    site = site._replace(environ={**site.environ, **variables})
     assert sync_variables(source_builds({"packages": [FLASH]}), site, "/x")["MAX_JOBS"] == jobs
 
 
@@ -104,7 +103,7 @@ def test_as_many_jobs_run_at_once_as_the_memory_holds(site: BuildSite, variables
 )
 def test_what_cannot_be_built_here_is_refused(site: BuildSite, change: dict[str, Any], code: str) -> None:
     with pytest.raises(NoBuildError) as caught:
-        check(replace(site, **change), FLASH)
+        check(site._replace(**change), FLASH)
     assert caught.value.code == code
     assert caught.value.hint
 
@@ -117,26 +116,26 @@ def test_a_machine_without_a_c_compiler_is_refused(site: BuildSite, tmp_path: Pa
 
 
 def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked(site: BuildSite) -> None:
-    assert check(replace(site, backend=Backend.parse("cu128")), FLASH)
-    assert check(replace(site, backend=Backend.parse("cu130")), FLASH, here=False)
+    assert check(site._replace(backend=Backend.parse("cu128")), FLASH)
+    assert check(site._replace(backend=Backend.parse("cu130")), FLASH, here=False)
 
 
 def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site: BuildSite, tmp_path: Path) -> None:
     (tmp_path / "nvcc").unlink()
-    assert check(replace(site, backend=Backend.parse("cpu")), SCATTER)
+    assert check(site._replace(backend=Backend.parse("cpu")), SCATTER)
     variables = sync_variables(source_builds({"packages": [SCATTER]}), site, "/x")
     assert variables["FORCE_CUDA"] == "1"
 
 
 def test_a_toolkit_of_wheels_comes_before_the_machines(site: BuildSite) -> None:
     versions = {"torch": "2.15.0+cu130", "nvidia-cuda-nvcc": "13.0.88"}
-    wheels = replace(site, backend=Backend.parse("cu130"), versions=versions)
+    wheels = site._replace(backend=Backend.parse("cu130"), versions=versions)
     assert check(wheels, FLASH)
     assert sync_variables(source_builds({"packages": [FLASH]}), wheels, "/x")["CUDA_HOME"] == "/x/nvidia/cu13"
 
 
 def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
-    assert check(replace(site, capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}) == [
+    assert check(site._replace(capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}) == [
         "cowsay 6 is built from its sdist"
     ]
 

@@ -22,11 +22,11 @@ from tests.lab.astral import PROJECTS, astral_index
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.lock.prebuilt import MIRROR, choose_prebuilt, extension_row
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolver import parse_versions
+from gpuinstall.lock.source_builds import known_builds
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request

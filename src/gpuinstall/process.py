@@ -62,13 +62,10 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
     if limited and program.returncode == -signal.SIGABRT:
         reasons.append(f"needed more than {MEMORY_BYTES // 1_000_000_000} GB of memory")
     if reasons:
-        raise InstallationError(
-            "standstill",
-            f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended",
-            why="a package index answers too slowly, or endlessly",
-            hint="the same again\nOr use another index; "
-            f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory",
-        )
+        message = f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended"
+        more = f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory"
+        why, hint = "a package index answers too slowly, or endlessly", f"the same again\nOr use another index; {more}"
+        raise InstallationError("standstill", message, why=why, hint=hint)
 
 
 def _limit(pid: int) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.learned.row import LearnedRow
 
+    Headed = Sequence[tuple[str, RecognisedCause]]
+    Lookalikes = tuple[tuple[Lookalike, str], ...]
+    Advices = tuple[RefutedAdvice, ...]
+
 SURE = 0.75
 LABEL = len("one of")
 LIKELIEST = 5
@@ -61,10 +65,7 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
 
 
 def explanation(
-    source: ExplainedText,
-    causes: tuple[RecognisedCause, ...],
-    others: tuple[tuple[Lookalike, str], ...],
-    advice: tuple[RefutedAdvice, ...],
+    source: ExplainedText, causes: tuple[RecognisedCause, ...], others: Lookalikes, advice: Advices
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
     data: dict[str, Any] = {
@@ -81,11 +82,7 @@ def explanation(
 
 
 def _show_causes(
-    terminal: Terminal,
-    causes: Sequence[tuple[str, RecognisedCause]],
-    others: tuple[tuple[Lookalike, str], ...],
-    advice: tuple[RefutedAdvice, ...],
-    words: Mapping[str, str],
+    terminal: Terminal, causes: Headed, others: Lookalikes, advice: Advices, words: Mapping[str, str]
 ) -> None:
     likeliest = max((cause.confidence for _, cause in causes), default=0)
     for number, (heading, cause) in enumerate(causes):

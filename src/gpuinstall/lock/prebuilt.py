@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
 from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, list_files, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
-from gpuinstall.lock.source_builds import SDIST, build_needs, source_builds, this_site
+from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
 from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement
 from gpuinstall.plan.values import Reason, Refusal
 

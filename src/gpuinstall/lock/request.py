@@ -194,10 +194,7 @@ def _pythons(requests: Sequence[LockRequest]) -> list[str]:
 def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     choices = {request.label: request.outcome.choice for request in requests}
     alone = {label: str(choice.build.torch) if choice else None for label, choice in choices.items()}
-    return NoBuildError(
-        "targets-disagree",
-        "no torch version supports all of these targets",
-        evidence=" · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items()),
-        hint="gpuinstall lock --per-target newest   # each gets its own newest torch",
-        data={"newest": alone},
-    )
+    message = "no torch version supports all of these targets"
+    evidence = " · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items())
+    hint = "gpuinstall lock --per-target newest   # each gets its own newest torch"
+    return NoBuildError("targets-disagree", message, evidence=evidence, hint=hint, data={"newest": alone})

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tomli_w
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.source_builds import KnownBuild, known_builds
+from gpuinstall.catalog import authored
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import Capacity, read_capacity
 
@@ -29,6 +31,58 @@ if TYPE_CHECKING:
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
 WITH_SOURCES = "the same without --only-binary   # or request another version"
+
+Compiles = Literal["gpu", "any", ""]
+
+
+class StaticMetadata(NamedTuple):
+    """What a package would say of itself; ``version`` is None where it holds for all."""
+
+    requires: tuple[str, ...]
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class KnownBuild:
+    """What the build of a package needs; the file says what each field means."""
+
+    name: str
+    imports_torch: bool
+    compiles: Compiles
+    tools: tuple[str, ...]
+    gib_per_job: int
+    core_minutes: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    metadata: StaticMetadata | None = None
+
+    def minutes(self, jobs: int) -> int | None:
+        """The minutes that it takes with some jobs at once, as far as anybody says."""
+        return max(1, round(self.core_minutes / jobs)) if self.core_minutes else None
+
+
+@cache
+def known_builds() -> Mapping[str, KnownBuild]:
+    """Load the table as shipped, by name."""
+    table = authored.read_data("source_builds.toml")
+    return {
+        row["name"]: KnownBuild(
+            name=row["name"],
+            imports_torch=row["imports_torch"],
+            compiles=row["compiles"],
+            tools=tuple(row["tools"]),
+            gib_per_job=row.get("gib_per_job", table["default"]["gib_per_job"]),
+            core_minutes=row.get("core_minutes"),
+            environment=row.get("environment", {}),
+            note=row.get("note", ""),
+            metadata=_metadata(row.get("metadata")),
+        )
+        for row in table["packages"]
+    }
+
+
+def _metadata(row: Mapping[str, Any] | None) -> StaticMetadata | None:
+    return StaticMetadata(tuple(row["requires"]), row.get("version")) if row else None
 
 
 class SourceBuildError(NoBuildError):
@@ -193,7 +247,7 @@ def _origin(package: Mapping[str, Any]) -> str:
 def build_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
     """Say what a build needs: compilers, memory, time."""
     chain = site.toolchain
-    if chain and known.compiles_for_gpus(gpu_build=True):
+    if chain and known.compiles:
         yield f"with {chain.compiler} of {chain.software} {site.backend.version}"
     if known.compiles:
         yield "a C++ compiler"
@@ -209,7 +263,7 @@ def build_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[s
 
 def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
     chain, wanted = site.toolchain, site.backend.version or ""
-    if chain and known.compiles_for_gpus(gpu_build=True):
+    if chain and known.compiles:
         compiler = site.compiler()
         if compiler is None:
             message = f"{build} is built from source, but there is no {chain.compiler} here"
@@ -217,15 +271,11 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
             hint = _compiler_hint(build, chain, wanted, site)
             raise SourceBuildError("toolkit-missing", message, why=why, hint=hint, id="F57")
         if compiler.version and not chain.serves(compiler.version, wanted):
-            raise SourceBuildError(
-                "toolkit-differs",
-                f"{build} is built from source, but {chain.compiler} here is of {chain.software} {compiler.version}, "
-                f"torch of {chain.software} {wanted}",
-                why="torch compiles only with a toolkit of its own major version",
-                evidence=f"{compiler.path} · {site.torch}",
-                hint=_compiler_hint(build, chain, wanted, site),
-                id="F57",
-            )
+            here = f"{chain.compiler} here is of {chain.software} {compiler.version}"
+            message = f"{build} is built from source, but {here}, torch of {chain.software} {wanted}"
+            why = "torch compiles only with a toolkit of its own major version"
+            hint, evidence = _compiler_hint(build, chain, wanted, site), f"{compiler.path} · {site.torch}"
+            raise SourceBuildError("toolkit-differs", message, why=why, evidence=evidence, hint=hint, id="F57")
     compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
     path = site.environ.get("PATH", os.defpath)
     if site.machine.os != "windows" and not any(shutil.which(name, path=path) for name in compilers):

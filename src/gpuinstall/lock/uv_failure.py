@@ -105,15 +105,10 @@ def build_failure(message: str) -> InstallationError | None:
     last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
     lines = lines[: last + 1][-_LINES:]  # up to the last that names an error
     failure = next(iter(classify("\n".join(lines))), None)
-    fix = "\n".join(failure.fix) if failure else ""
-    return InstallationError(
-        "build-failed",
-        f"{package} has no wheel for this machine, and building it failed",
-        why=failure.title if failure else lines[-1],
-        evidence="\n".join(lines),
-        hint=fix or f"Request a version of {name} that has a wheel, or install what its build needs",
-        id=failure.id if failure else None,
-    )
+    why, fix, identity = (failure.title, failure.fix, failure.id) if failure else (lines[-1], (), None)
+    message = f"{package} has no wheel for this machine, and building it failed"
+    hint = "\n".join(fix) or f"Request a version of {name} that has a wheel, or install what its build needs"
+    return InstallationError("build-failed", message, why=why, evidence="\n".join(lines), hint=hint, id=identity)
 
 
 def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> InstallationError | Conflict | None:
@@ -139,12 +134,9 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
 
 
 def _needs_torch(package: str) -> InstallationError:
-    return InstallationError(
-        "build-needs-torch",
-        f"the dependencies of {package} are known only when it is built, and its setup imports torch",
-        why="uv builds it in isolation, without torch",
-        hint=f"gpuinstall install   # without {package}, then:\n"
-        f"uv pip install --python .venv --no-build-isolation {package}   "
-        "# with its build tools: setuptools wheel packaging ninja",
-        id="F73",
-    )
+    message = f"the dependencies of {package} are known only when it is built, and its setup imports torch"
+    build = f"uv pip install --python .venv --no-build-isolation {package}"
+    tools = "# with its build tools: setuptools wheel packaging ninja"
+    hint = f"gpuinstall install   # without {package}, then:\n{build}   {tools}"
+    why = "uv builds it in isolation, without torch"
+    return InstallationError("build-needs-torch", message, why=why, hint=hint, id="F73")

@@ -10,7 +10,7 @@ from gpuinstall.plan.values import Choice, Reason, Rejection
 from gpuinstall.vendors.protocol import Code, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
@@ -83,16 +83,13 @@ def judge_request(build: Build, context: PlanContext) -> Candidate | Rejection:
 
 def judge_builds(context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
     """Judge every build of the platform that is made for the maker's GPUs, the newest torch first."""
-    candidates: list[Candidate] = []
-    rejected: list[Rejection] = []
-    for build in context.builds:
-        if build.backend.kind == context.rules.kind:
-            verdict = judge_build(build, context)
-            if isinstance(verdict, Candidate):
-                candidates.append(verdict)
-            else:
-                rejected.append(verdict)
-    return candidates, rejected
+    return parted([judge_build(build, context) for build in context.builds if build.backend.kind == context.rules.kind])
+
+
+def parted(verdicts: Sequence[Candidate | Rejection]) -> tuple[list[Candidate], list[Rejection]]:
+    """Part the builds that run from those that were rejected."""
+    candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
+    return candidates, [verdict for verdict in verdicts if isinstance(verdict, Rejection)]
 
 
 def closest(rejected: Iterable[Rejection], rules: Rules) -> Rejection | None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.plan.candidates import (
-    Candidate,
     NoCandidate,
     gpus_to_serve,
     is_settled,
     judge_builds,
     judge_request,
+    parted,
     preference,
     worth,
 )
@@ -36,9 +36,7 @@ from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
@@ -122,11 +120,11 @@ def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Pla
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, where no source has one, the default index's build for GPUs."""
-    candidates, rejected = _judged((build for build in context.builds if build.backend == CPU), context)
+    candidates, rejected = parted([judge_request(build, context) for build in context.builds if build.backend == CPU])
     in_no_source = all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected)
     if not candidates and in_no_source and not context.demand.backends:  # a CPU build by name is not replaced
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
-        candidates, _ = _judged((build for build in context.builds if build.on_default_index), anything)
+        candidates, _ = parted([judge_request(build, anything) for build in context.builds if build.on_default_index])
     best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)
     if best is None:
         return NoCandidate(context, tuple(rejected))
@@ -143,9 +141,3 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         warnings=cpu_warnings(best.build, why, context),
         runnable=tuple(candidate.build for candidate in candidates),
     )
-
-
-def _judged(builds: Iterable[Build], context: PlanContext) -> tuple[list[Candidate], list[Rejection]]:
-    verdicts = [judge_request(build, context) for build in builds]
-    candidates = [verdict for verdict in verdicts if isinstance(verdict, Candidate)]
-    return candidates, [verdict for verdict in verdicts if isinstance(verdict, Rejection)]

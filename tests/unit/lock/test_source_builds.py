@@ -6,13 +6,13 @@ import pytest
 import tomli
 
 from gpuinstall.backend import Backend
-from gpuinstall.catalog.source_builds import known_builds
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import GIB, Capacity, available
 from gpuinstall.lock.source_builds import (
     BuildSite,
     build_tools,
     check_builds,
+    known_builds,
     resolver_settings,
     source_builds,
     sync_settings,

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall import probe as steps
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors.nvidia.health import nvml_health
+from gpuinstall.vendors.nvidia.prober import nvml_health
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
 
 if TYPE_CHECKING:

@@ -143,9 +143,9 @@ def _write(options: LockOptions, session: Session) -> Outcome:
 
 def _cover(described: options.MachineOptions, wanted: LockOptions, project: Project) -> Outcome:
     """Write the fewest locks for a range, and say what each adds to those before it."""
+    from gpuinstall.fleet.classes import classes_in, spanned
     from gpuinstall.fleet.fleet_plan import plan_fleet
     from gpuinstall.fleet.locks import lock_request
-    from gpuinstall.fleet.span import classes_in, spanned
     from gpuinstall.install.space import sizes
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.units import readable

@@ -190,9 +190,8 @@ def _ranked(matches: list[_Match]) -> list[_Match]:
     """Order the failures; what follows from another that is as sure counts less, a mere symptom only by itself."""
     causes = [match for match in matches if not match.failure.narrows] or matches
     sure = {match.failure.id: match.weight for match in causes}
-    consequences = {
-        low for match in causes for low in match.failure.behind if match.weight >= sure.get(low, 1) * CONSEQUENCE
-    }
+    pairs = ((low, match.weight) for match in causes for low in match.failure.behind)
+    consequences = {low for low, weight in pairs if weight >= sure.get(low, 1) * CONSEQUENCE}
     weighed = [
         match._replace(weight=match.weight * CONSEQUENCE) if match.failure.id in consequences else match
         for match in causes

@@ -87,9 +87,8 @@ class SlurmEngine:
         if not up:
             return ""
         where = [f"--nodelist={compress(up)}", f"--nodes={len(up)}", f"--ntasks={len(up)}", "--ntasks-per-node=1"]
-        inside = (
-            ["--overlap"] if self.allocated is not None else ["--exclusive", f"--time={max(1, -int(-seconds // 60))}"]
-        )
+        alone = ["--exclusive", f"--time={max(1, -int(-seconds // 60))}"]
+        inside = alone if self.allocated is None else ["--overlap"]
         # srun's status says 0 for a job that has lost a node (seen in 22.05): what counts are the records.
         flags = ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered", "--quiet"]
         queue = 0.0 if self.allocated is not None else QUEUE_S

@@ -153,9 +153,8 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
         part.rename(place)
     except (ValueError, tarfile.TarError) as error:
         remove_path(part)
-        raise InstallationError(
-            "image-failed", f"{image}: {error}", hint="gpuinstall fleet install --run-dir DIR"
-        ) from None
+        hint = "gpuinstall fleet install --run-dir DIR"
+        raise InstallationError("image-failed", f"{image}: {error}", hint=hint) from None
     except OSError as error:
         raise unwritable(place, error) from None
 

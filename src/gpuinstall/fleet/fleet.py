@@ -156,9 +156,11 @@ class Fleet:
         with self._watched(step, nodes):
             printed = self.engine.run(command, nodes, STEP_SECONDS[part], together=together)
         silent = set(nodes).difference(record.node for record in self.folder.records(step, nodes))
-        for record in _records_in(printed, self.run.id, step):
-            if record.node in silent:
-                self.folder.keep(record)
+        for line in printed.splitlines():
+            with suppress(ValueError):
+                record = NodeRecord.read(parse_json(line))
+                if (record.run, record.step) == (self.run.id, step) and record.node in silent:
+                    self.folder.keep(record)
 
     def _round(self, attempt: Round) -> dict[NodeName, NodeRecord]:
         nodes = list(attempt.devices)
@@ -224,12 +226,3 @@ def begin(folder: RunFolder, engine: str, nodes: tuple[NodeName, ...] | None, re
     hints = open_engine(engine).nodes(nodes)
     folder.begin(engine, tuple(hints), hints)
     reporter.step("Nodes", f"{len(hints)} by {engine}: {compress(hints)}")
-
-
-def _records_in(printed: str, run: str, step: str) -> Iterator[NodeRecord]:
-    """The records of a run among what nodes printed."""
-    for line in printed.splitlines():
-        with suppress(ValueError):
-            record = NodeRecord.read(parse_json(line))
-            if (record.run, record.step) == (run, step):
-                yield record

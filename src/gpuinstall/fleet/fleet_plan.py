@@ -195,16 +195,14 @@ class Planner:
         for python in (*at_hand, *usable):
             if all(self._runs(serving, python, classes) for serving in cover):
                 return python
-        raise NoBuildError(
-            "no-common-python",
-            "the nodes share no Python version that the builds support",
-            hint="the same with --python 3.12",
-        )
+        message = "the nodes share no Python version that the builds support"
+        raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
 
     def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:
         """Say whether every class of a build has it with one Python."""
-        alone = replace(self._catalog, builds=(candidate.build,))
-        wanted = replace(self._request, python=python, requirements=_family_of(self._request, self._catalog))
+        alone, requirements = replace(self._catalog, builds=(candidate.build,)), self._request.requirements
+        family = tuple(text for text in requirements if parse_requirement(text).name in self._catalog.family)
+        wanted = replace(self._request, python=python, requirements=family or ("torch",))
         return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.serves)
 
 
@@ -217,12 +215,6 @@ def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple
     gains = {gain for update in alone for gain in update.gives}
     more = [together] if together and not gains.issuperset(together.gives) else []
     return (*sorted(alone, key=lambda update: len(update.nodes)), *more)
-
-
-def _family_of(request: Request, catalog: Catalog) -> tuple[str, ...]:
-    """What is asked of torch's own family."""
-    wanted = (text for text in request.requirements if parse_requirement(text).name in catalog.family)
-    return tuple(wanted) or ("torch",)
 
 
 @cache

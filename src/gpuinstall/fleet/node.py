@@ -60,9 +60,6 @@ class NodeOrder:
             record = replace(record, run=self._the_run())
         except GpuInstallError as error:
             return record.failed(error, 0.0)
-        return self._kept(record, work)
-
-    def _kept(self, record: NodeRecord, work: Callable[[], Mapping[str, Any]]) -> NodeRecord:
         start = time.monotonic()
         try:
             self.folder.keep(record)
@@ -83,11 +80,9 @@ class NodeOrder:
             return self.folder.read().id
         identity = self.folder.read().id if self.folder.path.is_dir() else ""
         if identity != self.run:
-            raise UsageError(
-                "run-folder-not-shared",
-                f"{self.node} cannot see the run folder {self.folder.path}",
-                hint="Use a --run-dir on a file system that all nodes share",
-            )
+            message = f"{self.node} cannot see the run folder {self.folder.path}"
+            hint = "Use a --run-dir on a file system that all nodes share"
+            raise UsageError("run-folder-not-shared", message, hint=hint)
         return identity
 
 
@@ -121,9 +116,8 @@ def verify_node(
     venv = group_environment(folder, group, node, root)
     machine = read_machine(reporter)
     origin = read_origin(venv, machine)
-    verdict = verify_environment(
-        interpreter(venv), machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
-    )
+    meant: dict[str, Any] = {"asked_cpu": origin.for_cpu, "gpus": origin.gpus}
+    verdict = verify_environment(interpreter(venv), machine, **meant, deep=deep, reporter=reporter)
     data = {"lock": group.name, "sha256": group.sha256, "environment": str(venv), "verdict": verdict_summary(verdict)}
     keep_proof(venv.parent, node, fingerprint(machine), verdict.status)
     if verdict.status == "failed":

@@ -200,9 +200,8 @@ def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader | No
 
 
 def _as_listed(row: LearnedRow, build: Build) -> LearnedRow:
-    return replace(
-        row, pythons=build.pythons, glibc=build.glibc, source=build.source or DEFAULT_INDEX, labelled=build.labelled
-    )
+    source = build.source or DEFAULT_INDEX
+    return replace(row, pythons=build.pythons, glibc=build.glibc, source=source, labelled=build.labelled)
 
 
 def _asked_rightly(row: LearnedRow) -> bool:

@@ -68,13 +68,12 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
 
     Raise UsageError for a malformed file.
     """
-    project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _uv_project_file(folder)
+    candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
+    projects = (path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None)
+    project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else next(projects, None)
     uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
-    roots = {
-        root
-        for place in (folder, project.parent if project else folder)
-        for root in (place, Path(os.path.realpath(place)))
-    }
+    places = {folder, project.parent if project else folder}
+    roots = places.union(Path(os.path.realpath(place)) for place in places)
     return (
         parse_uv_environment(environ, folder),
         *([replace(_read_uv_file(project), file=project)] if project else []),
@@ -216,11 +215,6 @@ def _uv_user_files(environ: Mapping[str, str]) -> list[Path]:
 def _user_folder(environ: Mapping[str, str]) -> Path:
     name, usual = ("APPDATA", "") if sys.platform == "win32" else ("XDG_CONFIG_HOME", ".config")
     return Path(environ.get(name) or _home(environ) / usual)
-
-
-def _uv_project_file(folder: Path) -> Path | None:
-    candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
-    return next((path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None), None)
 
 
 def _xdg_folders(environ: Mapping[str, str]) -> list[Path]:

@@ -77,12 +77,10 @@ class Sources:
     def admit(self, settings: Sequence[FolderSetting], reporter: Reporter) -> None:
         """Name what the folder chose, and not the person; raise UsageError where they do not trust it to."""
         if settings and not self.trust_folder:
-            raise UsageError(
-                "folder-not-trusted",
-                f"{', '.join(dict.fromkeys(f'{setting.key} in {setting.file}' for setting in settings))}: not trusted",
-                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder",
-                hint="export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file",
-            )
+            names = ", ".join(dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings))
+            why = "GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder"
+            hint = "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file"
+            raise UsageError("folder-not-trusted", f"{names}: not trusted", why=why, hint=hint)
         for setting in settings:
             if setting.value:
                 reporter.notice("Index", str(setting))
@@ -200,9 +198,6 @@ def _host(address: str) -> str:
 
 def _base(named: str) -> str:
     if not re.match(r"https?://[^/]", named):
-        raise UsageError(
-            "torch-index",
-            f"the torch index {redacted(named)!r} is not a URL",
-            hint="the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/",
-        )
+        hint = "the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/"
+        raise UsageError("torch-index", f"the torch index {redacted(named)!r} is not a URL", hint=hint)
     return named.rstrip("/")

@@ -15,7 +15,7 @@ from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, device_targets, read_health
 from gpuinstall.verify.interpreter import inspect_interpreter
-from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,9 +146,8 @@ def load_cards() -> list[dict[str, Any]]:
     """Read what cards are published to reach: authored rows with source and date."""
     import tomli
 
-    cards: list[dict[str, Any]] = tomli.loads(
-        files("gpuinstall.verify").joinpath("data", "ceilings.toml").read_text(encoding="utf-8")
-    )["card"]
+    text = files("gpuinstall.verify").joinpath("data", "ceilings.toml").read_text("utf-8")
+    cards: list[dict[str, Any]] = tomli.loads(text)["card"]
     return cards
 
 
@@ -166,14 +165,11 @@ def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter:
     left_out = {record.name: record.message or "" for record in report.records if record.status != "passed"}
     if target.unproven:
         left_out["device"] = target.unproven
-    return DeviceBench(target.index, target.name, tuple(_measurements(report, target, health)), left_out)
-
-
-def _measurements(report: KernelReport, target: DeviceTarget, health: GpuHealth) -> Iterator[Measurement]:
-    ceilings = {**ceilings_of(target.name), **dict.fromkeys(PINNED, health.link_rate)}
-    for measure in report.measures:
-        name, value = measure["measure"], round(measure["value"], 4)
-        yield Measurement(name, value, measure["unit"], ceilings.get(name), measure.get("settings"))
+    ceilings, measurements = {**ceilings_of(target.name), **dict.fromkeys(PINNED, health.link_rate)}, []
+    for row in report.measures:
+        name, value = row["measure"], round(row["value"], 4)
+        measurements.append(Measurement(name, value, row["unit"], ceilings.get(name), row.get("settings")))
+    return DeviceBench(target.index, target.name, tuple(measurements), left_out)
 
 
 def _device(body: Mapping[str, Any]) -> DeviceBench:

@@ -222,12 +222,8 @@ def confirm(
     if build.learned is None and build.confidence != "high":
         reporter.warn(f"{message}: please report it")
         return devices
-    check = CheckResult(
-        CONFIRMED,
-        "failed",
-        message=message,
-        fixes=(f"gpuinstall install --upgrade{proof.words.get('into', '')}", "please report it"),
-    )
+    fixes = (f"gpuinstall install --upgrade{proof.words.get('into', '')}", "please report it")
+    check = CheckResult(CONFIRMED, "failed", message=message, fixes=fixes)
     return [device.with_checks([check] if device.checks else ()) for device in devices]
 
 

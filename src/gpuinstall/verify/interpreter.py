@@ -171,9 +171,5 @@ def _too_old(python: str | Path) -> str | None:
 
 
 def _unusable(python: Path, reason: str) -> UsageError:
-    return UsageError(
-        "python-unusable",
-        f"{python} cannot be run as a Python interpreter",
-        why=reason,
-        hint="Use another with --python PATH or --venv DIR",
-    )
+    hint = "Use another with --python PATH or --venv DIR"
+    return UsageError("python-unusable", f"{python} cannot be run as a Python interpreter", why=reason, hint=hint)

@@ -165,9 +165,8 @@ def _watched(response: Response, url: str, pace: Pace, patience: Patience, secon
     def watch() -> None:
         while not done.wait(min(1.0, patience.silence / 4)):
             if pace.lags():
-                reasons.append(
-                    f"sent less than {readable(int(patience.floor * patience.window))} in {patience.window:.0f} s"
-                )
+                least = readable(int(patience.floor * patience.window))
+                reasons.append(f"sent less than {least} in {patience.window:.0f} s")
             elif seconds is not None and monotonic() - start > seconds:
                 reasons.append(f"was not done after {seconds:.0f} s")
             else:

@@ -74,9 +74,8 @@ def link_faults(
             names |= {posixpath.basename(library.path), library.elf.soname or library.path}
         for name in names:
             owners.setdefault(name, {})[library.package] = None
-    majors = {
-        major for one in libraries if one.package == "torch" for need in one.elf.needs if (major := shared.cuda(need))
-    }
+    needs = {need for library in libraries if library.package == "torch" for need in library.elf.needs}
+    majors = {major for need in needs if (major := shared.cuda(need))}
     faults = []
     for library in libraries:
         origin = posixpath.dirname(library.path)

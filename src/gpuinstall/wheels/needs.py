@@ -45,9 +45,8 @@ class SharedLibrary(NamedTuple):
         """The package that has it for a CUDA; None where its name needs one and none is known."""
         if cuda is None and "{cuda}" in self.package:
             return None
-        return (
-            self.package.replace("-cu{cuda}", "") if (cuda or 0) >= self.plain_from else self.package.format(cuda=cuda)
-        )
+        plain = (cuda or 0) >= self.plain_from
+        return self.package.replace("-cu{cuda}", "") if plain else self.package.format(cuda=cuda)
 
 
 class SharedLibraries(NamedTuple):
@@ -62,9 +61,8 @@ class SharedLibraries(NamedTuple):
     def row(self, library: str) -> SharedLibrary | None:
         """The row of ``libcudart.so.12``, or of what auditwheel calls ``libcudart-0b3e2b5d.so.12.4.127``."""
         stem = _HASHED.sub("", library).partition(".so")[0]
-        return self.rows.get(stem) or next(
-            (row for name, row in self.rows.items() if stem.startswith(f"{name}_")), None
-        )
+        variants = (row for name, row in self.rows.items() if stem.startswith(f"{name}_"))
+        return self.rows.get(stem) or next(variants, None)
 
     def cuda(self, library: str) -> int | None:
         """The CUDA major that a library is of, as far as its name tells."""

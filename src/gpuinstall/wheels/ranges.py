@@ -100,11 +100,8 @@ class MeteredRanges:
 
     def _check(self) -> None:
         limits, used = self._limits, (self.bytes_read, self.bytes_inflated, self.requests)
-        if any(
-            count > most for count, most in zip(used, (limits.bytes, limits.inflated, limits.requests), strict=True)
-        ):
-            raise WheelError(
-                "wheel-too-large",
-                "the wheel would need more reading than any real one",
-                evidence="{} bytes, {} inflated, {} requests".format(*used),
-            )
+        allowed = (limits.bytes, limits.inflated, limits.requests)
+        if any(count > most for count, most in zip(used, allowed, strict=True)):
+            message = "the wheel would need more reading than any real one"
+            evidence = "{} bytes, {} inflated, {} requests".format(*used)
+            raise WheelError("wheel-too-large", message, evidence=evidence)

@@ -4,8 +4,8 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
+from gpuinstall.fleet.classes import classes_in, spanned
 from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
-from gpuinstall.fleet.span import classes_in, spanned
 from gpuinstall.request import Request
 
 NAMES = ("RTX 30", "RTX 40", "A800")

@@ -9,8 +9,8 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError
+from gpuinstall.fleet.classes import classes_in
 from gpuinstall.fleet.fleet_plan import plan_fleet
-from gpuinstall.fleet.span import classes_in
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import choose

@@ -149,10 +149,8 @@ def licensed(handle: Any) -> bool | None:
     features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
     if not features or not features.isGridLicenseSupported:
         return None
-    states = [
-        features.gridLicensableFeatures[number].featureState for number in range(features.licensableFeaturesCount)
-    ]
-    return any(states) if states else None
+    rows = features.gridLicensableFeatures[: features.licensableFeaturesCount]
+    return any(row.featureState for row in rows) if len(rows) else None
 
 
 def text(value: Any) -> str:

@@ -124,9 +124,8 @@ def problem_of_cause(
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
     closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
-    finding = finding_for(
-        cause.of or cause.code, message, closer, why=cause.why, evidence=facts, gpus=gpus, blocking=blocking
-    )
+    code, why = cause.of or cause.code, cause.why
+    finding = finding_for(code, message, closer, why=why, evidence=facts, gpus=gpus, blocking=blocking)
     return replace(finding, code=cause.code)
 
 
@@ -235,9 +234,8 @@ def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None
     limit = time_limit(len(planned)) if seconds is None else seconds
     command = libcuda_command("preflight", str(KERNEL))
     children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
-    ended = run_children(
-        children, limit, lambda: reporter.wait(f"the driver initialises its GPUs, up to {limit:.0f} s")
-    )
+    waiting = f"the driver initialises its GPUs, up to {limit:.0f} s"
+    ended = run_children(children, limit, lambda: reporter.wait(waiting))
     findings = [judge_trial(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
     return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 

@@ -85,9 +85,8 @@ def product_fp8(context: CheckContext) -> float:
     a, b = (context.torch.randn(side, side, device=context.device).to(context.torch.float8_e4m3fn) for _ in range(2))
     scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    call = partial(
-        multiply, a, b.t(), scale_a=scale, scale_b=scale, out_dtype=context.torch.bfloat16, use_fast_accum=True
-    )
+    options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16, "use_fast_accum": True}
+    call = partial(multiply, a, b.t(), **options)
     return 2 * side**3 / seconds_per_call(context, call) / 1e12
 
 
@@ -122,9 +121,8 @@ def training(mode: str, context: CheckContext) -> float:
     layout = context.torch.channels_last if mode in {"channels-last", "compiled"} else context.torch.contiguous_format
     model = resnet50(context.torch).to(context.device, memory_format=layout)
     images = context.torch.randn(size.batch, 3, size.image, size.image, device=context.device)
-    step = _step(
-        context, context.torch.compile(model) if mode == "compiled" else model, images.to(memory_format=layout), mode
-    )
+    trained = context.torch.compile(model) if mode == "compiled" else model
+    step = _step(context, trained, images.to(memory_format=layout), mode)
     allow_tf32(context.torch, mode != "float32")
     return size.batch / seconds_per_call(context, step)
 

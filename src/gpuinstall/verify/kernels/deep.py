@@ -120,16 +120,12 @@ def solve(context: CheckContext) -> None:
 def randomness(context: CheckContext) -> None:
     """Random numbers: the same from the same seed, with the mean and spread they should have."""
     count = 1 << 20
-    first, second = (_seeded(context, count) for _ in range(2))
+    generators = (context.torch.Generator(device=context.device).manual_seed(7) for _ in range(2))
+    first, second = (context.torch.randn(count, generator=seeded, device=context.device) for seeded in generators)
     context.same(first, second)
     mean, spread = float(first.mean()), float(first.std())
     if abs(mean) > 6 / count**0.5 or abs(spread - 1) > 6 / (2 * count) ** 0.5:
         raise Wrong(f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution")
-
-
-def _seeded(context: CheckContext, count: int) -> Any:
-    generator = context.torch.Generator(device=context.device).manual_seed(7)
-    return context.torch.randn(count, generator=generator, device=context.device)
 
 
 def graph(context: CheckContext) -> None:

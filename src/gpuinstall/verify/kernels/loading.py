@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from .context import CheckContext, Skip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 BATCH = 32
 PICTURE = (375, 500)
@@ -62,22 +59,14 @@ def fewest(rates: dict[int, float]) -> int:
 
 
 def _rate(context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
-    loader = _loader(context, count, workers, pin, ahead)
-    batches = iter(loader)
+    options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
+    make = partial(context.torch.utils.data.DataLoader, batch_size=BATCH, num_workers=workers, pin_memory=pin)
+    batches = iter(make(Images(context.torch, count), **options))
     _arrived(context, next(batches))
     start, images = time.perf_counter(), 0
     for batch in batches:
         images += len(_arrived(context, batch))
     return images / (time.perf_counter() - start)
-
-
-def _loader(context: CheckContext, count: int, workers: int, pin: bool, ahead: int) -> Iterator[Any]:
-    options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
-    loader = context.torch.utils.data.DataLoader
-    found: Iterator[Any] = loader(
-        Images(context.torch, count), batch_size=BATCH, num_workers=workers, pin_memory=pin, **options
-    )
-    return found
 
 
 def _arrived(context: CheckContext, batch: Any) -> Any:

@@ -87,9 +87,7 @@ def _version(path: Path) -> dict[str, Any]:
 def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
     """The names that a module sets to plain values; it is read and not run, as it may lie in the working folder."""
     for line in module.body:
-        targets = (
-            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-        )
+        targets = getattr(line, "targets", [getattr(line, "target", None)])
         value = getattr(line, "value", None)
         if isinstance(value, ast.Constant):
             yield from ((target.id, value.value) for target in targets if isinstance(target, ast.Name))

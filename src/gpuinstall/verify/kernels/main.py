@@ -14,7 +14,7 @@ import time
 import traceback
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from . import all_gpus, bench, deep, quick
 from .context import Check, CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
@@ -83,7 +83,9 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
-        _prove(channel, program_check(options.program, options.device, options.script), options.device)
+        check = program_check(options.program, options.device, options.script)
+        channel.attempt(check.name, lambda: _tried(check, CheckContext(import_module("torch"), options.device)))
+        os._exit(0)  # what the program's threads do at an orderly exit is nobody's question
     modules: list[Any] = []
     if channel.attempt("import", lambda: _import_torch(modules)) != "passed":
         return
@@ -100,12 +102,6 @@ def main() -> None:
                 channel.attempt(measure.name, partial(_taken, channel, measure, context))
         return
     _run(channel, context, options.work)
-
-
-def _prove(channel: Channel, check: Check, device: str) -> NoReturn:
-    """Put one program to the proof, and end at once: what its threads do at an orderly exit is not asked."""
-    channel.attempt(check.name, lambda: _tried(check, CheckContext(import_module("torch"), device)))
-    os._exit(0)
 
 
 def _import_torch(modules: list[Any]) -> str:

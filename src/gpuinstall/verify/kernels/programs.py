@@ -54,7 +54,7 @@ def program_check(module: str, device: str, script: str | None = None) -> Check:
     run = partial(_scripted, told.get("run", ""))
     rows = [Program(module, told["operation"], run, told.get("limit"), told["where"])] if told else PROGRAMS
     known = next((row for row in rows if row.module == module and runs_on(row.where, device)), None)
-    row = known or Program(module, "import", _nothing)
+    row = known or Program(module, "import", lambda *_: None)
     return Check(row.check, partial(_proven, row), row.limit, row.where)
 
 
@@ -92,10 +92,6 @@ def _product(context: CheckContext, multiply: Callable[[Any, Any], Any]) -> None
     a, b = (context.random(SIDE, SIDE, seed=seed) for seed in range(2))
     result = context.torch.tensor(multiply(a.numpy(), b.numpy()).tolist())
     context.compare(result, a.double() @ b.double(), a.double().abs() @ b.double().abs())
-
-
-def _nothing(_context: CheckContext, _module: Any) -> None:
-    """The import, in a process of its own."""
 
 
 def boxes(context: CheckContext, torchvision: Any) -> None:
@@ -165,9 +161,8 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
     """Numbers in eight bits, block by block, and back, relative to the greatest; and a product of such, exactly."""
     x = context.random(SIDE * SIDE)
     try:
-        result = bitsandbytes.functional.dequantize_blockwise(
-            *bitsandbytes.functional.quantize_blockwise(x.to(context.device))
-        )
+        packed = bitsandbytes.functional.quantize_blockwise(x.to(context.device))
+        result = bitsandbytes.functional.dequantize_blockwise(*packed)
     except NotImplementedError as error:
         if context.on_gpu:
             raise

@@ -31,12 +31,9 @@ def device(context: CheckContext) -> str | None:
 def elementwise(context: CheckContext) -> None:
     """Elementwise kernels, the build's own code, against float64."""
     x = context.random(1 << 16)
-    on_device = x.to(context.device)
-    context.compare((-on_device * on_device).exp() + on_device.sigmoid(), _bell(x.double()))
-
-
-def _bell(x: Any) -> Any:
-    return (-x * x).exp() + x.sigmoid()
+    on_device, exact = x.to(context.device), x.double()
+    expected = (-exact * exact).exp() + exact.sigmoid()
+    context.compare((-on_device * on_device).exp() + on_device.sigmoid(), expected)
 
 
 def reduction(context: CheckContext) -> None:
@@ -73,13 +70,10 @@ def convolution(context: CheckContext) -> None:
     on_device = w.to(context.device).clone().requires_grad_()
     result = conv(x.to(context.device), on_device, padding=1)
     result.sum().backward()
-    context.compare(result.detach(), conv(x.double(), w.double(), padding=1), _terms(conv, x, w))
+    magnitude = conv(x.double().abs(), w.double().abs(), padding=1)
+    context.compare(result.detach(), conv(x.double(), w.double(), padding=1), magnitude)
     if not bool(on_device.grad.isfinite().all()):
         raise Wrong("the gradient is not finite")
-
-
-def _terms(conv: Any, x: Any, w: Any) -> Any:
-    return conv(x.double().abs(), w.double().abs(), padding=1)
 
 
 def batched(context: CheckContext) -> None:
@@ -120,9 +114,8 @@ def optimizer(context: CheckContext) -> None:
     """
     parameters = [context.random(16, seed=seed) for seed in range(96)]
     gradients = [context.random(16, seed=1000 + seed) for seed in range(96)]
-    reference = _stepped(
-        context.torch, [p.double() for p in parameters], [g.double() for g in gradients], foreach=False
-    )
+    exact = [p.double() for p in parameters], [g.double() for g in gradients]
+    reference = _stepped(context.torch, *exact, foreach=False)
     on_device = [p.to(context.device) for p in parameters], [g.to(context.device) for g in gradients]
     context.compare(_stepped(context.torch, *on_device, foreach=context.on_gpu), reference)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.vendors.nvidia.health import judge_health, nvml_health
+from gpuinstall.vendors.nvidia.prober import judge_health, nvml_health
 from tests.lab.driver import FakeDriver, FakeGpu
 
 if TYPE_CHECKING:

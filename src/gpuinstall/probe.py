@@ -100,12 +100,10 @@ def numbered(findings: Iterable[tuple[str, VendorFindings]]) -> Iterator[tuple[s
     """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
     first = 0
     for maker, finding in findings:
-        moved = replace(
-            finding,
-            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus),
-            faults=tuple(_moved(fault, first) for fault in finding.faults),
-            notes=tuple(_moved(note, first) for note in finding.notes),
-        )
+        gpus = tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus)
+        faults = tuple(_moved(fault, first) for fault in finding.faults)
+        notes = tuple(_moved(note, first) for note in finding.notes)
+        moved = replace(finding, gpus=gpus, faults=faults, notes=notes)
         yield maker, moved
         first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
 
@@ -139,11 +137,9 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     """Prove every usable GPU of every maker; nothing is downloaded. ``seconds`` bound each, else the maker does."""
     start = monotonic()
     proofs = [prober.preflight(machine, reporter, seconds) for prober in PROBERS]
-    result = Preflight(
-        tuple(card for proof in proofs for card in proof.cards),
-        tuple(problem for proof in proofs for problem in proof.problems),
-        monotonic() - start,
-    )
+    cards = tuple(card for proof in proofs for card in proof.cards)
+    problems = tuple(problem for proof in proofs for problem in proof.problems)
+    result = Preflight(cards, problems, monotonic() - start)
     if result.cards:
         reporter.step("Preflight", result.summary, result.seconds)
     return result

@@ -137,10 +137,8 @@ def _wheels(
     if source.url is None:
         yield from default_wheels(sources, client, name)
         return
-    addresses = {
-        source.url.replace("{minor}", minor).replace("{backend}", tag).replace("{name}", name): None
-        for minor, tag in beside
-    }
+    form = source.url.replace("{name}", name)
+    addresses = dict.fromkeys(form.replace("{minor}", minor).replace("{backend}", tag) for minor, tag in beside)
     pages = list(filter(None, side_by_side(client.page, addresses, PAGES_AT_ONCE)))
     if source.id == NAMED and not pages:
         raise InstallationError("extension-source", f"there is no page of extensions at {source.url}")

@@ -36,11 +36,8 @@ def parse_folders(text: str) -> dict[str, Folder]:
     """Read the answers; what is malformed is left out."""
     document = json_or_none(text)
     entries = document.items() if isinstance(document, dict) else ()
-    return {
-        name: Folder(entry["free"], entry.get("writable") is not False)
-        for name, entry in entries
-        if isinstance(entry, dict) and isinstance(entry.get("free"), int)
-    }
+    sound = ((name, entry) for name, entry in entries if isinstance(entry, dict) and isinstance(entry.get("free"), int))
+    return {name: Folder(entry["free"], entry.get("writable") is not False) for name, entry in sound}
 
 
 class Capacity(NamedTuple):

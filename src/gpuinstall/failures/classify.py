@@ -171,13 +171,9 @@ def _read(text: str | Transcript) -> Transcript:
 
 def _match(failure: table.Failure, transcript: Transcript, circumstances: Circumstances) -> _Match | None:
     """Weigh a failure: its strongest sign, a little more for each further one."""
-    signs = [
-        sign
-        for sign in failure.signs
-        if transcript.find(sign.pattern) is not None
-        and all(map(circumstances.hold, sign.when))
-        and not any(map(circumstances.hold, sign.unless))
-    ]
+    shown = (sign for sign in failure.signs if transcript.find(sign.pattern) is not None)
+    meant = (sign for sign in shown if all(map(circumstances.hold, sign.when)))
+    signs = [sign for sign in meant if not any(map(circumstances.hold, sign.unless))]
     if not signs:
         return None
     strongest = max(signs, key=lambda sign: sign.weight).pattern

@@ -120,10 +120,8 @@ class Fleet:
     def together(self, nodes: Sequence[NodeName]) -> None:
         """Prove nodes together, and write down what came of it."""
         start, here = time.monotonic(), set(nodes)
-        groups = [
-            replace(group, nodes=tuple(node for node in group.nodes if node in here))
-            for group in self.folder.plan().groups
-        ]
+        planned = self.folder.plan().groups
+        groups = [replace(group, nodes=tuple(node for node in group.nodes if node in here)) for group in planned]
         surveys = {record.node: record for record in self.folder.records("survey", nodes)}
         results = prove_together(self.folder, groups, surveys, self._round, self.watcher.say)
         document = {"groups": [group.to_dict() for group in results], "seconds": round(time.monotonic() - start, 3)}

@@ -65,15 +65,10 @@ class FleetPlan:
     def to_dict(self) -> dict[str, Any]:
         """Write what is known before the locks are made."""
         lock_of = {position: group.build.name for group in self.groups for position in group.classes}
-        classes = [
-            {
-                "label": kind.label,
-                "nodes": compress(kind.nodes),
-                "count": len(kind.nodes),
-                "build": lock_of.get(position),
-            }
-            for position, kind in enumerate(self.classes)
-        ]
+        classes = []
+        for position, kind in enumerate(self.classes):
+            row = {"label": kind.label, "nodes": compress(kind.nodes), "count": len(kind.nodes)}
+            classes.append(row | {"build": lock_of.get(position)})
         return {"classes": classes, "uncovered": [self._uncovered(position).to_dict() for position in self.uncovered]}
 
     def _uncovered(self, position: int) -> UnservedNodes:

@@ -130,15 +130,10 @@ def verify_node(
 
 def verdict_summary(verdict: Verdict) -> dict[str, Any]:
     """Say what became of each device; the checks only of one that failed."""
-    devices = [
-        {
-            "index": device.index,
-            "name": device.name,
-            "status": device.status,
-            "failed": [check.to_dict() for check in device.checks if check.status == "failed"],
-        }
-        for device in verdict.devices
-    ]
+    devices = []
+    for device in verdict.devices:
+        failed = [check.to_dict() for check in device.checks if check.status == "failed"]
+        devices.append({"index": device.index, "name": device.name, "status": device.status, "failed": failed})
     return {"status": verdict.status, "devices": devices}
 
 

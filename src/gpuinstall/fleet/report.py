@@ -273,8 +273,7 @@ def _row(row: ReportRow) -> str:
 
 def _tables(report: FleetReport) -> Iterator[str]:
     locks = (
-        (group.name, compress(group.nodes), group.python, group.nccl or "–", group.sha256)
-        for group in report.plan.groups
+        (lock.name, compress(lock.nodes), lock.python, lock.nccl or "–", lock.sha256) for lock in report.plan.groups
     )
     yield from _table("Locks", ("lock", "nodes", "Python", "NCCL", "sha256"), locks)
     if report.plan.apart:

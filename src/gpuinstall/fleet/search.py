@@ -56,10 +56,8 @@ class JobGroup:
     def read(cls, fields: Fields) -> JobGroup:
         """Read an entry of the document; raise MalformedError."""
         every, good = fields.needed("nodes", node_list), fields.parsed("good", node_list) or ()
-        culprits = tuple(
-            Culprit(culprit.each_parsed("nodes", node_name), culprit.text("why") or "")
-            for culprit in fields.each("culprits")
-        )
+        rows = fields.each("culprits")
+        culprits = tuple(Culprit(row.each_parsed("nodes", node_name), row.text("why") or "") for row in rows)
         bandwidths = fields.quantity("gb_s"), fields.quantity("link_gb_s")
         return cls(every, fields.needed("backend", word), good, *bandwidths, culprits)
 

@@ -125,12 +125,11 @@ def read_sources(
 
     said = read_configuration(environ, folder)
     sources, own = sources_of(named or configured, environ, merged(said)), merged(one for one in said if not one.file)
-    chosen = [FolderSetting("torch-index", folder / "pyproject.toml", sources.torch_index, _SUPPLIES_TORCH)]
-    return replace(
-        sources,
-        chosen=(*(chosen if sources.named and not named else ()), *_chosen(sources, said, own)),
-        trust_folder=trusts_folder(environ),
-    )
+    chosen = [*_chosen(sources, said, own)]
+    if sources.named and not named:
+        index = sources.torch_index
+        chosen.insert(0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH))
+    return replace(sources, chosen=tuple(chosen), trust_folder=trusts_folder(environ))
 
 
 def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator[FolderSetting]:

@@ -111,11 +111,8 @@ def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
     Who asks for the CPU's build asks for no maker.
     """
     named = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
-    present = [
-        vendor
-        for name, vendor in VENDORS.items()
-        if any(vendor_of(gpu, machine) == name and is_planned_for(gpu, machine) for gpu in machine.gpus)
-    ]
+    makers = {vendor_of(gpu, machine) for gpu in machine.gpus if is_planned_for(gpu, machine)}
+    present = [vendor for name, vendor in VENDORS.items() if name in makers]
     return (named or present or list(VENDORS.values()))[0]
 
 

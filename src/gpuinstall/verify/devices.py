@@ -84,12 +84,10 @@ def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
 def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
     """Ask the makers of the GPUs that are tried how they fare, by their indices."""
     makers = {target.vendor for target in targets if target.on_gpu}
-    return {
-        index: health
-        for prober in PROBERS
-        if prober.vendor in makers
-        for index, health in prober.health(len(targets)).items()
-    }
+    health: dict[int, GpuHealth] = {}
+    for prober in (prober for prober in PROBERS if prober.vendor in makers):
+        health |= prober.health(len(targets))
+    return health
 
 
 def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:

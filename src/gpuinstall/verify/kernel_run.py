@@ -120,17 +120,11 @@ class KernelRun:
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
     lines = list(filter(None, map(json_object, finished.out.splitlines())))
-    records = [
-        CheckResult(
-            line["name"],
-            "skipped" if line["status"] == "unproven" else line["status"],
-            line["seconds"],
-            line.get("message"),
-            evidence=line.get("text") or "",
-        )
-        for line in lines
-        if "name" in line
-    ]
+    records = []
+    for line in (line for line in lines if "name" in line):
+        status: Any = "skipped" if line["status"] == "unproven" else line["status"]
+        message, text = line.get("message"), line.get("text") or ""
+        records.append(CheckResult(line["name"], status, line["seconds"], message, evidence=text))
     if not finished.ok:
         ending = how_it_ended(finished, seconds)
         records.append(CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err))

@@ -235,8 +235,6 @@ def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) 
 
 def _refused(devices: list[Device], proof: ProofContext) -> list[Device]:
     """Fail every device of a machine whose driver lets no GPU work, whatever torch says about it."""
-    faults = tuple(
-        CheckResult(MACHINE, "failed", 0.0, problem.message, problem.id, problem.fixes)
-        for problem in proof.machine.refusing[:1]
-    )
+    refusing = proof.machine.refusing[:1]
+    faults = tuple(CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes) for fault in refusing)
     return [replace(device, checks=(*faults, *device.checks)) for device in devices]

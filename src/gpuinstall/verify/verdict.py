@@ -103,15 +103,10 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the Verdict document."""
-        devices = [
-            {
-                "index": device.index,
-                "name": device.name,
-                "status": device.status,
-                "checks": [check.to_dict() for check in device.checks],
-            }
-            for device in self.devices
-        ]
+        devices = []
+        for device in self.devices:
+            checks = [check.to_dict() for check in device.checks]
+            devices.append({"index": device.index, "name": device.name, "status": device.status, "checks": checks})
         return {
             "schema": VERDICT_SCHEMA,
             "status": self.status,

@@ -188,13 +188,9 @@ class IntelProber(Prober[IntelEvidence]):
         listed = tuple(_answering(index, gpu) for index, gpu in enumerate(answering))
         gpus = listed or tuple(_on_the_bus(index, *card) for index, card in enumerate(evidence.given))
         api = evidence.level_zero.api
-        return VendorFindings(
-            gpus=gpus,
-            faults=tuple(_faults(evidence)),
-            notes=tuple(_notes(evidence)),
-            shows_gpu=bool(gpus),
-            facts={"level_zero": api} if api and gpus else {},
-        )
+        faults, notes = tuple(_faults(evidence)), tuple(_notes(evidence))
+        facts = {"level_zero": api} if api and gpus else {}
+        return VendorFindings(gpus=gpus, faults=faults, notes=notes, shows_gpu=bool(gpus), facts=facts)
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""

@@ -43,10 +43,8 @@ class Sass(NamedTuple):
 def split_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
     """Read the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
     ptx = (name.removeprefix("compute_").rstrip("af") for name in names if name.startswith("compute_"))
-    return (
-        tuple(Sass.parse(name) for name in names if name.startswith("sm_")),
-        tuple(ComputeCapability.from_sm(int(number)) for number in ptx),
-    )
+    sass = tuple(Sass.parse(name) for name in names if name.startswith("sm_"))
+    return sass, tuple(ComputeCapability.from_sm(int(number)) for number in ptx)
 
 
 def code_for(build: Build, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None) -> Code | Reason:

@@ -225,7 +225,5 @@ def _split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], 
         listed |= {device.bus_id for device in evidence.cuda.devices}
         given = (given & evidence.opened) | {address for address in listed if address}
     cards = tuple(map(BusCard, gpus_on_bus(evidence.facts)))
-    return (
-        tuple(card for card in cards if card.address in given),
-        tuple(card for card in cards if card.address not in given),
-    )
+    ours = tuple(card for card in cards if card.address in given)
+    return ours, tuple(card for card in cards if card.address not in given)

@@ -54,12 +54,8 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
     card = _card_at(evidence.cards, address)
     device = next((device for device in evidence.cuda.devices if is_same(device, listed.uuid, address)), None)
     chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
-    capabilities = (
-        listed.compute_capability,
-        device and device.compute_capability,
-        chip and chip.capability,
-        jetson and jetson.compute_capability,
-    )
+    by_driver = listed.compute_capability, device and device.compute_capability
+    capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
     gpu = Gpu(
         index=listed.index,
         name=listed.name or (device and device.name) or (chip and chip.name),

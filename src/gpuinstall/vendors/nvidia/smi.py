@@ -118,10 +118,8 @@ def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
     listed = [_gpu(index, element) for index, element in enumerate(log.iter("gpu") if log is not None else ())]
     slices, capabilities = _slices(text), _CAPABILITY.findall(text)
     if len(capabilities) == len(listed):
-        listed = [
-            replace(gpu, compute_capability=ComputeCapability.parse(capability))
-            for gpu, capability in zip(listed, capabilities, strict=True)
-        ]
+        pairs = zip(listed, map(ComputeCapability.parse, capabilities), strict=True)
+        listed = [replace(gpu, compute_capability=capability) for gpu, capability in pairs]
     yield from (replace(gpu, slices=slices.get(gpu.index, ())) for gpu in listed)
     for index, refused in enumerate(_REFUSED.finditer(text), len(listed)):
         yield NvmlGpu(index, bus_id=normal_address(refused[1]), error=15 if "lost" in refused[2] else 999)

@@ -59,7 +59,4 @@ def peers(context: CheckContext) -> str:
     return f"{len(direct)} of {len(pairs)} directions are direct"
 
 
-CHECKS = (
-    Check("all-reduce", all_reduce, where="all"),
-    Check("peer-to-peer", peers, where="all"),
-)
+CHECKS = (Check("all-reduce", all_reduce, where="all"), Check("peer-to-peer", peers, where="all"))

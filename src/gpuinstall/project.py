@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
-    from gpuinstall.sources.sources import FolderSetting
 
 FOLDERS_OWN = Request(())
 """A request that names no requirements: those of the folder are meant."""
@@ -218,22 +217,28 @@ class Project:
         asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
         asked = asked.without(self.settings.without) if self.settings.without else asked
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
-        if addresses := tuple(self._addresses(asked, own)):
-            self.sources.admit(addresses, reporter)
+        self.admit_addresses(asked, own, reporter)
         return asked.following(recorded)
 
-    def _addresses(self, declared: FolderRequest, own: Container[str]) -> Iterator[FolderSetting]:
-        """The addresses outside the folder that its files take packages from, and that are not the caller's ``own``."""
+    def admit_addresses(self, declared: FolderRequest, own: Container[str], reporter: Reporter) -> None:
+        """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
+
+        Raise UsageError where the folder is not trusted; then also for packages in it, whose code would run.
+        """
         from gpuinstall.sources.sources import FolderSetting, redacted
 
-        for text in declared.requirements:
+        settings = []
+        for text in (text for text in declared.requirements if text not in own):
             requirement = parse_requirement(text)
             url = requirement.url or ""
             place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
-            if text not in own and not Location.parse(place).is_from(Location.parse(str(self.folder))):
+            inside = Location.parse(place).is_from(Location.parse(str(self.folder)))
+            if url and not (inside and self.sources.trust_folder):
                 file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
                 role = f"the source of {requirement.name}"
-                yield FolderSetting(requirement.name, self.folder / file, redacted(place), role)
+                settings.append(FolderSetting(requirement.name, self.folder / file, redacted(place), role))
+        if settings:
+            self.sources.admit(settings, reporter)
 
     @property
     def request(self) -> Request:

@@ -92,6 +92,35 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
     assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
 
 
+def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here: Workshop, tmp_path: Path) -> None:
+    (here.folder / "mine").mkdir()
+    backend = f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
+    (here.folder / "mine" / "backend.py").write_text(backend, encoding="utf-8")
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (here.folder / "mine" / "pyproject.toml").write_text(build, encoding="utf-8")
+    (here.folder / "requirements.txt").write_text("torch\n-e ./mine\n", encoding="utf-8")
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    for words in (("lock", "--target", "cpu"), ("install",), ("plan", "--live")):
+        refused = wary.document(*words, exit_code=2)["errors"][0]
+        assert refused["code"] == "folder-not-trusted", words
+    assert not (tmp_path / "executed").exists()
+
+
+def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:
+    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
+    address = f"{stand_in.default.url}/files/{wheel}"
+    script = here.folder / "train.py"
+    script.write_text(f'# /// script\n# dependencies = ["torch", "filelock @ {address}"]\n# ///\n', encoding="utf-8")
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    stand_in.forget()
+    assert wary.run("run", "-q", "train.py").status == 2
+    assert not any(wheel in str(request) for request in stand_in.log)
+    done = here.run("run", "-q", "train.py")
+    assert done.status == 0, done.err
+    assert f"{address}, as {script} says: the source of filelock" in done.err
+    assert "Index" not in here.run("run", "-q", "--with", f"filelock @ {address}", "plain.py").err
+
+
 @pytest.mark.parametrize(
     ("before", "words"),
     [

@@ -48,7 +48,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran:
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-@pytest.mark.parametrize("command", [("lock", *ASKED), ("plan", "--live", *ASKED)])
+@pytest.mark.parametrize("command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)])
 def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, command: tuple[str, ...]) -> None:
     with workshop.start(*command) as running:
         seen: list[str] = []

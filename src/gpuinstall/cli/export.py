@@ -11,7 +11,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
-from gpuinstall.files import write_in_place
+from gpuinstall.files import read_document, write_in_place
 from gpuinstall.project import Settings, open_project
 from gpuinstall.shell import quoted
 
@@ -151,7 +151,7 @@ def _family() -> Collection[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_document(path, path.parent)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError("pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare") from None

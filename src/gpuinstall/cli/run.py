@@ -66,7 +66,7 @@ def command(
         from gpuinstall.install.scripts import read_script
 
         if script := read_script(Path(words[0]), extra):
-            paths, evidence = _environment_of(script, terminal, sourcing)
+            paths, evidence = _environment_of(script, extra, terminal, sourcing)
             _become(["python", *words], paths, receipt, evidence)
     chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
     folder = Path(venv).absolute().parent if several else Path.cwd()
@@ -77,13 +77,17 @@ def command(
             paths, evidence = environment_to_start(project, proof=proof, installing=missing, allow_cpu=allow_cpu), []
         else:
             from gpuinstall.cli.hook import refresh
+            from gpuinstall.environments.records import say_stranger
 
             paths, evidence = project.paths, _check_fitness(project)
+            say_stranger(paths.venv, terminal)
             evidence += refresh(project) if evidence else []
     _become([*words], paths, receipt, evidence)
 
 
-def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]) -> tuple[EnvironmentPaths, list[str]]:
+def _environment_of(
+    script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: dict[str, Any]
+) -> tuple[EnvironmentPaths, list[str]]:
     """The proven environment of a script's request, where it fits this machine, and what says that it does."""
     paths = script.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,10 @@ def _environment_of(script: Script, terminal: Terminal, sourcing: dict[str, Any]
             from gpuinstall.install.install import install
             from gpuinstall.install.options import InstallOptions
             from gpuinstall.install.scripts import remove_unused_scripts
+            from gpuinstall.lock.folder_request import FolderRequest
 
+            written = FolderRequest(script.requirements, files={str(script.file.absolute()): script.requirements})
+            project.admit_addresses(written, extra, terminal)
             install(project, InstallOptions(keep=False))
             remove_unused_scripts(paths, terminal)
     return paths, []

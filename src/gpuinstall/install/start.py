@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import fingerprint, read_marker
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
+from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.files import own_cache_folder, write_atomically
 from gpuinstall.install.install import install, read_situation
@@ -47,6 +48,7 @@ def environment_to_start(
     for warning in fit.plan.warnings if fit.plan.status != "cpu" else ():
         reporter.warn(warning.message)
     paths, verdict = _paths(fit, project), None
+    say_stranger(paths.venv, reporter)
     if not _is_made(fit, project):
         words = ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
         if not installing:

@@ -221,7 +221,7 @@ def _announce(package: str, session: Session) -> None:
     if package not in session.announced:
         session.announced.add(package)
         name = package.replace("==", " ")
-        session.reporter.warn(f"{name} has no metadata until it is built: its build code runs now")
+        session.reporter.notice("Code", f"{name} has no metadata until it is built: its build code runs now")
 
 
 def _as_asked(package: str, addresses: Iterable[str]) -> str:

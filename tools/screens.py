@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,9 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from tests.lab.host import Answer
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "screens.md"
 PROGRAM = Path(sys.executable).with_name("gpuinstall")
@@ -36,27 +39,107 @@ The output of real runs, in terminals of several widths and in a pipe. The index
 wheels small, so sizes and times mean nothing. Made by `python -m tools.screens`.
 """
 FRAME = re.compile(r"(?:\r?\x1b\[2K|\x1b\[1A)+")
-BAR = re.compile("[━╸╺]|B/s, .* left$")
+BAR = re.compile("[━╸╺]|B/s, .* left$|[0-9] k?B of .*B$")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+class Scene(NamedTuple):
+    """Where screens are drawn: a folder with its variables, and the index that serves it."""
+
+    workshop: Workshop
+    sources: StandInIndex
+
+    def site(self, pattern: str) -> Path:
+        """A file among the environment's packages."""
+        return next((self.workshop.folder / ".venv" / "lib").glob(f"python*/site-packages/{pattern}"))
+
+
 class Screen(NamedTuple):
-    """One run: its title, the command, how wide the terminal is; None is a pipe."""
+    """One run: its title, the command, how wide the terminal is (None is a pipe), and what goes before it.
+
+    ``before`` gives the variables that the command has beside the usual ones.
+    """
 
     title: str
     words: str
     columns: int | None = 80
+    before: Callable[[Scene], Mapping[str, str]] = lambda _scene: {}
+
+
+def added_by_pip(scene: Scene) -> Mapping[str, str]:
+    """Add a package with the environment's own pip."""
+    return _by_pip(scene, "cowsay")
+
+
+def replaced_by_pip(scene: Scene) -> Mapping[str, str]:
+    """Give the environment the torch of the default index, as a program's requirements do."""
+    run(Screen("", "sync --replace"), scene.workshop.folder, scene.workshop.environment)
+    return _by_pip(scene, "torch==2.13.0")
+
+
+def without_a_file(scene: Scene) -> Mapping[str, str]:
+    """Delete a file of torch, and change the index's wheel no more than that."""
+    run(Screen("", "sync"), scene.workshop.folder, scene.workshop.environment)
+    scene.site("torch/version.py").unlink()
+    return {}
+
+
+def behind_a_wrong_proxy(_scene: Scene) -> Mapping[str, str]:
+    """Name a proxy that is not there."""
+    return {"HTTP_PROXY": "http://proxy.invalid:3128", "NO_PROXY": ""}
+
+
+def without_space(scene: Scene) -> Mapping[str, str]:
+    """Let torch be larger than any disk."""
+    serve = scene.sources.r2.respond
+
+    def huge(path: str, headers: dict[str, str]) -> Answer:
+        answer, is_wheel = serve(path, headers), path.endswith(".whl")
+        return replace(answer, headers={**answer.headers, **({"Content-Length": "900000000000"} if is_wheel else {})})
+
+    scene.sources.r2.respond = huge
+    return {}
+
+
+def without_the_torch_index(scene: Scene) -> Mapping[str, str]:
+    """Stop the torch index."""
+    scene.sources.torch.close()
+    return {}
+
+
+def without_an_index(scene: Scene) -> Mapping[str, str]:
+    """Stop the default index too."""
+    scene.sources.default.close()
+    return {}
+
+
+def _by_pip(scene: Scene, name: str) -> Mapping[str, str]:
+    python, index = scene.workshop.folder / ".venv" / "bin" / "python", scene.sources.default_index
+    variables = {**scene.workshop.environment, "PIP_CONFIG_FILE": os.devnull}
+    words = [str(python), "-m", "pip", "install", "-q", "--no-deps", "--index-url", index, name]
+    subprocess.run(words, env=variables, cwd=scene.workshop.folder, check=True)
+    return {}
 
 
 FIRST = "install torch==2.13.0 numpy scipy --python 3.12"
 SCREENS = (
     Screen("A first run", FIRST),
     Screen("A second run", "install"),
-    Screen("A package is added, 60 columns", "install rich", 60),
+    Screen("A package is added", "install rich"),
     Screen("What an upgrade would do", "install --upgrade torch --dry-run", 120),
-    Screen("An upgrade", "install --upgrade torch"),
+    Screen("An upgrade, 60 columns", "install --upgrade torch", 60),
     Screen("A package is removed, in a pipe or a log file", "remove rich", None),
-    Screen("A refusal, 60 columns", "install --gpu 'GTX 980' --driver 590.44.01", 60),
+    Screen("pip has added a package", "install rich", before=added_by_pip),
+    Screen("pip has replaced torch", "run python train.py", before=replaced_by_pip),
+    Screen("A broken environment", "doctor", before=without_a_file),
+    Screen("It is repaired", "doctor --fix --yes"),
+    Screen("A refusal", "install --gpu 'GTX 980' --driver 590.44.01"),
+    Screen("Requirements that conflict", "install 'numpy<2.3' 'scipy>1.17'"),
+    Screen("A name is mistyped", "install scpy"),
+    Screen("The disk is full", "install --upgrade torch", before=without_space),
+    Screen("The proxy is wrong", "install rich", before=behind_a_wrong_proxy),
+    Screen("The torch index is down", "lock --only torch --upgrade", before=without_the_torch_index),
+    Screen("No index answers", "install rich", before=without_an_index),
     Screen("A table", "table --gpu 'GTX 1080' --gpu 'RTX 4090' --gpu 'RTX 5090'"),
     Screen("A table, 120 columns", "table", 120),
 )
@@ -76,15 +159,16 @@ def main() -> None:
             own |= {"HOME": str(home), "SHELL": "/bin/bash", "TERM": "xterm-256color", "NO_COLOR": "1"}
             own |= {"XDG_CACHE_HOME": str(home / ".cache"), "UV_CACHE_DIR": str(home / ".cache" / "uv")}
             own["XDG_STATE_HOME"] = str(home / ".local" / "state")
-            workshop = Workshop(home / "project", folder / "caches", own)
-            PAGE.write_text(page(workshop).replace(str(home), "~"), encoding="utf-8")
+            scene = Scene(Workshop(home / "project", folder / "caches", own), index)
+            PAGE.write_text(page(scene).replace(str(home), "~"), encoding="utf-8")
 
 
-def page(workshop: Workshop) -> str:
+def page(scene: Scene) -> str:
     """Write the page; of the first run also what was drawn in the middle of the download."""
     shown = [HEAD]
     for screen in SCREENS:
-        raw = run(screen, workshop.folder, workshop.environment)
+        variables = {**scene.workshop.environment, **screen.before(scene)}
+        raw = run(screen, scene.workshop.folder, variables)
         shown.append(f"## {screen.title}\n\n{_block(screen.words, settled(raw))}")
         if screen.words == FIRST:
             shown.append(f"In the middle of it:\n\n{_block('', middle(raw))}")
@@ -143,6 +227,8 @@ def _wheels(folder: Path) -> Path:
         make_wheel(simple, name, version, modules={f"{name}/data": os.urandom(size), f"{name}/__init__.py": ""})
     make_wheel(simple, "rich", "14.2.0", requires=["markdown-it-py"])
     make_wheel(simple, "markdown-it-py", "4.3.0")
+    make_wheel(simple, "cowsay", "6.1")
+    make_wheel(simple, "torch", "2.13.0")
     return folder
 
 

@@ -138,11 +138,7 @@ def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = N
     start = monotonic()
     proofs = [prober.preflight(machine, reporter, seconds) for prober in PROBERS]
     cards = tuple(card for proof in proofs for card in proof.cards)
-    problems = tuple(problem for proof in proofs for problem in proof.problems)
-    result = Preflight(cards, problems, monotonic() - start)
-    if result.cards:
-        reporter.step("Preflight", result.summary, result.seconds)
-    return result
+    return Preflight(cards, tuple(problem for proof in proofs for problem in proof.problems), monotonic() - start)
 
 
 def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:

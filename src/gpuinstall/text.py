@@ -17,7 +17,7 @@ def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()
     more = len(names) - most
-    return ", ".join(names) if more < 1 else f"{', '.join(names[:most])} and {more} more"
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -13,21 +13,10 @@ if TYPE_CHECKING:
     from gpuinstall.patience import Patience
 
 # What a user may set for uv that changes where and how fast, never what is installed.
-_KEPT = (
-    "UV_CACHE_DIR",
-    "UV_COMPILE_BYTECODE",
-    "UV_CONCURRENT_",
-    "UV_HTTP_",
-    "UV_INDEX_",
-    "UV_KEYRING_PROVIDER",
-    "UV_LINK_MODE",
-    "UV_NATIVE_TLS",
-    "UV_NO_CACHE",
-    "UV_OFFLINE",
-    "UV_PYTHON_INSTALL_",
-    "UV_REQUEST_TIMEOUT",
-    "UV_SYSTEM_CERTS",
-)
+_KEPT = """
+UV_CACHE_DIR UV_COMPILE_BYTECODE UV_CONCURRENT_ UV_HTTP_ UV_INDEX_ UV_KEYRING_PROVIDER UV_LINK_MODE UV_NATIVE_TLS
+UV_NO_CACHE UV_OFFLINE UV_PYTHON_INSTALL_ UV_REQUEST_TIMEOUT UV_SYSTEM_CERTS
+"""
 _SETTINGS = ("--config-file", "uv.toml")
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 _FAMILY = ("--index", "./family")
@@ -60,7 +49,9 @@ def default_index(variables: Mapping[str, str]) -> str | None:
 
 def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False) -> dict[str, str]:
     """Build uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
-    dropped = {name for name in environ if name.startswith("UV_") and not name.startswith(_KEPT)} | _INDEX_LISTS
+    dropped = {
+        name for name in environ if name.startswith("UV_") and not name.startswith(tuple(_KEPT.split()))
+    } | _INDEX_LISTS
     kept = {name: value for name, value in environ.items() if name not in dropped}
     fixed = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "manual", "UV_PREVIEW_FEATURES": "pylock"}
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}

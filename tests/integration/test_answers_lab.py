@@ -167,3 +167,13 @@ def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_
     assert command_of(done, "--yes").startswith("gpuinstall install torch --python 3.11 --yes   #")
     assert three_gigabytes.entries() == set()
     assert three_gigabytes.run("install", "torch", "--python", "3.11", "--yes").status == 4  # it is not 2.9 GB
+
+
+def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop: Workshop) -> None:
+    wrong = {"HTTP_PROXY": "http://ann:s3cret@127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    done = replace(workshop, variables={**workshop.variables, **wrong}).run("lock", "numpy", "--target", "cpu")
+    assert done.status == 4
+    assert "the proxy cannot be reached" in done.err
+    assert "do    Check the proxy: HTTP_PROXY is http://127.0.0.1:9\n" in done.err
+    assert "Behind a proxy" not in done.err
+    assert "s3cret" not in done.err

@@ -621,6 +621,14 @@ def test_an_unknown_package_is_one_clear_error(workshop: Workshop, play: Play) -
     assert workshop.entries() == set()
 
 
+def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    done = workshop.run("install", "torch", "filelock<2", "filelock>3")
+    assert done.status == 3
+    assert "you require filelock" in " ".join(done.err.split())
+    assert "--backend cpu" not in done.err
+
+
 @pytest.fixture
 def dropping() -> Iterator[str]:
     """A host that lets every connection hang, as a firewall does."""

@@ -41,6 +41,7 @@ def test_a_command_that_is_to_be_run_again_is_written_out_without_a_password(hin
 
 def test_names_beyond_six_are_a_number() -> None:
     assert some(["numpy", "pandas"]) == "numpy, pandas"
+    assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
     assert some(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
 
 

@@ -118,7 +118,7 @@ def _environment_line(examination: Examination) -> str:
     if verdict is None:
         return f"{examination.environment.venv}: its Python does not start"
     tested = verdict.environment
-    torch = f"torch {tested.torch}" if tested.torch else "no torch"
+    torch = f"torch {tested.torch}" if tested.torch else "torch cannot be imported"
     return f"{torch} · Python {tested.python} · {examination.environment.venv}: {verdict.status}"
 
 

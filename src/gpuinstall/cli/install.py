@@ -120,7 +120,8 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
         result = _confirmed(project, wanted)
     except (MachineError, NoBuildError) as error:
         for_cpu = project.settings.request.is_for_cpu
-        if project.machine.gpus and not for_cpu and not isinstance(error, SourceBuildError):
+        is_other = isinstance(error, SourceBuildError) or error.code == "requirements-conflict"
+        if project.machine.gpus and not for_cpu and not is_other:
             error.hint = "\n".join(dict.fromkeys([*(error.hint or "").splitlines(), CPU_INSTEAD]))
         raise
     warn_of_unproven(project.reporter, result)

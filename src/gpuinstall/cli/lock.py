@@ -95,10 +95,7 @@ def command(
     settings = replace(settings, only=only, **sourcing)
     meant = [options.read_machine_file(name, terminal) for name in machines]
     if cover != bool(described.gpu or all_supported) and (cover or all_supported):
-        raise UsageError(
-            "range-missing",
-            "--cover requires --gpu or --all-supported, and --all-supported requires --cover",
-        )
+        raise UsageError("range-missing", "--cover requires --gpu or --all-supported, which requires it")
     meant += [options.read_selected_machine(described, terminal)] if any(described) and not cover else []
     with open_project(folder, settings, terminal) as project:
         declared = project.read_folder_request()

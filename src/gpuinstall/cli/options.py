@@ -138,10 +138,7 @@ _REQUEST = (
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
     torch_index,
     click.option(
-        "--project/--no-project",
-        "declared",
-        default=True,
-        help="Include the requirements of this folder, or not.",
+        "--project/--no-project", "declared", default=True, help="Include this folder's requirements, or not."
     ),
 )
 

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 @click.option("--install", "missing", is_flag=True, help="With --any: install the environment if it is missing.")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: a folder of wheels.")
 @click.option(
-    "--allow-cpu",
-    is_flag=True,
-    envvar="GPUINSTALL_ALLOW_CPU",
-    help="With --any: use the CPU where there is no GPU.",
+    "--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU, use the CPU."
 )
 @click.option("--with", "extra", multiple=True, metavar="REQ", help="With a script: more requirements.")
 @options.sourcing("torch_index", "offline")

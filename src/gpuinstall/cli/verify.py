@@ -39,7 +39,7 @@ BAR = 24
 
 def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
     tested = verdict.environment
-    torch = f"torch {tested.torch}" if tested.torch else "no torch"
+    torch = f"torch {tested.torch}" if tested.torch else "torch cannot be imported"
     terminal.field("Environment", f"{torch} · Python {tested.python} · {python}")
     for device in verdict.devices:
         _show_device(terminal, device)

@@ -48,7 +48,8 @@ def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Packages that torch needs, or that need it, of which files are gone or cut."""
     for package in _packages(evidence):
         if lost := package.lost:
-            count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files are missing or truncated"
+            are = "are" if len(lost) > 1 else "is"
+            count = f"{len(lost)} of {sum(file.size > 0 for file in package.files)} files {are} missing or truncated"
             message = f"{package.name} {package.version} is damaged: {count}: {lost[0]}"
             why = "they were removed or truncated after the installation"
             fixes = (evidence.repair.reinstall(package),)

@@ -106,7 +106,7 @@ def run_repairs(
     """Make the steps in order, up to the first that fails."""
     results: list[RepairResult] = []
     for step in steps:
-        reporter.wait(str(step))
+        reporter.wait(f"running {step.program}")
         results.append(RepairResult(step, _run(step, environment)))
         if results[-1].message:
             break

@@ -35,17 +35,8 @@ if TYPE_CHECKING:
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each, before saying that the rest was not looked at."""
 _STAGES = (
-    "other-platform",
-    "other-cuda",
-    "other-torch",
-    "replaced",
-    "not-read",
-    "torch-unknown",
-    "torch-pinned",
-    "torch-abi",
-    "cuda-of-code",
-    "glibc-too-old",
-    "no-code",
+    "other-platform other-cuda other-torch replaced not-read torch-unknown torch-pinned torch-abi cuda-of-code "
+    "glibc-too-old no-code"
 )
 """What speaks against files; the further down, the closer one came."""
 
@@ -92,7 +83,7 @@ class ExtensionChoice(NamedTuple):
     def closest(self) -> list[ExtensionRejection]:
         """The files for this platform that were passed over, those that came closest first, of each reason one."""
         rows = sorted(self.rejected, key=lambda row: (_STAGES.index(row.reason.code), row.build.torch), reverse=True)
-        reasons = {row.reason.message: row for row in reversed(rows) if row.reason.code != _STAGES[0]}
+        reasons = {row.reason.message: row for row in reversed(rows) if row.reason.code != "other-platform"}
         return list(reversed(reasons.values()))
 
 

@@ -165,10 +165,11 @@ def _table(what: str) -> FixTable:
 
 
 def _each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Give one line for each package manager, where nobody knows which it is."""
-    managers = dict.fromkeys(family.manager for family in load_distributions())
-    plain = {tool: [line.partition("   #")[0] for line in lines] for tool, lines in commands.items()}
-    return tuple(f"{tool}: {' && '.join(plain[tool])}" for tool in managers if tool in plain)
+    """Give one command for each package manager, where nobody knows which it is, then what is said for all of them."""
+    managers = [name for name in dict.fromkeys(family.manager for family in load_distributions()) if name in commands]
+    prose = dict.fromkeys(line for name in managers for line in commands[name] if line[:1].isupper())
+    plain = {name: [line.partition("   #")[0] for line in commands[name] if line not in prose] for name in managers}
+    return (*(f"{' && '.join(lines)}   # with {name}" for name, lines in plain.items() if lines), *prose)
 
 
 class _Words(dict[str, str]):

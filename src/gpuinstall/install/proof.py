@@ -50,7 +50,10 @@ def preflighted(machine: Machine, here: Machine | None, request: Request, report
 
     if here is None or not here.gpus or request.is_for_cpu:
         return machine
-    return machine.with_problems(preflight(here, reporter).problems)
+    proof = preflight(here, reporter)
+    if proof.cards:
+        reporter.step("Preflight", proof.summary, proof.seconds)
+    return machine.with_problems(proof.problems)
 
 
 def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> None:

@@ -19,7 +19,7 @@ from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
-from gpuinstall.shell import quoted
+from gpuinstall.shell import joined, quoted
 
 if TYPE_CHECKING:
     from gpuinstall.lock.fit import Fit
@@ -73,7 +73,8 @@ def _check_files(fit: Fit, project: Project) -> None:
     """Look whether torch's files are whole, and its libraries and those beside it can be loaded."""
     if damage := damaged_torch(project.paths.staging):
         why = "uv's cache has the same damaged file: environments share the cache's files"
-        raise InstallationError("cache-damaged", damage, why=why, hint="uv cache clean torch   # then the same again")
+        hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
+        raise InstallationError("cache-damaged", damage, why=why, hint=hint)
     site = site_packages(project.paths.staging, fit.choice.python)
     check_links(fit, site, project.machine, project.session.reporter)
 

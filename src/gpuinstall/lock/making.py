@@ -19,7 +19,7 @@ from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
-from gpuinstall.web.answers import OFFLINE
+from gpuinstall.web.answers import OFFLINE, ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -285,7 +285,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
         if address and address.startswith(("http://", "https://")):
             session.client.head(f"{address}/")
     except UnreachableError as error:
-        error.hint = f"{error.hint}; for a proxy set HTTPS_PROXY, for a mirror UV_DEFAULT_INDEX"
+        error.hint = "\n".join(dict.fromkeys((error.hint or "", ways_to_network())))
         return None if error.untrusted else error
     return None
 

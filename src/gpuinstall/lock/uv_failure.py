@@ -14,6 +14,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.web.answers import ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +37,6 @@ _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
 _ONLINE = "the same without --offline"
-_RETRY = "Try again when there is a network; for a proxy set HTTPS_PROXY, for a mirror UV_DEFAULT_INDEX"
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
 _OF_THE_WORLD = (
@@ -44,7 +44,7 @@ _OF_THE_WORLD = (
     (("Failed to initialize cache",), "not-writable", "uv cannot write to its cache", _ELSEWHERE),
     (("HTTP status",), "http-status", "a package index refuses a file that it lists", None),
     (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", _ONLINE),
-    (_NETWORK, "network", "the package index is unreachable", _RETRY),
+    (_NETWORK, "network", "the package index is unreachable", None),
 )
 
 
@@ -76,12 +76,13 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
     cause = re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))  # its sentences without arrows and labels
+    cause = cause.replace("the-request depends on", "you require")
     needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
     if failed := _needs_torch(needing[1]) if needing else build_failure(message):
         return failed
     for signs, code, sentence, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
-            return InstallationError(code, sentence, why=cause, hint=hint)
+            return InstallationError(code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint)
     if explained := _of_one_package(message, cause, unlisted):
         return explained
     if "No solution found" in message:

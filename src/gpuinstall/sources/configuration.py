@@ -19,19 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
-_PASSED_OVER = frozenset(
-    {
-        "allow-insecure-host",
-        "build-constraint-dependencies",
-        "config-settings",
-        "config-settings-package",
-        "extra-build-dependencies",
-        "extra-build-variables",
-        "extra-index-url",
-        "no-build-isolation",
-        "no-build-isolation-package",
-    }
-)
+_PASSED_OVER = """
+allow-insecure-host build-constraint-dependencies config-settings config-settings-package extra-build-dependencies
+extra-build-variables extra-index-url no-build-isolation no-build-isolation-package
+"""
 """uv's settings of sources and builds that do not count here."""
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
@@ -162,7 +153,7 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
         default=next(iter(defaults), settings.get("index-url")),
         extra=(*(index["url"] for index in listed if not index.get("default")), *_texts(settings, "extra-index-url")),
         find_links=tuple(_located(link, folder) for link in _texts(settings, "find-links")),
-        passed_over=tuple(sorted(_PASSED_OVER.intersection(settings))),
+        passed_over=tuple(name for name in _PASSED_OVER.split() if name in settings),
     )
 
 

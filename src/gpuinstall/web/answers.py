@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
@@ -30,6 +32,7 @@ PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
 _CHUNK = 1 << 20
 _OTHER = "The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX"
 
@@ -103,10 +106,10 @@ def read_page(response: Response, url: str, patience: Patience) -> bytes:
 
 
 def read_chunks(
-    response: Response, url: str, limit: int, patience: Patience, seconds: float | None = None
+    response: Response, url: str, limit: int | None, patience: Patience, seconds: float | None = None
 ) -> Iterator[bytes]:
     """Read a body as it comes, ``limit`` bytes and ``seconds`` at most; raise InstallationError for more."""
-    read, pace = 0, Pace(patience)
+    read, pace, limit = 0, Pace(patience), min(limit or FILE_BYTES, FILE_BYTES)
     with _transfer(url, patience), _watched(response, url, pace, patience, seconds):
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
@@ -144,13 +147,22 @@ _BY_TEXT = {
 }
 
 
+def ways_to_network() -> str:
+    """What to do where no host answers: check the proxy that is set, or set one."""
+    proxy = next(filter(os.environ.get, PROXIES), None)
+    if proxy is None:
+        return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
+    return f"Check the proxy: {proxy} is {re.sub('//[^/@]*@', '//', os.environ[proxy])}"
+
+
 def _cause(error: OSError) -> Cause:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
     if isinstance(error, SSLError):
         return _UNTRUSTED
     if isinstance(error, ProxyError):
-        return Cause("the proxy refused the request", "Check HTTPS_PROXY and NO_PROXY")
+        refused = "Tunnel connection failed" in str(error)
+        return Cause("the proxy refused the request" if refused else "the proxy cannot be reached", ways_to_network())
     if isinstance(error, (Timeout, TimeoutError)):
         return Cause("it did not answer in time", "Check the network connection, or HTTPS_PROXY")
     return next(cause for text, cause in _BY_TEXT.items() if text in str(error))

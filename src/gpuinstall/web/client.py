@@ -15,16 +15,7 @@ from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, write_atomically
 from gpuinstall.patience import USUAL, Patience
-from gpuinstall.web.answers import (
-    FILE_BYTES,
-    OFFLINE,
-    Cause,
-    HostGate,
-    UnreachableError,
-    declared,
-    read_chunks,
-    read_page,
-)
+from gpuinstall.web.answers import OFFLINE, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -189,7 +180,7 @@ class Client:
 
     def _whole(self, response: Response, url: str, length: int | None) -> Iterator[bytes]:
         came = 0
-        for chunk in read_chunks(response, url, min(length or FILE_BYTES, FILE_BYTES), self.patience):
+        for chunk in read_chunks(response, url, length, self.patience):
             came += len(chunk)
             yield chunk
         _check_length(url, length, came)

@@ -78,7 +78,7 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site:
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
-    assert finding.message == "torch 2.14.1+cu126 is damaged: 1 of 1 files are missing or truncated: torch/__init__.py"
+    assert finding.message == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
     where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
     assert str(finding.fixes[0]) == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
 

@@ -222,9 +222,12 @@ def write_in_place(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:
-    """Say that ``path`` cannot be written, and why."""
+    """Say that ``path`` cannot be written, and why; on Windows often because a program uses it."""
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
-    return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint)
+    if os.name == "nt":
+        in_use = isinstance(error, PermissionError)
+        hint = "the same again   # once no program runs from it or has a file of it open" if in_use else ""
+    return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None)
 
 
 def own_cache_folder() -> Path:

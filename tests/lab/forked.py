@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 from gpuinstall.process import Finished
 from tests import frozen
+from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
 
@@ -143,6 +144,7 @@ def become(said: int, *streams: int) -> NoReturn:
     os.chdir(order["cwd"])
     sys.argv[1:] = order["argv"]
     overlay()
+    windows.play()
     main()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from errno import ENOENT
@@ -141,8 +142,11 @@ def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, 
         receipt.keep(str(paths.venv), evidence, is_script=words != sys.argv[2:])
     variables = activated(str(paths.venv))
     try:
-        if os.name == "nt":
-            raise click.exceptions.Exit(subprocess.call(words, env=variables))
+        if os.name == "nt":  # which would look beside our own Python and in the working folder first
+            places = variables["PATH"]
+            folder = places.partition(os.pathsep)[0] if Path(words[0]).name == words[0] else ""
+            program = shutil.which(str(Path(folder, words[0]))) or shutil.which(words[0], path=places)
+            raise click.exceptions.Exit(subprocess.call([program or words[0], *words[1:]], env=variables))
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:
         hint = "gpuinstall install NAME   # the package that brings it"

@@ -91,7 +91,7 @@ class ThisMachine:
     def access(self, path: str) -> Access | None:
         """Open the node without waiting for the card: the device controller of a container denies only then."""
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            os.close(os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0)))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None

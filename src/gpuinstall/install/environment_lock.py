@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 WAIT_S = 600.0
 """The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
-_KEPT = {".gitignore", "lock"}
-"""What lies beside a previous environment while nobody works."""
+_KEPT = ("lock", ".gitignore")
+"""What lies beside a previous environment while nobody works; Git sees none of it while the first is there."""
 
 
 @contextmanager
@@ -58,11 +58,13 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
                     _owner_file(paths).unlink(missing_ok=True)
                 _tidy(paths, made)
                 guard.release()
+                if os.name == "nt":  # which does not remove a file that is open
+                    _tidy(paths, made)
 
 
 def is_idle(paths: EnvironmentPaths) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
-    return not paths.work.exists() or {entry.name for entry in paths.work.iterdir()} == _KEPT | {paths.previous.name}
+    return not paths.work.exists() or {entry.name for entry in paths.work.iterdir()} == {*_KEPT, paths.previous.name}
 
 
 def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> None:
@@ -114,7 +116,7 @@ def _is_ours(path: Path) -> bool:
 def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
     """Leave nothing behind but a previous environment, nor folders that were made; the guard goes while it is held."""
     with suppress(OSError):
-        if not {entry.name for entry in paths.work.iterdir()} - _KEPT:
+        if not {entry.name for entry in paths.work.iterdir()}.difference(_KEPT):
             for name in _KEPT:
                 (paths.work / name).unlink(missing_ok=True)
             paths.work.rmdir()

@@ -9,10 +9,10 @@ from gpuinstall.environments.environment import Marker, installed_packages, read
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
 from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
-from gpuinstall.files import is_folder, remove_path
+from gpuinstall.files import is_folder
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.swap import size_of, swap_in
+from gpuinstall.install.swap import discard, size_of, swap_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,8 +64,7 @@ def remove(
     with environment_lock(paths, wait, reporter):
         removed = find_removable(paths, previous_only=previous_only, anything=anything)
         for previous in removed:
-            previous.path.rename(paths.staging)
-            remove_path(paths.staging)
+            discard(previous.path, paths)
     if not previous_only:
         forget(paths.venv)
         remove_kernel(paths.venv)

@@ -100,11 +100,23 @@ def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
     publish_lock(paths)
     replaced = paths.aside if is_folder(paths.aside) else newcomer
     if is_folder(replaced) and replaced != paths.previous:
-        remove_path(paths.previous)
+        discard(paths.previous, paths)
         replaced.rename(paths.previous)
     if not keep:
-        remove_path(paths.previous)
+        discard(paths.previous, paths)
     paths.journal.unlink(missing_ok=True)
+
+
+def discard(folder: Path, paths: EnvironmentPaths) -> None:
+    """Remove an environment, or nothing of it: first out of the way in one stroke; raise InstallationError.
+
+    What resists then is cleared away by the next run.
+    """
+    if os.path.lexists(folder):
+        try:
+            remove_path(folder.rename(paths.work / f".discarded.{os.urandom(4).hex()}"))
+        except OSError as error:
+            raise unwritable(folder, error) from None
 
 
 def publish_lock(paths: EnvironmentPaths) -> None:

@@ -181,12 +181,20 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Environmen
 def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if path == replaced.previous:
+            raise PermissionError(errno.EACCES, "it is in use")
+        return rename(path, target)
+
     with monkeypatch.context() as patched:
-        patched.setattr(swap, "remove_path", lambda _folder: None)
-        with pytest.raises(InstallationError, match="previous cannot be written"):
+        patched.setattr(Path, "rename", renamed)
+        with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
             swap_in(replaced, replaced.staging)
-        with pytest.raises(OSError, match="not empty"):
+        with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
             finish_swap(replaced)
+        assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "older")
     finish_swap(replaced)
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 

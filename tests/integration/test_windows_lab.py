@@ -1,0 +1,163 @@
+"""Whole commands under the rules of Windows for files, and with its names of folders and programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.test_install_lab import RTX_4090, leftovers
+from tests.lab import windows
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+AGAIN = "   # once no program runs from it or has a file of it open"
+SLEEP = "print(flush=True); import time; time.sleep(600)"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, play: Play, tmp_path: Path) -> Workshop:
+    play(RTX_4090)
+    for name in ("project", "temporary"):
+        (tmp_path / name).mkdir()
+    played = {windows.FOLDER: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    return Workshop(tmp_path / "project", tmp_path / "caches", {**stand_in.environment(), **played})
+
+
+@contextmanager
+def running(program: Path, folder: Path) -> Iterator[None]:
+    """A Python that has begun and does not end."""
+    command = [str(program), "-c", SLEEP]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield
+        started.kill()
+
+
+def torch_in(workshop: Workshop) -> str:
+    return workshop.python("import torch; print(torch.__version__)").partition("+")[0]
+
+
+def error(workshop: Workshop, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = workshop.document(*arguments, exit_code=4)["errors"][0]
+    return found
+
+
+def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Workshop) -> None:
+    workshop.document("install", "torch==2.13.0")
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+    assert (workshop.folder / ".venv" / "pip.ini").is_file()
+    workshop.document("install", "torch==2.14.1")
+    assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
+    workshop.document("install", "--rollback")
+    assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())
+    done = workshop.run("run", "python", "-c", "import sys; print(sys.prefix)")
+    assert done.out.strip() == str(workshop.folder / ".venv"), "the environment's Python, and not the tool's own"
+    assert workshop.run("run", "no-such-program").status == 2
+    assert [*(workshop.folder.parent / "temporary").iterdir()] == []
+
+
+def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(workshop: Workshop) -> None:
+    workshop.document("install", "torch==2.13.0")
+    lock, venv = workshop.lock("pylock.cu126.toml"), workshop.folder / ".venv"
+    with running(venv / "Scripts" / "python.exe", workshop.folder):
+        refused = error(workshop, "install", "torch==2.14.1")
+    assert refused["message"] == f"{venv} cannot be written: Access is denied"
+    assert refused["hint"] == f"gpuinstall install torch==2.14.1 --json{AGAIN}"
+    assert (torch_in(workshop), workshop.lock("pylock.cu126.toml")) == ("2.13.0", lock)
+    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+    with running(Path(sys.executable), venv / "Lib"):
+        assert error(workshop, "env", "remove", "--yes")["hint"].endswith(AGAIN)
+    assert torch_in(workshop) == "2.13.0"
+    workshop.document("env", "remove", "--yes")
+    assert workshop.entries() == {"pylock.cu126.toml"}
+
+
+@pytest.mark.heavy
+def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_complete(workshop: Workshop) -> None:
+    for version in ("2.13.0", "2.14.1"):
+        workshop.document("install", f"torch=={version}")
+    previous = workshop.folder / ".venv.gpuinstall" / "previous"
+    files = {path.relative_to(previous) for path in previous.rglob("*")}
+    with next(previous.glob("lib/python*/site-packages/torch/__init__.py")).open():
+        assert error(workshop, "env", "remove", "--previous", "--yes")["message"].startswith(f"{previous} cannot be")
+        assert error(workshop, "install", "numpy")["message"] == f"{previous} cannot be written: Access is denied"
+        assert {path.relative_to(previous) for path in previous.rglob("*")} == files
+    assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.14.1+cu126"
+    assert "numpy" in workshop.lock("pylock.cu126.toml")
+    workshop.document("install", "--rollback")
+    assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
+    assert "numpy" not in workshop.lock("pylock.cu126.toml")
+
+
+@pytest.mark.heavy
+def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop: Workshop) -> None:
+    workshop.document("lock", "torch==2.13.0", "numpy")
+    workshop.document("sync")
+    assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.13.0+cu126"
+    workshop.document("remove", "numpy")
+    (workshop.folder / "story.py").write_text(
+        "# /// script\n# dependencies = ['torch']\n# ///\nimport torch; print(torch.__version__)\n", encoding="utf-8"
+    )
+    assert workshop.run("run", "story.py").out == "2.14.1+cu126\n"
+    assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())
+    assert [*(workshop.folder.parent / "temporary").iterdir()] == []
+
+
+def refused(rules: windows.Windows, event: Any, *arguments: object) -> str | None:
+    try:
+        rules(event, arguments)
+    except OSError as refusal:
+        return refusal.strerror
+    return None
+
+
+def test_the_rules_are_those_of_windows(tmp_path: Path) -> None:
+    rules = windows.Windows(tmp_path)
+    file, folder = tmp_path / "work" / "file", tmp_path / "work"
+    folder.mkdir()
+    file.touch()
+    create = ("w", os.O_CREAT)
+    allowed: list[tuple[object, ...]] = [
+        ("os.remove", file, -1),
+        ("os.rename", folder, tmp_path / "WORK", -1, -1),
+        ("open", folder / "new", *create),
+        ("open", "/dev/null", *create),
+        ("os.symlink", "file", "/elsewhere", -1),
+    ]
+    denied: list[tuple[object, ...]] = [
+        ("open", folder, "r", os.O_RDONLY),
+        ("open", folder / "FILE", *create),
+        ("open", folder / "aux.txt", *create),
+        ("open", folder / "a:b", *create),
+        ("open", folder / "ends with a dot.", *create),
+        ("open", folder.joinpath(*["a long name"] * 22), "r", os.O_RDONLY),
+        ("os.mkdir", folder / "File", 0o777, -1),
+        ("os.rename", file, tmp_path / "work", -1, -1),
+        ("os.symlink", "file", folder / "link", -1),
+    ]
+    in_use: list[tuple[object, ...]] = [
+        ("os.remove", file, -1),
+        ("os.rename", file, folder / "other", -1, -1),
+        ("os.rename", tmp_path / "other", file, -1, -1),
+        ("os.rename", folder, tmp_path / "other", -1, -1),
+        ("os.rmdir", folder, -1),
+    ]
+
+    assert [rule for rule in allowed if refused(rules, *rule)] == []
+    assert [rule for rule in denied if not refused(rules, *rule)] == []
+    with file.open():
+        assert [rule for rule in in_use if not refused(rules, *rule)] == []
+    with running(Path(sys.executable), folder):
+        assert refused(rules, "os.rename", folder, tmp_path / "other", -1, -1) is not None

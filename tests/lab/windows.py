@@ -1,0 +1,260 @@
+"""A command under the rules of Windows for files: what is in use stays, and names are compared without case.
+
+LAB_WINDOWS names the folder below which they hold; in a command's environment it makes ``tests.lab.forked`` play them.
+The rules are those of the Win32 documentation for DeleteFile, MoveFileEx and "Naming Files, Paths, and Namespaces":
+
+- A file that any process has open is neither renamed, replaced nor removed (error 32), nor is a read-only one removed.
+- A folder is neither renamed nor removed where a process works in it, runs a program from it, or has a file in it open.
+- No rename replaces a folder, ``os.rename`` nothing at all; a folder is not opened; links need a privilege.
+- Some names are taken by devices, some signs are not for names, no path is longer than 259 characters.
+
+The modules of gpuinstall see the ``os`` of Windows: ``os.name`` is ``nt``, and what only Unix has is not there; those
+that choose by ``sys.platform`` in what concerns files see ``win32``. Environments have Scripts, python.exe and
+Lib\\site-packages beside uv's own. A program that is named without a folder is looked for as CreateProcess does: beside
+this process's own, then on this process's PATH, whatever PATH the new one is given. What is read of the machine, and
+what uv, pip and torch do, stays Linux.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pkgutil
+import shutil
+import stat
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuinstall.process import Finished
+
+FOLDER = "LAB_WINDOWS"
+HOME = len("C:\\Users\\somebody")
+"""How long a path is to the folder that people work in: as long the played folder counts."""
+MOST = 259
+DEVICES = {"con", "prn", "aux", "nul", *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10))}
+UNIX_ONLY = {
+    *(
+        "O_CLOEXEC",
+        "O_DIRECTORY",
+        "O_NOCTTY",
+        "O_NOFOLLOW",
+        "O_NONBLOCK",
+        "chown",
+        "confstr",
+        "fchmod",
+        "fchown",
+        "fork",
+    ),
+    *("forkpty", "getegid", "geteuid", "getgid", "getloadavg", "getpgid", "getuid", "killpg", "lchown", "mkfifo"),
+    *("nice", "pread", "sched_getaffinity", "setsid", "statvfs", "sysconf", "uname", "wait3", "wait4"),
+}
+"""What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
+BY_PLATFORM = ("files", "install.swap", "interruption", "process", "receipt")
+"""The modules that choose by ``sys.platform`` what they do to files and processes."""
+SNAPSHOT_S = 0.2
+"""How old may be what is known of other processes where thousands of files are removed."""
+
+
+class Windows:
+    """The rules, as Python's audit hook; ``folder`` is where they hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at_work = str(folder.resolve()), False
+        self.nowhere = folder / "proc"
+        self._taken, self._seen = list[str](), 0.0
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Refuse what Windows refuses."""
+        rule: Callable[..., None] | None = getattr(self, f"_{event.replace('.', '_')}", None)
+        if rule is None or self.at_work:
+            return
+        self.at_work = True  # what is looked at here is not judged
+        try:
+            rule(*arguments)
+        finally:
+            self.at_work = False
+
+    def _open(self, path: object, _mode: object, flags: int) -> None:
+        if place := self._place(path):
+            self._check_name(place)
+            if Path(place).is_dir():
+                raise refusal(errno.EACCES, 5, place)
+            if flags & os.O_CREAT:
+                self._check_case(place)
+
+    def _os_mkdir(self, path: object, _mode: int, _dir: int) -> None:
+        if place := self._place(path):
+            self._check_name(place)
+            self._check_case(place)
+
+    def _os_rename(self, source: object, target: object, *_dirs: int) -> None:
+        old, new = self._place(source), self._place(target)
+        if new:
+            self._check_name(new)
+            self._check_case(new, but=old)
+            if Path(new).is_dir():
+                raise refusal(errno.EACCES, 5, new)
+        for place in filter(None, (old, new)):
+            self._check_use(place, snapshot=False)
+
+    def _os_remove(self, path: object, _dir: int) -> None:
+        if place := self._place(path):
+            self._check_use(place)
+            if not Path(place).lstat().st_mode & stat.S_IWUSR:
+                raise refusal(errno.EACCES, 5, place)
+
+    def _os_rmdir(self, path: object, _dir: int) -> None:
+        if place := self._place(path):
+            self._check_use(place)
+
+    def _os_symlink(self, _target: object, path: object, _dir: int) -> None:
+        if place := self._place(path):
+            raise refusal(errno.EINVAL, 1314, place)
+
+    def _place(self, path: object) -> str | None:
+        """The real path of what lies, or would lie, where the rules hold."""
+        if not isinstance(path, str | bytes | os.PathLike):
+            return None
+        absolute = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100  keeps the link that it may be
+        place = str(absolute.parent.resolve() / absolute.name)
+        return place if place.startswith(f"{self.folder}/") else None
+
+    def _check_name(self, place: str) -> None:
+        below = place[len(self.folder) :]
+        if HOME + len(below) > MOST:
+            raise refusal(errno.ENOENT, 3, place)
+        for name in below.split("/"):
+            if name.partition(".")[0].lower() in DEVICES or name.endswith((".", " ")) or set(name) & set('<>:"|?*\\'):
+                raise refusal(errno.EINVAL, 123, place)
+
+    def _check_case(self, place: str, but: str | None = None) -> None:
+        """A name that differs in case alone from one that is there means that one, which is never what was meant."""
+        path = Path(place)
+        with suppress(FileNotFoundError):
+            names = (entry.name for entry in path.parent.iterdir() if entry.name.lower() == path.name.lower())
+            if {*names} - {path.name, Path(but or "").name}:
+                raise refusal(errno.EEXIST, 183, place)
+
+    def _check_use(self, place: str, *, snapshot: bool = True) -> None:
+        if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
+            others = (process for process in Path("/proc").glob("[0-9]*") if process.name != str(os.getpid()))
+            self._taken, self._seen = [path for process in others for path in used_by(process)], monotonic()
+        for path in (*used_by(Path("/proc/self")), *self._taken):
+            if path == place or path.startswith(f"{place}/"):
+                raise refusal(errno.EACCES, 32 if path == place else 5, place)
+
+
+def used_by(process: Path) -> Iterator[str]:
+    """The files that a process has open, the folder it works in, and the program it was started as."""
+    with suppress(OSError):
+        yield str((process / "cwd").readlink())
+        yield os.fsdecode((process / "cmdline").read_bytes().partition(b"\0")[0])
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                if not descriptor.is_dir():
+                    yield str(descriptor.readlink())
+
+
+def refusal(number: int, windows: int, path: str) -> OSError:
+    """The error that Windows would give."""
+    texts = {
+        3: "The system cannot find the path specified",
+        5: "Access is denied",
+        32: "The process cannot access the file because it is being used by another process",
+        123: "The filename, directory name, or volume label syntax is incorrect",
+        183: "Cannot create a file when that file already exists",
+        1314: "A required privilege is not held by the client",
+    }
+    return OSError(number, texts[windows], path)
+
+
+class Flavoured(ModuleType):
+    """``os`` or ``sys`` as gpuinstall's modules see it."""
+
+    def __init__(self, real: ModuleType, missing: frozenset[str], **values: object) -> None:
+        super().__init__(real.__name__)
+        self.__dict__.update(_real=real, _missing=missing, **values)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the system has."""
+        if name in self.__dict__["_missing"]:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} on Windows")
+        return getattr(self.__dict__["_real"], name)
+
+
+class Started(subprocess.Popen[Any]):
+    """A program, found as CreateProcess finds it."""
+
+    def __init__(self, words: Sequence[str], **options: Any) -> None:
+        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        program = shutil.which(words[0], path=places)
+        super().__init__([program or words[0], *words[1:]], **options)
+
+
+class ScriptsFolder:
+    """Gives each environment that uv makes the folders of Windows."""
+
+    def __init__(self, rules: Windows) -> None:
+        self.rules = rules
+
+    def started(self, argv: Sequence[str]) -> None:
+        """Nothing is there yet."""
+
+    def ended(self, finished: Finished) -> None:
+        """Let the names of Windows lead to those of Linux."""
+        if finished.ok and finished.argv[1:2] == ("venv",):
+            self.rules.at_work = True
+            venv = Path(finished.argv[-1])
+            (venv / "Scripts").symlink_to("bin")
+            (venv / "bin" / "python.exe").symlink_to("python")
+            (venv / "Lib").mkdir()
+            packages = next(venv.glob("lib/python*/site-packages"))
+            (venv / "Lib" / "site-packages").symlink_to(os.path.relpath(packages, venv / "Lib"))
+            self.rules.at_work = False
+
+
+def play() -> None:
+    """Let this process be on Windows, where it was told so."""
+    if not os.environ.get(FOLDER):
+        return
+    import gpuinstall
+    from gpuinstall import process
+
+    apart = (".kernels", "_child", "pytest_plugin", "__main__")
+    for module in pkgutil.walk_packages(gpuinstall.__path__, "gpuinstall."):
+        if not any(part in module.name for part in apart):
+            import_module(module.name)
+    windows_os = Flavoured(os, frozenset(UNIX_ONLY), name="nt")
+    windows_sys = Flavoured(sys, frozenset(), platform="win32")
+    for name, loaded in tuple(sys.modules.items()):
+        if name.startswith("gpuinstall.") and vars(loaded).get("os") is os:
+            vars(loaded)["os"] = windows_os
+        if name.removeprefix("gpuinstall.") in BY_PLATFORM:
+            vars(loaded)["sys"] = windows_sys
+    rules = Windows(Path(os.environ[FOLDER]))
+    process._PROC = rules.nowhere
+    process._listeners.append(ScriptsFolder(rules))
+    os.rename = renaming(os.rename)
+    vars(subprocess)["Popen"] = Started
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]
+    sys.addaudithook(rules)
+
+
+def renaming(rename: Callable[..., None]) -> Callable[..., None]:
+    """``os.rename`` as Windows has it, which replaces nothing."""
+
+    def renamed(source: str, target: str, **options: Any) -> None:
+        if os.path.lexists(target):
+            raise refusal(errno.EEXIST, 183, os.fspath(target))
+        rename(source, target, **options)
+
+    return renamed

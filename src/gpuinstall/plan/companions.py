@@ -122,8 +122,8 @@ def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
 
 def _wheels(name: str, version: str, catalog: Catalog) -> Companion:
     """The wheels of a release; those of a patch release that the catalogue does not know are like the first's."""
-    companion = catalog.companions.get((name, version))
-    return companion or catalog.companions[name, ".".join((*version.split(".")[:2], "0"))]
+    companion, (major, minor, *_) = catalog.companions.get((name, version)), (*version.split("."), "0")
+    return companion or catalog.companions[name, f"{major}.{minor}.0"]
 
 
 def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:

@@ -71,6 +71,11 @@ def test_on_aarch64_triton_begins_with_the_torch_that_pins_the_first_wheel_for_i
     assert plan(ARM, "torch==2.8.0", "triton").reasons[0].code == "no-companion"
 
 
+def test_a_bound_of_triton_may_name_its_major_version_alone() -> None:
+    made = plan(machine("RTX 4090", driver="550.144.03"), "torch", "triton>=2")
+    assert (made.status, installed(made)) == ("ok", ("torch==2.14.1+cu126", "triton>=2"))
+
+
 def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
     at_hand = machine("RTX 4090", pythons=("3.12.1", "3.15.0"))
 

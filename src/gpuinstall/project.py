@@ -188,7 +188,7 @@ class Project:
 
         A project that is asked for by hand brings its dependencies. ``quiet`` says nothing of the folder's files.
         """
-        from gpuinstall.lock.declaration import Declaration, changed_inputs, has_place, lines_of, spelled
+        from gpuinstall.lock.declaration import Declaration, changed_inputs, conda_note, has_place, lines_of, spelled
         from gpuinstall.lock.folder_request import FolderRequest, recorded_request
 
         folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
@@ -209,13 +209,14 @@ class Project:
             reporter.step("Project", f"{declared}{kept}")
         if declared.listed.options:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
-        if declared.listed.conda:
-            reporter.warn(f"{declared.file}: {', '.join(declared.listed.conda)} would come from conda, and do not here")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
         for change in changed_inputs(unread, folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
         asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
         asked = asked.without(self.settings.without) if self.settings.without else asked
+        names = {parse_requirement(text).name for text in asked.requirements}
+        if note := conda_note(declared.listed.conda, names):
+            reporter.warn(f"{declared.file}: {note}")
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
         self.admit_addresses(asked, own, reporter)
         return asked.following(recorded)

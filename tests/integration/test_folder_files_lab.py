@@ -24,6 +24,16 @@ NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 LOCK = "pylock.cpu.toml"
 PROJECT = '[project]\nname = "thing"\nversion = "1"\ndependencies = ["numpy"]\n[dependency-groups]\ndev = ["cowsay"]\n'
 
+POETRY = """\
+[tool.poetry]
+package-mode = false
+[tool.poetry.dependencies]
+python = "^3.9"
+numpy = "^2.0"
+[tool.poetry.group.dev.dependencies]
+cowsay = "*"
+"""
+
 
 @pytest.fixture
 def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
@@ -49,6 +59,11 @@ def projects(text: str) -> list[str]:
     [
         ("requirements.txt", "numpy\ncowsay\n", "Project requirements.txt: 2 requirements"),
         ("pyproject.toml", PROJECT, "Project pyproject.toml: 2 requirements and group dev"),
+        (
+            "pyproject.toml",
+            POETRY,
+            "Project pyproject.toml: 2 requirements",
+        ),
         (
             "environment.yml",
             "dependencies:\n  - pip:\n    - numpy\n    - cowsay\n",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.errors import ExceptionGroup
 
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml
@@ -28,6 +29,7 @@ from gpuinstall.requirements_file import (
     split_group,
 )
 from gpuinstall.shell import joined
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -128,6 +130,7 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
         wanted = own.get("default-groups", [name for name in groups if normalised(name) == "dev"])
         wanted = tuple(groups) if wanted == "all" else tuple(wanted)
         listed = [*project.get("dependencies", ()), *resolve_dependency_groups(groups, *wanted)]
+        listed += [] if "dependencies" in project else _by_poetry(poetry)
         dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
         is_package = own.get("package", "build-system" in pyproject and poetry.get("package-mode", True))
         name = str(project.get("name") or poetry.get("name") or "") if is_package else ""
@@ -137,6 +140,38 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
     sources = {normalised(name): source for name, source in own.get("sources", {}).items()}
     located = (_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
     return Declaration(listed=RequirementsFile(tuple(located)), groups=wanted, package=name)
+
+
+def _by_poetry(poetry: Mapping[str, Any]) -> Iterator[str]:
+    """What Poetry's own tables ask for, which came before ``[project]``, with the groups that it installs unasked."""
+    groups = [group for group in poetry.get("group", {}).values() if not group.get("optional")]
+    tables = [poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups]
+    for name, written in (item for table in tables for item in table.get("dependencies", {}).items()):
+        for row in written if isinstance(written, list) else [written]:
+            entry = row if isinstance(row, dict) else {"version": row}
+            if name == "python" or entry.get("optional"):
+                continue
+            extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
+            address, bounds = _address(entry), _specifiers(entry.get("python", ""))
+            place = f" @ {address}" if address else ",".join(_specifiers(entry.get("version", "")))
+            pythons = (re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds)
+            conditions = " and ".join((*pythons, *([f"({entry['markers']})"] if "markers" in entry else [])))
+            yield f"{name}{extras}{place}" + (f" ; {conditions}" if conditions else "")
+
+
+def _specifiers(text: str) -> list[str]:
+    """Constraints of Poetry as the standard has them: ``^1.2`` is ``>=1.2,<2``, ``~1.2`` is ``>=1.2,<1.3``."""
+    bounds = list[str]()
+    for part in re.sub(r"(?<=[<>=!~^])\s+", "", text).replace(",", " ").split():
+        number = part.lstrip("^~")
+        if not part.startswith(("^", "~")) or part.startswith("~="):
+            bounds += [f"=={part}" if part[0].isdigit() else part] if part != "*" else []
+            continue
+        numbers = [int(digits) for digits in re.findall(r"\d+", number.partition("-")[0])]
+        last = len(numbers) - 1
+        place = next((at for at, digits in enumerate(numbers) if digits), last) if part[0] == "^" else min(1, last)
+        bounds += [f">={number}", f"<{'.'.join(map(str, (*numbers[:place], numbers[place] + 1)))}"]
+    return bounds
 
 
 def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -186,6 +221,24 @@ def _address(source: Mapping[str, Any]) -> str | None:
     if "url" in source:
         return f"{source['url']}{inside}"
     return str(source["path"]) if "path" in source else None
+
+
+def conda_note(conda: Iterable[str], asked: Collection[str]) -> str:
+    """Name what conda would bring beyond what is ``asked`` for, and the command that takes what has a wheel of its own.
+
+    Empty where that is nothing.
+    """
+    wheels, absent, words = authored.read_data("conda_names.toml")["wheels"], list[str](), list[str]()
+    for text in conda:
+        name, bounds = re.fullmatch(r"(?:\S+::)?([\w.-]*)\s*(.*)", text).groups("")  # type: ignore[union-attr]
+        if number := re.fullmatch(r"(==?)?\s*(\d[\d.]*?)(?:\.\*)?(=\S*)?", bounds):
+            bounds = f"=={number[2]}" + ("" if number[1] == "==" or number[3] else ".*")
+            words += [f"--python={'.'.join(number[2].split('.')[:2])}"] if name == "python" else []
+        wheel = wheels.get(name) or name
+        words += [f"{wheel}{bounds}"] if name in wheels and wheel not in asked else []
+        absent += [] if wheel in asked else [text]
+    offer = f"; those with a wheel: {joined(['gpuinstall', 'install', *words])}" if words else ""
+    return f"conda's own packages are not installed: {some(absent)}{offer}" if absent else ""
 
 
 TEAM_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import read_declaration, read_inputs
+from gpuinstall.lock.declaration import conda_note, parse_project, read_declaration, read_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,64 @@ def test_of_an_environment_of_conda_the_pip_part_is_read_and_the_rest_named(tmp_
     assert listed.requirements == ("torch>=2.9", "numpy<3", "rich")
     assert listed.constraints == ("rich<15",)
     assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
+
+
+def test_what_conda_would_bring_is_named_and_offered_where_it_has_a_wheel_of_its_own() -> None:
+    conda = ("python=3.11", "conda-forge::ffmpeg >=6", "scipy", "pytorch=2.9=py311_cuda12", "numpy 1.26.*", "tqdm<5")
+    assert conda_note(conda, {"scipy"}) == (
+        "conda's own packages are not installed: python=3.11, conda-forge::ffmpeg >=6, pytorch=2.9=py311_cuda12, "
+        "numpy 1.26.*, tqdm<5; those with a wheel: gpuinstall install --python=3.11 torch==2.9 'numpy==1.26.*' 'tqdm<5'"
+    )
+    assert conda_note(("scipy",), {"scipy"}) == ""
+    assert "wheel" not in conda_note(("ffmpeg",), ())
+
+
+POETRY = """\
+[tool.poetry]
+name = "thing"
+package-mode = false
+[tool.poetry.dependencies]
+python = "^3.10"
+torch = "^2.1"
+einops = "~0.7.0"
+numpy = [{version = "<2", python = "<3.12"}, {version = ">= 2", python = ">=3.12"}]
+transformers = {version = "4.57.1", extras = ["torch"], markers = "sys_platform == 'linux'"}
+thing = {git = "https://git.example/thing.git", tag = "v1"}
+rich = {version = "*", optional = true}
+[tool.poetry.group.dev.dependencies]
+pytest = "*"
+[tool.poetry.group.docs]
+optional = true
+[tool.poetry.group.docs.dependencies]
+sphinx = "*"
+"""
+
+
+def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path: Path) -> None:
+    assert read_declaration(write(tmp_path, pyproject__toml=POETRY)).whole.requirements == (
+        "torch<3,>=2.1",
+        "einops<0.8,>=0.7.0",
+        'numpy<2; python_version < "3.12"',
+        'numpy>=2; python_version >= "3.12"',
+        'transformers[torch]==4.57.1; sys_platform == "linux"',
+        "thing @ git+https://git.example/thing.git@v1",
+        "pytest",
+    )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "bounds"),
+    [
+        ("^0.2.3", "<0.3,>=0.2.3"),
+        ("^0.0.3", "<0.0.4,>=0.0.3"),
+        ("^0", "<1,>=0"),
+        ("~1", "<2,>=1"),
+        ("1.2.*", "==1.2.*"),
+    ],
+)
+def test_the_constraints_of_poetry_are_those_of_the_standard(constraint: str, bounds: str) -> None:
+    tables = {"tool": {"poetry": {"dependencies": {"rich": constraint}}}}
+    assert parse_project(tables, ()).listed.requirements == (f"rich{bounds}",)
 
 
 PYLOCK = """\

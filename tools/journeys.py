@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
+from tests.lab.folder_journeys import FOLDER_JOURNEYS
 from tests.lab.index import StandInIndex
-from tests.lab.journeys import FIRST, OTHER, Scene, travel
+from tests.lab.journeys import FIRST, JOURNEYS, OTHER, Scene, travel
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "journeys.md"
 HEAD = """# Journeys
 
-One folder, step by step: its contents before and after each command, and the output. `python -m tools.journeys` runs
-every step with a stand-in index and writes this page; a test does the same.
+One folder, step by step: its contents before and after each command, and the output. Then the folders that people
+come with, and what pip, uv, git and a CI runner do to them. `python -m tools.journeys` runs every step with a stand-in
+index and writes this page; a test does the same.
 
 | journey | command | before | after | output | exit |
 |---|---|---|---|---|---|
@@ -44,7 +46,8 @@ def rows(folder: Path) -> list[Row]:
     (folder / "project").mkdir()
     with StandInIndex(wheels) as index:
         variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
-        return list(travel(Scene(Workshop(folder / "project", folder / "caches", variables), index)))
+        scene = Scene(Workshop(folder / "project", folder / "caches", variables), index)
+        return list(travel(scene, (*JOURNEYS, *FOLDER_JOURNEYS)))
 
 
 if __name__ == "__main__":

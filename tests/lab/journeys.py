@@ -15,7 +15,7 @@ from gpuinstall.facts.pythons import find_python
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpuinstall.process import Finished
     from tests.lab.index import StandInIndex
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FIRST, OTHER = "3.12", "3.13"
 """The Pythons of the folder."""
 SHOWN = ("torch", "numpy", "rich", "cowsay")
-SAID = ("+ ", "- ", "~ ")
+SAID = ("+ ", "- ", "~ ", "Project", "Changed", "Merged")
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Row:
         return f"| {self.title} | {command} | {self.before} | {self.after} | {self.said} | {self.status} |"
 
 
-def travel(scene: Scene) -> Iterator[Row]:
-    """Take every step in the same folder, one after the other."""
-    for journey in JOURNEYS:
+def travel(scene: Scene, journeys: Iterable[Journey]) -> Iterator[Row]:
+    """Take every step, one after the other."""
+    for journey in journeys:
         here = scene.at(journey.folder)
         journey.before(here)
         before = _state(here.workshop)
@@ -100,7 +100,7 @@ def _told(done: Finished, scene: Scene) -> str:
     """The changes that were said, or the error."""
     lines = [re.sub(r"^(Changes?)?\s+", "", line) for line in done.err.splitlines()]
     said = [line for line in lines if line.startswith((*SAID, "error:"))]
-    text = "<br>".join(said) or "nothing changes"
+    text = "<br>".join(re.sub(r" {2,}", " ", line) for line in said) or "nothing changes"
     return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace("|", "\\|")
 
 

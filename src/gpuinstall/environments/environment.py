@@ -139,7 +139,8 @@ def changed_build(
         return ""
     by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(tied[0])
     was, now, who = locked[tied[0]], installed.get(tied[0]), f", installed by {by}," if by else ""
-    more = f"; {len(changed) - 1} more packages were changed" if len(changed) > 1 else ""
+    rest = len(changed) - 1
+    more = f"; {rest} more package{'s were' if rest > 1 else ' was'} changed" if rest else ""
     return (f"{tied[0]} is {now}{who} instead of {was}" if now else f"{tied[0]} {was} is missing") + more
 
 

@@ -111,6 +111,24 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     assert workshop.run("run", "true").status == 0
 
 
+def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(workshop: Workshop) -> None:
+    """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
+    workshop.document("sync")
+    workshop.document("export", "uv")
+    locked(workshop)
+    before = (workshop.folder / "uv.lock").read_bytes()
+    words = [str(uv.uv()), "sync", "--frozen", "--group", "torch-cu126"]
+    done = process.run(words, env=workshop.environment, cwd=workshop.folder)
+    assert done.ok, done.err
+    torch = "import torch; print(torch.__version__)"
+    assert workshop.python(torch) == "2.13.0+cu126"
+    assert workshop.run("run", "true").status == 0, "uv put the same build there"
+    done = workshop.run("sync")
+    assert done.status == 0, done.err
+    assert (workshop.python(torch), versions(workshop)["markdown"]) == ("2.13.0+cu126", "3.9")
+    assert (workshop.folder / "uv.lock").read_bytes() == before
+
+
 def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     workshop.document("install")
     workshop.document("install", "--upgrade-package", "markdown")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -15,22 +16,23 @@ import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
-from gpuinstall.cli.install_view import show_dry_run, show_installed, show_rolled_back, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
-from gpuinstall.environments.jupyter import PACKAGE
+from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.project import Project, open_project
-from gpuinstall.shell import quoted
+from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.install.install import DryRun
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.reporter import Reporter
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 
@@ -165,7 +167,76 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
         "bytes": 0,
         "seconds": round(monotonic() - start, 3),
     }
-    return Outcome(data, lambda screen: show_rolled_back(screen, paths, marker))
+
+    def show(screen: Terminal) -> None:
+        screen.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
+        screen.field("Lock", f"{marker.lock}, restored")
+        screen.field("Undo", "gpuinstall install --rollback")
+        screen.field("Ready", _ready(paths.venv))
+
+    return Outcome(data, show)
+
+
+def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[str, str]) -> None:
+    """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
+    lock, choice = result.fit.lock, result.fit.choice
+    venv = display_path(result.paths.venv)
+    terminal.field("Proof", _proof(result))
+    terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
+    kept = ", unchanged" if result.lock_change == "unchanged" else ""
+    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")
+    if result.bytes:
+        terminal.field("Cache", " and ".join(map(display_path, result.caches)))
+    if result.previous:
+        size = readable(result.previous.bytes)
+        terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; undo: gpuinstall install --rollback")
+    if kernel_folder(result.paths.venv).exists():
+        terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
+    for name in (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")):
+        if name and Path(name).resolve() != result.paths.venv:
+            terminal.field("Untouched", f"the active environment {name}")
+    fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""
+    spent = "already up to date" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
+    terminal.field("Ready", f"{_ready(result.paths.venv)}   {spent}")
+
+
+def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
+    """Write what an installation would do and cost, and where it is asked for the commands."""
+    priced = dry_run.priced
+    for label, text in priced.lines():
+        terminal.field(label, text)
+    for host, size in priced.bill.sources.items() if priced.bill else ():
+        terminal.field("From", f"{readable(size)} from {host}")
+    if terminal.verbose:
+        for words in dry_run.commands:
+            terminal.line(joined(words))
+    terminal.field("Dry run", "nothing was changed" if priced.bill else "already up to date")
+
+
+def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
+    """Name the devices that no kernel ran on, whatever form the result has."""
+    if unproven := [device for device in result.verdict.get("devices", ()) if device["status"] == "unproven"]:
+        names = ", ".join(device["name"] for device in unproven)
+        reporter.warn(f"unproven: {names}; run gpuinstall verify where the GPUs are")
+
+
+def _ready(venv: Path) -> str:
+    """The line that activates an environment in the shell that we were called from."""
+    here = os.path.relpath(venv) if venv.is_relative_to(Path.cwd()) else str(venv)
+    return activation(here, this_shell(os.environ, parent_program()), windows=(venv / "Scripts").is_dir())
+
+
+def _proof(result: InstallResult) -> str:
+    """Write ``passed: 2 × NVIDIA GeForce RTX 4090 · driver 535.183.01``, and what is not proven beside it."""
+    names: dict[str, Counter[str]] = {}
+    for device in result.verdict.get("devices", ()):
+        names.setdefault(device["status"], Counter())[device["name"]] += 1
+    proofs = [
+        f"{status}: " + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
+        for status, devices in names.items()
+    ]
+    driver = result.machine.driver
+    return "; ".join(proofs) + (f" · driver {driver.version}" if driver and driver.version else "")
 
 
 def _is_path(python: str | None) -> TypeGuard[str]:

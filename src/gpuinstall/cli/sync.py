@@ -10,7 +10,7 @@ import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.hook import refresh
-from gpuinstall.cli.install_view import show_dry_run, show_installed, warn_of_unproven
+from gpuinstall.cli.install import show_dry_run, show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.errors import LockError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice
@@ -75,8 +75,7 @@ class ExaminedEnvironment(NamedTuple):
         return {"venv": str(self.venv), "verdict": self.verdict.to_dict() if self.verdict else None}
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(NamedTuple):
     """What was examined and what is wrong, the first thing to fix first; ``environment`` None: there is none.
 
     ``locks`` is the number of the locks that were read.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -30,8 +29,7 @@ FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 """The members of the family that nearly every program leads to."""
 
 
-@dataclass(frozen=True)
-class ListedProgram:
+class ListedProgram(NamedTuple):
     """A program, its newest release that has a wheel that fits, and its newest as source; None: there is none.
 
     Both are among the versions that are asked for and that no constraint forbids.

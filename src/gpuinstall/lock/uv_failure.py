@@ -6,9 +6,8 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
@@ -48,8 +47,7 @@ _OF_THE_WORLD = (
 )
 
 
-@dataclass(frozen=True)
-class Conflict:
+class Conflict(NamedTuple):
     """Requirements that cannot be had together, or not with the torch that was chosen.
 
     It is a value where another choice may still serve, and its ``error`` is raised where none does.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -77,8 +78,9 @@ ON_MACHINES = f"""
 Python {PYTHON}, Linux x86_64, glibc 2.35. Each cell is the torch and the file's version and source, or the refusal with
 the reason of the file that came closest. Astral's index is a stand-in with the lists of its documents and small wheels
 compiled for the test; the default index is the real one, and PyG's pages could not be reached. uv's column is
-`uv pip compile` of the same word and `torch` on the default index, wheels alone (`--no-build`), which looks at no GPU;
-where it says "source", uv would run the package's own build.
+`uv pip compile` of the same word and `torch` on the default index, wheels alone (`--no-build`), pip's
+`pip install --dry-run --only-binary :all:`; neither looks at a GPU. Where uv's column says "source" and pip's "no
+wheel", each would run the package's own build.
 
 """
 BY_RANGE = """
@@ -100,11 +102,15 @@ both.
 
 def machines(session: Session) -> Iterator[str]:
     """Write a row for each extension."""
-    yield "| extension | uv | " + " | ".join(f"{gpu}, {driver.partition('.')[0]}" for gpu, driver in MACHINES) + " |"
-    yield "|---" * (len(MACHINES) + 2) + "|"
+    yield (
+        "| extension | uv | pip | "
+        + " | ".join(f"{gpu}, {driver.partition('.')[0]}" for gpu, driver in MACHINES)
+        + " |"
+    )
+    yield "|---" * (len(MACHINES) + 3) + "|"
     for name in EXTENSIONS:
         cells = [chosen(name, gpu, driver, session) for gpu, driver in MACHINES]
-        yield f"| {name} | {by_uv(name, session)} | {' | '.join(cells)} |"
+        yield f"| {name} | {by_uv(name, session)} | {by_pip(name)} | {' | '.join(cells)} |"
 
 
 def chosen(name: str, gpu: str, driver: str, session: Session) -> str:
@@ -136,6 +142,19 @@ def by_uv(name: str, session: Session) -> str:
     if done.ok:
         return f"torch {versions['torch']}: {versions[name]}"
     return "not found" if "was not found in the package registry" in done.err else "source"
+
+
+def by_pip(name: str) -> str:
+    """Ask pip alone, for wheels."""
+    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (35, 34, 31, 28, 27, 24, 17)]
+    target = ["--python-version", PYTHON, *platforms, "--target", "unused", "--only-binary", ":all:"]
+    words = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--report", "-", *target, name, "torch"]
+    done = process.run([*words, "--disable-pip-version-check"], seconds=600)
+    if not done.ok:
+        return "no wheel"
+    report = json.loads(done.out)["install"]
+    versions = {row["metadata"]["name"].lower().replace("_", "-"): row["metadata"]["version"] for row in report}
+    return f"torch {versions['torch']}: {versions[name]}"
 
 
 def wheels(session: Session) -> Iterator[str]:

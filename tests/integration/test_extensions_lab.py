@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import pytest
+from uv import find_uv_bin
 
+from gpuinstall import process
 from gpuinstall.lock.lock import read_lock
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.host import NOT_FOUND, Answer, Host
@@ -112,6 +114,21 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     (file,) = (file for file in lock.files if file.package == ENTRY)
     assert file.url.startswith(f"{extensions.url}/artifacts/{file.sha256}/")
     assert workshop.run("lock", "--check").ok
+
+
+def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop) -> None:
+    assert workshop.run("lock", ENTRY, *RTX_3090).ok
+    (file,) = (file for file in read_lock(workshop.folder / "pylock.cu126.toml").files if file.package == ENTRY)
+    for format_ in ("requirements", "conda", "pixi", "sbom"):
+        assert file.url in workshop.document("export", format_)["data"]["text"], format_
+    assert workshop.run("export", "requirements", "-o", "requirements.txt").ok
+    words = [find_uv_bin(), "pip", "compile", "-q", "--no-deps", "--python-version", "3.12", "requirements.txt"]
+    done = process.run(words, env=workshop.environment, cwd=workshop.folder, seconds=60)
+    assert f"{ENTRY} @ {file.url}" in done.out, done.err
+    project = workshop.folder / "pyproject.toml"
+    project.write_text('[project]\nname = "thing"\nversion = "1"\nrequires-python = "==3.12.*"\n', encoding="utf-8")
+    assert workshop.run("export", "uv").ok
+    assert f'"{ENTRY} @ {file.url}' in project.read_text()
 
 
 def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(workshop: Workshop) -> None:

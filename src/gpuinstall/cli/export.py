@@ -16,8 +16,6 @@ from gpuinstall.project import Settings, open_project
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.lock import Lock
 
@@ -38,11 +36,15 @@ def _add(format_: ExportFormat) -> None:
     @_OUTPUT
     @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
+        from gpuinstall.catalog import load_catalog
+        from gpuinstall.extensions.rows import load_extensions
+
         lock = _lock(path)
         if lock.unserved:
             names = ", ".join(lock.unserved)
             terminal.warn(f"{names} in {lock.name} is in a local folder: the export works on this machine only")
-        return _outcome(format_.name, format_.write(lock, _family()), output)
+        elsewhere = load_catalog().family.union(load_extensions().rows)
+        return _outcome(format_.name, format_.write(lock, elsewhere), output)
 
 
 for written in FORMATS:
@@ -102,6 +104,7 @@ def _dockerfile(
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
 def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
+    from gpuinstall.catalog import load_catalog
     from gpuinstall.export.toml_lines import REPLACED
     from gpuinstall.export.uv_project import groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
@@ -111,7 +114,7 @@ def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *,
     if remove:
         after, done = unpatched(before), "gpuinstall's lines removed"
     else:
-        wanted = groups(map(read_lock, paths or _locks()), _family())
+        wanted = groups(map(read_lock, paths or _locks()), load_catalog().family)
         with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
             after = patched(before, wanted, opened.sources.torch_index)
         done = f"choose with: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
@@ -141,12 +144,6 @@ def _locks() -> list[Path]:
     if not locks:
         raise LockError("lock-missing", "no lock in this folder", hint="gpuinstall lock")
     return locks
-
-
-def _family() -> Collection[str]:
-    from gpuinstall.catalog import load_catalog
-
-    return load_catalog().family
 
 
 def _text(path: Path) -> str:

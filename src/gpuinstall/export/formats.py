@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ExportFormat(NamedTuple):
     """A format: its name on the command line, what is said of it there, and how it is written.
 
-    ``write`` takes the lock and the names of the PyTorch family, and raises UsageError where the lock does not say
-    enough.
+    ``write`` takes the lock and the names whose files no default index has, those of the PyTorch family and of
+    extensions; it raises UsageError where the lock does not say enough.
     """
 
     name: str

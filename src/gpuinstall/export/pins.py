@@ -12,7 +12,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from packaging.pylock import Package, PackageArchive, PackageSdist, PackageWheel
 
@@ -56,7 +56,7 @@ def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
             hint = f"Lock a release of {package.name}, or install it afterwards"
             raise UsageError("not-exportable", message, hint=hint)
         marker = f" ; {package.marker}" if package.marker else ""
-        requirement = _requirement(package, files, by_address=canonicalize_name(package.name) in family) + marker
+        requirement = requirement_of(package, files, by_address=canonicalize_name(package.name) in family) + marker
         if not requirement.isprintable():
             raise _not_exportable(package, f"is not on one line: {requirement!r}")
         yield Pin(requirement, tuple(sorted({file.hashes["sha256"] for file in files})))
@@ -93,9 +93,10 @@ def name_for_others(lock: Lock) -> str:
     return re.sub(r"[^\w-]", "-", lock.name.removesuffix(".toml").replace("pylock", "torch"), flags=re.ASCII)
 
 
-def _requirement(
-    package: Package, files: list[PackageWheel | PackageSdist | PackageArchive], *, by_address: bool
+def requirement_of(
+    package: Package, files: Sequence[PackageWheel | PackageSdist | PackageArchive], *, by_address: bool
 ) -> str:
+    """Write a package by its version, or by the address of its only file; raise UsageError where others cannot."""
     if package.version and not package.archive and not (by_address and len(files) == 1):
         return f"{package.name}=={package.version}"
     address, folder = files[0].url or "", (package.archive and package.archive.subdirectory) or ""

@@ -16,7 +16,7 @@ import tomli
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
-from gpuinstall.export.pins import backend_of
+from gpuinstall.export.pins import backend_of, requirement_of
 from gpuinstall.export.toml_lines import ADDED, append, put, restored
 
 if TYPE_CHECKING:
@@ -102,21 +102,27 @@ def unpatched(text: str) -> str:
 
 
 def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
-    """Make the group of a backend: what was asked for applies everywhere, the rest only where a lock holds it."""
+    """Make the group of a backend: what was asked for applies everywhere, the rest only where a lock holds it.
+
+    An extension's file for one torch has a version that no index of uv's has, and is named by its address.
+    """
     held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
         for package, version in lock.versions_of(family).items():
-            held[package, version.partition("+")[0]].append(lock)
+            held[package, f"{package}=={version.partition('+')[0]}"].append(lock)
+        for one in lock.pylock.packages:
+            if one.name not in family and one.wheels and one.version and one.version.local:
+                held[one.name, requirement_of(one, one.wheels, by_address=True)].append(lock)
     inputs, requirements = {"torch"}.union(*(lock.asked for lock in locks)), []
-    for (package, version), holders in held.items():
+    for (package, requirement), holders in held.items():
         markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
         everywhere = not markers or (package in inputs and len(holders) == len(locks))
-        requirements.append(f"{package}=={version}" + ("" if everywhere else f" ; {' or '.join(markers)}"))
+        requirements.append(requirement + ("" if everywhere else f" ; {' or '.join(markers)}"))
     pythons = {str(lock.pylock.requires_python or "") for lock in locks}
     if len(pythons) > 1:
         names = ", ".join(lock.name for lock in locks)
         raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
-    packages = sorted({package for package, _ in held})
+    packages = sorted({package for package, _ in held if package in family})
     return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
 
 

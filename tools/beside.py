@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,7 @@ PYTHON = "3.12"
 MACHINES = {
     "GTX 980": ("GTX 980", "550.144.03"),
     "GTX 1080": ("GTX 1080", "535.183.01"),
+    "1080 Ti, 535": ("GTX 1080 Ti", "535.183.01"),
     "GTX 1080, 580": ("GTX 1080", "580.95.05"),
     "V100": ("V100", "535.183.01"),
     "V100, 580": ("V100", "580.95.05"),
@@ -140,21 +142,25 @@ class Case(NamedTuple):
         return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
 
 
+def asked_for(words: str, name: str) -> LockRequest:
+    """The request of some words for a machine by its name."""
+    gpu, driver = MACHINES[name]
+    machine = machine_in_words((gpu,), driver, None, None)
+    return LockRequest(machine, Request(tuple(words.split()), python=PYTHON), load_catalog(), builds_here=False)
+
+
 class Judge:
     """Chooses and judges for machines, in one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._compiled = cache(self._compile)
+        self.compiled = cache(self._compile)
 
     def case(self, words: str, name: str) -> Case:
         """Choose for a machine, and judge what uv chooses."""
-        gpu, driver = MACHINES[name]
-        machine = machine_in_words((gpu,), driver, None, None)
-        asked = tuple(words.split())
-        request = LockRequest(machine, Request(asked, python=PYTHON), load_catalog(), builds_here=False)
+        asked, request = tuple(words.split()), asked_for(words, name)
         try:
-            ours = resolve_locks([request], self._session)[0]
+            ours = self.resolved(request)
         except GpuInstallError as error:
             said = "refused", "", "; ".join(filter(None, (error.message, error.why, error.hint)))
         else:
@@ -164,7 +170,11 @@ class Judge:
                 self._needs(ours),
                 "; ".join(dict.fromkeys((*ours.remarks, *warned))),
             )
-        return Case(words, name, *said, *self._judged(words, request))
+        return Case(words, name, *said, *self.judged(words, request))
+
+    def resolved(self, request: LockRequest) -> Resolution:
+        """What is locked for a machine; raise what refuses it."""
+        return resolve_locks([request], self._session)[0]
 
     def _needs(self, resolution: Resolution) -> str:
         """What the files with native code need."""
@@ -183,9 +193,9 @@ class Judge:
         lines = [line.strip(" ×╰─▶│") for line in done.err.splitlines()]
         return tomli.loads(done.out) if done.ok else next(filter(None, lines), "no answer")
 
-    def _judged(self, words: str, request: LockRequest) -> tuple[str, str]:
+    def judged(self, words: str, request: LockRequest) -> tuple[str, str]:
         """What uv alone answers, and whether it runs on the machine."""
-        document = self._compiled(words)
+        document = self.compiled(words)
         if isinstance(document, str):
             return "no answer", document[:120]
         versions = {package["name"]: package.get("version", "") for package in document["packages"]}
@@ -217,10 +227,9 @@ def cases(programs: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
         )
 
 
-def main() -> None:
-    """Make the page, or show what some programs come to."""
-    asked = sys.argv[1:]
-    head = "| asked for | machine | versions | needs | why | uv alone | would that run |\n|---|---|---|---|---|---|---|"
+@contextmanager
+def judging() -> Iterator[Judge]:
+    """Judge beside a stand-in of torch's index with every build of the catalogue, and the default index."""
     with tempfile.TemporaryDirectory() as folder:
         plain = read_sources(None, {}, Path(folder))
         with open_session(plain, SilentReporter()) as session:
@@ -230,10 +239,18 @@ def main() -> None:
             lead(index, pages)
             sources = read_sources(index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder))
             with open_session(sources, SilentReporter()) as session:
-                judge, lines = Judge(session), [INTRODUCTION, head]
-                for words, name in cases(asked):
-                    lines.append(str(judge.case(words, name)))
-                    print(lines[-1], flush=True)  # noqa: T201
+                yield Judge(session)
+
+
+def main() -> None:
+    """Make the page, or show what some programs come to."""
+    asked = sys.argv[1:]
+    head = "| asked for | machine | versions | needs | why | uv alone | would that run |\n|---|---|---|---|---|---|---|"
+    with judging() as judge:
+        lines = [INTRODUCTION, head]
+        for words, name in cases(asked):
+            lines.append(str(judge.case(words, name)))
+            print(lines[-1], flush=True)  # noqa: T201
     if not asked:
         PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

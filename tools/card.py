@@ -221,10 +221,12 @@ def put_into_a_copy(card: Card, verified: Step) -> None:
 
 
 def compared(probe: Step, facts: Step) -> list[str]:
-    """Where the probe and torch differ on a GPU: name, capability, UUID, or memory by more than a twentieth."""
+    """Say where the probe and torch differ on a GPU: name, capability, UUID, or memory by more than a twentieth."""
+    if not facts.document.get("gpus"):
+        return ["torch listed no GPU to compare with the probe's."]
     gpus = {gpu["uuid"]: gpu for gpu in probe.document.get("data", {}).get("gpus", [])}
     differences = []
-    for seen in facts.document.get("gpus", []):
+    for seen in facts.document["gpus"]:
         gpu = gpus.get(seen["uuid"])
         if gpu is None:
             differences.append(f"{seen['uuid']} is not among the probe's GPUs")
@@ -232,10 +234,12 @@ def compared(probe: Step, facts: Step) -> list[str]:
         same = all(gpu[key] == seen[key] for key in ("name", "compute_capability"))
         close = abs((gpu["memory_mib"] or 0) - seen["memory_mib"]) <= seen["memory_mib"] / 20
         differences += [] if same and close else [f"the probe says {gpu}, torch {seen}"]
-    return differences
+    if not differences:
+        return ["The probe and torch say the same of every GPU."]
+    return ["The probe and torch differ:", "", *(f"- {text}" for text in differences)]
 
 
-def write_page(card: Card, differences: Sequence[str], seconds: float) -> None:
+def write_page(card: Card, comparison: Sequence[str], seconds: float) -> None:
     """Write each step's output as a file, and the page that lists them."""
     lines = ["# A card", "", f"`make card`, {seconds:.0f} s. What each step printed lies beside this page.", ""]
     lines += ["| step | exit | seconds | came to |", "|---|---|---|---|"]
@@ -244,12 +248,7 @@ def write_page(card: Card, differences: Sequence[str], seconds: float) -> None:
         suffix = "json" if step.document else "txt"
         (EVIDENCE / f"{name}.{suffix}").write_text(step.output + step.errors * (not step.document), encoding="utf-8")
         lines.append(f"| [{step.name}]({name}.{suffix}) | {step.status} | {step.seconds:.1f} | {outcome(step)} |")
-    lines += [
-        "",
-        "The probe and torch differ:" if differences else "The probe and torch say the same of every GPU.",
-        "",
-    ]
-    lines += [f"- {text}" for text in (*differences, *card.missing)]
+    lines += ["", *comparison, "", *(f"- {text}" for text in card.missing)]
     (EVIDENCE / "card.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -88,6 +88,16 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) 
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
+def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    environment = plain_venv(workshop)
+    fill(workshop, environment)
+    done = workshop.run("install", "--into", "--venv", environment.name, "torch==2.13.0", "numpy")
+
+    assert done.status == 0, done.err
+    assert any("numpy" in name for name in files(environment))
+
+
 @pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
     workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch, make: Callable[[Workshop], Path]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -141,12 +141,12 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
     names = {version.package for version in change.changes}
     transfer = Transfer(fit.lock, fit.choice, private_lock, session.folder, price.missing, change.heads, only=names)
     words = cache_words(fit.lock, fit.choice, session)
-    lock = transfer.run(uv.unpack(python, private_lock, links, words), session)
+    transfer.run(uv.unpack(python, private_lock, links, words), session)
     wheels = [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))]
     record = plan_undo(change.environment, sorted(names), wheels)
     try:
         record, start = record.save(), monotonic()
-        run_uv(uv.put_into(python, private_lock, cache_words(lock, fit.choice, session)), session.from_cache())
+        run_uv(uv.put_into(python, private_lock, cache_words(None, fit.choice, session)), session.from_cache())
         session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
         verdict = prove(fit, python, machine, here, session)
     except BaseException as error:
@@ -176,5 +176,6 @@ def _held(environment: ForeignEnvironment, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # Windows keeps a file that is open
+            path.unlink(missing_ok=True)
         guard.release()

@@ -25,7 +25,7 @@ from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -201,7 +201,8 @@ class Project:
             return FolderRequest().adding(by_hand, read).following(recorded)
         before = {line for lines in recorded.files.values() for line in lines}
         others = (text for text in recorded.requirements if text not in before)
-        brought = _names_itself((*others, *by_hand.requirements), folder)
+        addresses = (parse_requirement(text).url for text in (*others, *by_hand.requirements))
+        brought = any(address and (folder / address).resolve() == folder.resolve() for address in addresses)
         declared = Declaration() if brought and self.declaration.package else self.declaration
         reporter = SilentReporter() if quiet else self.reporter
         if declared.whole.requirements not in {(), ("torch",)}:
@@ -334,9 +335,3 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
             request = exact if exact.outcome.choice else request
         requests.append(request)
     return tuple(requests)
-
-
-def _names_itself(requirements: Iterable[str], folder: Path) -> bool:
-    """Say whether the project of a folder is among what is asked for, as in ``-e .``."""
-    addresses = (requirement.url for requirement in map(parse_requirement, requirements) if requirement.url)
-    return any((folder / address).resolve() == folder.resolve() for address in addresses)

@@ -78,7 +78,8 @@ def run_again(words: list[str]) -> None:
             status = os.fstat(file.fileno())
             state, venv, python, *rows = file.read().split("\n")
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        if state != receipt.state or not is_ours or not all(map(_is_unchanged, rows)):
+        stamps = (row.partition("\t") for row in rows)
+        if state != receipt.state or not is_ours or any(_stamp(path) != stamp for stamp, _, path in stamps):
             return
         if python:
             os.utime(os.path.dirname(venv))  # those of scripts that are used stay
@@ -93,11 +94,6 @@ def activated(venv: str) -> dict[str, str]:
     programs = os.path.join(venv, "Scripts" if os.name == "nt" else "bin")
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
     return variables | {"PATH": f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}", "VIRTUAL_ENV": venv}
-
-
-def _is_unchanged(row: str) -> bool:
-    stamp, _, path = row.partition("\t")
-    return _stamp(path) == stamp
 
 
 def _stamp(path: str) -> str:

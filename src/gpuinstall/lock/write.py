@@ -108,7 +108,11 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     if serving := _serving(options):
         # They stay as they are, but for the files that their requirements now come from.
         return [_write(lock.made_from(files), options, session) for lock in serving]
-    there = [] if options.upgrade else [lock for path in locks_in(options.folder) for lock in _sides(path, session)]
+    there = list[Lock]()
+    for path in [] if options.upgrade else locks_in(options.folder):
+        there += (both := [parse(path.name, text) for text in sides(read_document(path, path.parent))])
+        if len(both) > 1:
+            session.reporter.step("Merged", f"both requests of {path.name}; git add it")
     held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
@@ -178,13 +182,6 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)
     return Written(path, lock, "written", private=private)
-
-
-def _sides(path: Path, session: Session) -> list[Lock]:
-    locks = [parse(path.name, text) for text in sides(read_document(path, path.parent))]
-    if len(locks) > 1:
-        session.reporter.step("Merged", f"both requests of {path.name}; git add it")
-    return locks
 
 
 def _readable(path: Path) -> Lock | None:

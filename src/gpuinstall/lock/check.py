@@ -50,14 +50,8 @@ class CheckedLock(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Write its entry in the document of ``lock --check --json``."""
-        return {
-            "target": self.lock.target,
-            "path": str(self.path),
-            "status": "stale" if self.reasons else "fresh",
-            "sha256": self.lock.sha256,
-            "torch": self.lock.versions.get("torch"),
-            "reasons": [reason._asdict() for reason in self.reasons],
-        }
+        entry = self.lock.entry(self.path, "stale" if self.reasons else "fresh")
+        return entry | {"reasons": [reason._asdict() for reason in self.reasons]}
 
 
 class DeclaredUse(NamedTuple):

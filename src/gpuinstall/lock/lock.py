@@ -186,6 +186,11 @@ class Lock:
         revision = self.evidence.get("request-revision")
         return revision if isinstance(revision, int) else 0
 
+    def entry(self, path: Path, status: str) -> dict[str, Any]:
+        """Write what the documents of ``lock`` say of a lock that lies at ``path``."""
+        place = {"target": self.target, "path": str(path), "status": status}
+        return place | {"sha256": self.sha256, "torch": self.versions.get("torch")}
+
     def completed(self, hashes: Mapping[str, str]) -> Lock:
         """The same with the ``hashes``, by address, that were not known when it was made."""
         text = self.text

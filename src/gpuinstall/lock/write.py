@@ -90,12 +90,7 @@ class Written:
 
     def to_dict(self) -> dict[str, Any]:
         """Write its entry in the document of ``lock --json``."""
-        return {
-            "target": self.lock.target,
-            "path": str(self.path),
-            "status": self.status,
-            "sha256": self.lock.sha256,
-            "torch": self.lock.versions.get("torch"),
+        return self.lock.entry(self.path, self.status) | {
             "changes": [change._asdict() for change in self.changes],
             "private": list(self.private),
             "unhashed": list(self.lock.unhashed),

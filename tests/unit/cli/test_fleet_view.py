@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
-from gpuinstall.cli import fleet_view
-from gpuinstall.cli.fleet_view import StepView
+from gpuinstall.cli import fleet
+from gpuinstall.cli.fleet import StepView
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.fleet.reconcile import OK, NodeState
@@ -57,7 +57,7 @@ def test_the_table_goes_and_one_line_stays(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_log_gets_a_line_now_and_then_where_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_view, "PLAIN_S", 0.0)
+    monkeypatch.setattr(fleet, "PLAIN_S", 0.0)
     out = StringIO()
     view = StepView(Terminal(err=out))
     for done in (500, 500, 1000, 2000):
@@ -88,7 +88,7 @@ def test_in_a_pipe_the_report_has_one_line_for_nodes_that_fared_alike() -> None:
     steps = dict.fromkeys(("survey", "plan", "install", "verify"), OK)
     full = ReportRow(NODES[:1], {"survey": OK, "install": NodeState("failed", "no-space-left-at-all")})
     out = StringIO()
-    fleet_view.show_report(Terminal(out=out), FleetReport((full, ReportRow(NODES[1::2], steps))))
+    fleet.show_report(Terminal(out=out), FleetReport((full, ReportRow(NODES[1::2], steps))))
     table = out.getvalue().splitlines()[:3]
     assert [line.split()[0] for line in table] == ["nodes", "n1", table[2].split()[0]]
     assert "failed (no-space-left-at-all)" in table[1]

@@ -6,13 +6,14 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pytest
+
+from gpuinstall.cli.options import read_machine_document
+from gpuinstall.errors import UsageError
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import fuzzed, known_readers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = 0.2
 
@@ -44,3 +45,9 @@ def _endless() -> Case:
 
 def _sound() -> Case:
     return Case("held")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="reads a device that never ends")
+def test_a_machine_without_end_is_read_no_further_than_the_longest_document() -> None:
+    with pytest.raises(UsageError, match="it is not JSON"):
+        read_machine_document("/dev/zero")

@@ -146,6 +146,10 @@ def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) 
     assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [(2, 3), (7, 2)]
     assert explain(tmp_path / "model.ipynb").out.startswith("first, cell 2, line 3:\n")
     assert explain(tmp_path / "torn.ipynb").err == f"error: {tmp_path / 'torn.ipynb'} is not a Jupyter notebook\n"
+    for text in ("[" * 200_000, '{"cells": [{"execution_count": 1e400, "source": "", "outputs": []}]}'):
+        (tmp_path / "strange.ipynb").write_text(text)
+        strange = explain(tmp_path / "strange.ipynb")
+        assert (strange.status, strange.err.splitlines()[0][-25:]) == (2, "is not a Jupyter notebook")
 
 
 def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:

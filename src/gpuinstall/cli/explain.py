@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import re
 import select
@@ -25,6 +24,7 @@ from gpuinstall.failures.classify import APART, RecognisedCause, advised, classi
 from gpuinstall.failures.excerpt import BLOCK, excerpt_of
 from gpuinstall.failures.table import Lookalike, RefutedAdvice, load_failures
 from gpuinstall.failures.transcript import Transcript
+from gpuinstall.files import parse_json
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
@@ -262,10 +262,10 @@ def _more_is_there() -> bool:
 def _read_file(path: Path) -> ExplainedText:
     try:
         with path.open("rb") as file:
-            return _notebook(json.load(file)) if path.suffix == ".ipynb" else _read(file)
+            return _notebook(parse_json(file.read())) if path.suffix == ".ipynb" else _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
         raise UsageError("file-unreadable", f"{path} is not a Jupyter notebook") from None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_json
+from gpuinstall.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.machine import Machine
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Settings
@@ -258,8 +258,12 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
 def read_machine_document(name: str) -> Machine:
     """Read a Machine document from a file, or from stdin (``-``); raise UsageError where there is none."""
     try:
-        piped = sys.stdin.buffer.read() if name == "-" and sys.stdin else b""
-        return Machine.from_dict(parse_json(piped if name == "-" else Path(name).read_bytes()))
+        if name == "-":
+            raw = sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
+        else:
+            with Path(name).open("rb") as file:
+                raw = file.read(DOCUMENT_BYTES)
+        return Machine.from_dict(parse_json(raw))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name

@@ -98,6 +98,13 @@ def leftover(repository: Repository, text: str) -> None:
     (site / os.fsdecode(f"~orch {text}".replace("/", "-").encode("utf-8", "replace"))).mkdir()
 
 
+def notebook(repository: Repository, text: str) -> None:
+    told = f"CUDA error: no kernel image is available for execution {text}"
+    output = {"output_type": "error", "traceback": [told]}
+    cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}
+    run_folders.write(repository, "train.ipynb", {"cells": [cell]})
+
+
 SOURCES = {
     "an index of uv.toml": Source(
         lambda repository, text: repository.write("uv.toml", f"index-url = {toml(f'https://x.example/{text}')}"),
@@ -142,6 +149,39 @@ SOURCES = {
         put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"), "explain log.txt"
     ),
     "a folder of an environment": Source(leftover, "doctor"),
+    "a notebook": Source(notebook, "explain train.ipynb"),
+    "a script's metadata": Source(
+        lambda repository, text: repository.write(
+            "train.py", f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n"
+        ),
+        "run train.py",
+    ),
+    "a conda file": Source(
+        lambda repository, text: repository.write(
+            "environment.yml", f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n"
+        ),
+        "plan",
+    ),
+    "a page of extensions": Source(
+        lambda repository, text: repository.write(
+            "pyproject.toml", f"[tool.gpuinstall]\nextension-sources = [{toml(f'https://x.example/{text}')}]"
+        ),
+        "lock --offline",
+    ),
+    "an address of a package": Source(
+        lambda repository, text: repository.write(
+            "pyproject.toml",
+            '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "numpy"]\n'
+            f"[tool.uv.sources]\nnumpy = {{ url = {toml(f'https://x.example/{text}')} }}",
+        ),
+        "lock --offline",
+    ),
+    "what a lock was asked for": Source(
+        lambda repository, text: repository.write(
+            LOCK, lock_text() + f"[tool.gpuinstall.requirements-files]\n{toml(f'a {text}.txt')} = [{toml(text)}]\n"
+        ),
+        "lock --check --offline",
+    ),
 }
 
 

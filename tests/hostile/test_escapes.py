@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("payload", ["erases the line above", "begins a line"])
+@pytest.mark.parametrize(("source", "payload"), zip(SOURCES, cycle(("erases the line above", "begins a line"))))
 def test_a_text_from_outside_forges_and_erases_no_line(
     source: str, payload: str, tmp_path: Path, play: Play, libraries: Path
 ) -> None:

@@ -90,14 +90,15 @@ def behind_a_wrong_proxy(_scene: Scene) -> Mapping[str, str]:
 
 
 def without_space(scene: Scene) -> Mapping[str, str]:
-    """Let torch be larger than any disk."""
-    serve = scene.sources.r2.respond
+    """Offer a package that is larger than any disk."""
+    make_wheel(scene.sources.folder / "simple", "jupyterlab", "4.5.0")
+    serve = scene.sources.default.respond
 
     def huge(path: str, headers: dict[str, str]) -> Answer:
-        answer, is_wheel = serve(path, headers), path.endswith(".whl")
-        return replace(answer, headers={**answer.headers, **({"Content-Length": "900000000000"} if is_wheel else {})})
+        answer = serve(path, headers)
+        return replace(answer, body=re.sub(rb'("size": \d+)', rb"\g<1>000000000", answer.body))
 
-    scene.sources.r2.respond = huge
+    scene.sources.default.respond = huge
     return {}
 
 
@@ -136,7 +137,7 @@ SCREENS = (
     Screen("A refusal", "install --gpu 'GTX 980' --driver 590.44.01"),
     Screen("Requirements that conflict", "install 'numpy<2.3' 'scipy>1.17'"),
     Screen("A name is mistyped", "install scpy"),
-    Screen("The disk is full", "install --upgrade torch", before=without_space),
+    Screen("The disk is full", "install jupyterlab", before=without_space),
     Screen("The proxy is wrong", "install rich", before=behind_a_wrong_proxy),
     Screen("The torch index is down", "lock --only torch --upgrade", before=without_the_torch_index),
     Screen("No index answers", "install rich", before=without_an_index),

@@ -196,6 +196,8 @@ def test_where_nobody_can_be_asked_nothing_is_repaired(doctor: Command, play: Pl
     done = doctor("--fix")
     assert done.status == 2
     assert f"gpuinstall doctor --fix --yes --venv {site.parents[2]}" in done.err
+    shown = [done.err.index(words) for words in ("Found  ", "Repair  ", "--fix asks first")]
+    assert shown == sorted(shown), "what is wrong is shown before a repair is asked for"
     assert (site / "~orch").is_dir()
 
 

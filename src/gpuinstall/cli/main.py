@@ -156,6 +156,8 @@ def _requirements(arguments: list[str]) -> list[str]:
 
 def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     """Ask where somebody can answer; else raise UsageError with both lines."""
+    from gpuinstall.cli.self import command_file, path_line
+
     rest = list(arguments)
     rest.remove(word)
     likeness = "is a command" if word == command else f"looks like the command {command}"
@@ -164,7 +166,8 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
         f"{word} {likeness}. Run gpuinstall {joined([command, *rest])}?", default=True, err=True
     ):
         return [command, *rest]
-    lines = f"bootstrap.py {joined([command, *rest])}", f"bootstrap.py {joined(['install', *arguments])}"
+    ours = quoted(command_file()) if path_line(os.environ) else "gpuinstall"
+    lines = f"{ours} {joined([command, *rest])}", f"{ours} {joined(['install', *arguments])}"
     hint = f"{lines[0]}   # the command\n{lines[1]}   # a package of that name"
     raise UsageError("command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint)
 

@@ -136,7 +136,7 @@ class ExistingEnvironment:
             raise UsageError(
                 "users-packages",
                 f"{venv} has packages that are not in its lock: {some(extra)}",
-                why="pip or uv changed them; a new environment would not have them",
+                why="pip or uv installed them; a new environment would not have them",
                 hint=f"the same with --replace   # without them; they stay in {previous}\n"
                 f"gpuinstall install --replace {joined(names)}   # with them, at these versions",
                 data={"packages": list(extra)},

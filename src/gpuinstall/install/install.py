@@ -52,9 +52,7 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
         with _turn(project, options, catalog) as situation:
             existing, here, is_settled = situation.existing, situation.here, situation.is_settled
             priced = _price(situation, project)
-            priced.announce(session.reporter)
-            if not options.yes:
-                priced.check_requested(session)
+            priced.announce(session, yes=options.yes)
             fit = priced.make_lock(situation, project)
             is_new = not existing.is_made_of(fit.lock)
             venv = paths.staging if is_new else paths.venv

@@ -55,7 +55,7 @@ class InstallOptions:
     jupyter: bool = False
     attempts: int = ATTEMPTS
     wait: float = WAIT_S
-    yes: bool = False
+    yes: bool = True
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gpuinstall.plan import Plan
     from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
-    from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
     from gpuinstall.web import Head
 
@@ -79,28 +78,26 @@ class PricedLock:
             first = sorted(self.changes, key=lambda change: change.package not in named)
             lines = [f"+ {some([f'{change.package} {change.new}'.rstrip() for change in first])}"]
         else:
-            lines = [*map(str, self.changes), *self.stays] or ["no version changes; the environment is built again"]
+            lines = [*map(str, self.changes), *self.stays] or ["no version changes"]
         yield from (("" if position else "Changes", line) for position, line in enumerate(lines))
         fetched = "" if find_python(self.choice.python) else f"; uv downloads Python {self.choice.python} too"
         yield "Download", f"{self.bill}{fetched}"
 
-    def announce(self, reporter: Reporter) -> None:
-        """Say what it is and costs; raise InstallationError where there is no space for it."""
+    def announce(self, session: Session, *, yes: bool) -> None:
+        """Say what it is and costs; raise InstallationError where there is no space for it.
+
+        Raise UsageError, unless ``yes``, for gigabytes that come only because the CPU build's index is unreachable.
+        """
         for label, text in self.lines():
-            reporter.step(label, text)
+            session.reporter.step(label, text)
         if self.bill:
             self.bill.check()
-
-    def check_requested(self, session: Session) -> None:
-        """Raise UsageError for gigabytes that are fetched only because the index of a smaller build is unreachable."""
-        silent = session.client.unreachable(session.sources.torch_index)
+        silent = None if yes else session.client.unreachable(session.sources.torch_index)
         unasked = isinstance(self.of, Resolution) and any(one.code == UNASKED for one in self.plan.warnings)
         if silent and unasked and self.bill and self.bill.fetch > UNASKED_BYTES:
-            size, build = readable(self.bill.fetch), self.choice.build.name
-            message = (
-                f"torch {build} is a download of {size}: the index of the CPU build, {silent.host}, is unreachable"
-            )
+            what = f"torch {self.choice.build.name} is a download of {readable(self.bill.fetch)}"
             hint = "the same again   # when it is reachable\nthe same with --yes   # downloads it all the same"
+            message = f"{what}: the index of the CPU build, {silent.host}, is unreachable"
             raise UsageError(UNCONFIRMED, message, why=silent.why, hint=hint)
 
     def make_lock(self, situation: Situation, project: Project) -> Fit:

@@ -46,9 +46,9 @@ class Transfer:
     only: Collection[str] | None = None
 
     def run(self, command: list[str], session: Session, variables: Mapping[str, str] | None = None) -> Lock:
-        """Have uv fetch, check, unpack and install, with more variables; return the lock with the hashes it lacked.
+        """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
 
-        Raise InstallationError, and KeyboardInterrupt with what was kept.
+        Raise KeyboardInterrupt with what was kept.
         """
         heads, hashes = {file.url: head for file, head in self.heads.items()}, dict[str, str]()
         sizes = {file.url: size for file, size in self.missing.items()}

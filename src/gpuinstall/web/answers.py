@@ -149,10 +149,9 @@ _BY_TEXT = {
 
 def ways_to_network() -> str:
     """What to do where no host answers: check the proxy that is set, or set one."""
-    proxy = next(filter(os.environ.get, PROXIES), None)
-    if proxy is None:
-        return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
-    return f"Check the proxy: {proxy} is {re.sub('//[^/@]*@', '//', os.environ[proxy])}"
+    if proxy := next(filter(os.environ.get, PROXIES), None):
+        return f"Check the proxy: {proxy} is {re.sub('//[^/@]*@', '//', os.environ[proxy])}"
+    return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
 
 
 def _cause(error: OSError) -> Cause:

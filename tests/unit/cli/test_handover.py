@@ -38,7 +38,7 @@ def test_a_word_that_looks_like_a_command_is_never_a_package(line: list[str]) ->
     with pytest.raises(UsageError, match="no package of that name") as raised:
         handed_over(line)
     assert raised.value.exit_code == 2
-    assert f"bootstrap.py install {' '.join(line)}" in str(raised.value.hint)
+    assert f"gpuinstall install {' '.join(line)}" in str(raised.value.hint)
 
 
 class Somebody(io.StringIO):

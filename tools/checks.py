@@ -56,7 +56,8 @@ imported, if they can be.
 
 OUTSIDE = """
 From NVML, for each GPU: `ecc` fails on uncorrected errors, or on pages or rows that wait to be retired or remapped.
-`clocks` and `pcie-link` pass, and report a card slowed by heat or power, or a link narrower than possible.
+It reports whether ECC is on, now and after the next restart, and never switches it. `clocks` and `pcie-link` pass, and
+report a card slowed by heat or power, or a link narrower than possible.
 
 `files` fails if a file of torch or its family is not what was installed: every file is compared with the hash in its
 installation's list, and the list with the locked wheel's, if it is in uv's cache.

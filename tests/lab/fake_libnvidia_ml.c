@@ -160,6 +160,13 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(
     return SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
+    int mode = lab_number(record(device), "ecc", -1);
+    if (mode < 0) return NOT_SUPPORTED;
+    *current = *pending = mode;
+    return SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned *mode) {
     *mode = lab_number(record(device), "virtualization", 0);
     return SUCCESS;

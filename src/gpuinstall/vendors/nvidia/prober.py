@@ -179,7 +179,7 @@ def nvml_health(gpus: int) -> dict[int, GpuHealth]:
 
 
 def judge_health(card: Mapping[str, Any]) -> GpuHealth:
-    """Judge one card's facts: memory errors are a fault, a slowed clock and a narrow link are worth a word. Pure."""
+    """Judge one card's facts: memory errors are a fault; ECC, slowed clocks and narrow links are worth a word."""
     lane = LANE.get(card.get("generation") or 0)
     rate = lane * card["width"] if lane and card.get("width") else None
     return GpuHealth((_memory(card), _clocks(card), _link(card)), rate)
@@ -196,9 +196,13 @@ def _memory(card: Mapping[str, Any]) -> CheckResult:
     faults = [text for text, sign in signs.items() if sign]
     if faults:
         return CheckResult("ecc", "failed", message="; ".join(faults), id="F09")
+    mode, pending = card.get("ecc") or (-1, -1)
+    text = {0: "ECC is off: memory errors are not counted", 1: "ECC is on"}.get(mode)
+    if text and pending != mode:
+        text += f"; {'on' if pending else 'off'} after the next restart"
     if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
-        return CheckResult("ecc", "skipped", message="this GPU does not count memory errors")
-    return CheckResult("ecc", "passed")
+        return CheckResult("ecc", "skipped", message=text or "this GPU does not count memory errors")
+    return CheckResult("ecc", "passed", message=text)
 
 
 def _clocks(card: Mapping[str, Any]) -> CheckResult:

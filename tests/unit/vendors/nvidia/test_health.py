@@ -35,6 +35,22 @@ def test_faulty_memory_fails_with_its_cause(facts: dict[str, Any], message: str)
     assert (check.status, check.message, check.id) == ("failed", message, "F09")
 
 
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ([1, 1], "ECC is on"),
+        ([1, 0], "ECC is on; off after the next restart"),
+        ([0, 0], "ECC is off: memory errors are not counted"),
+        ([0, 1], "ECC is off: memory errors are not counted; on after the next restart"),
+    ],
+)
+def test_ecc_is_reported_as_it_is_and_as_it_will_be(mode: list[int], message: str) -> None:
+    silent = dict.fromkeys(SOUND) | {"ecc": mode}
+
+    assert results(ecc=mode)["ecc"] == ("passed", message)
+    assert results(**silent)["ecc"] == ("skipped", message)
+
+
 def test_a_slowed_or_narrow_card_passes_with_a_word() -> None:
     assert results(slowed=0x40 | 0x4)["clocks"] == ("passed", "slowed by heat (the hardware's limit)")
     assert results(width=4)["pcie-link"] == ("passed", "x4, where card and slot could have x16")
@@ -51,8 +67,9 @@ def test_a_link_carries_what_its_lanes_carry() -> None:
 
 
 def test_nvml_is_asked_about_every_card(play: Play) -> None:
-    play(FakeDriver((FakeGpu(), FakeGpu())))
+    play(FakeDriver((FakeGpu(), FakeGpu(more=(("ecc", 1),)))))
     found = nvml_health(2)
+    assert [card.checks[0].message for card in found.values()] == [None, "ECC is on"]
     assert sorted(found) == [0, 1]
     assert [check.name for check in found[1].checks] == ["ecc", "clocks", "pcie-link"]
 

@@ -50,10 +50,22 @@ def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path: Path) -> 
 def test_each_step_of_the_tests_is_a_target_of_make() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     lines = [step["run"] for job in jobs(WORKFLOWS[-1]).values() for step in job["steps"] if "run" in step]
-    called = {line.split()[1] for line in lines if line.startswith(("make ", "./make.ps1 "))}
+    called = {line.split()[1] for line in lines if line.startswith(("make ", ".\\make.ps1 "))}
 
-    assert [line for line in lines if not line.startswith(("make ", "./make.ps1 "))] == ["python bootstrap.py plan"]
+    assert [line for line in lines if not line.startswith(("make ", ".\\make.ps1 "))] == ["python bootstrap.py plan"]
     assert called <= targets
+
+
+def test_what_runs_on_windows_is_powershell() -> None:
+    blocks = []
+    for path in WORKFLOWS:
+        for job in jobs(path).values():
+            runners = (job["runs-on"], *job.get("strategy", {}).get("matrix", {}).get("runner", ()))
+            if any(str(runner).startswith("windows") for runner in runners):
+                blocks += [step["run"] for step in job["steps"] if "run" in step]
+
+    assert blocks == [".\\make.ps1 test-only", "python bootstrap.py plan"]
+    assert [block for block in blocks if parsed(block).root_node.has_error] == []
 
 
 def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> None:

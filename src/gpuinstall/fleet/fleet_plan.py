@@ -21,6 +21,7 @@ from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.machine import Driver
 from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
@@ -184,7 +185,9 @@ class Planner:
         chosen = [plan.choice.python for plan in plans if plan.choice]
         newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
         order = dict.fromkeys((*self._request.preferred_pythons, *chosen, self._catalog.settled_python, *newest_first))
-        usable = [version for version in order if version in common and not version.endswith("t")]
+        demands = parse_request(self._request, self._catalog.family, classes[0].machine)
+        free = [version for version in order if version == self._request.python or not version.endswith("t")]
+        usable = [version for version in free if version in common and any(one.suits(version) for one in demands)]
         machines = [classes[number].machine for serving in cover for number in sorted(serving.serves)]
         at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
         for python in (*at_hand, *usable):

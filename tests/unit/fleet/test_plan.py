@@ -108,6 +108,12 @@ def test_every_lock_has_the_same_python() -> None:
     assert len({group.python for group in planned(H100, A100, V100, K80, B300).groups}) == 1
 
 
+@pytest.mark.parametrize(("asked", "python"), [("3.12", "3.12"), (">=3.12", "3.12"), ("3.13t", "3.13t")])
+def test_the_python_that_is_asked_for_comes_before_those_preferred(asked: str, python: str) -> None:
+    request = Request(python=asked, preferred_pythons=("3.11", "3.12"))
+    assert {group.python for group in plan_fleet(fleet(H100, A100), request, frozen_catalog()).groups} == {python}
+
+
 def test_what_no_lock_serves_is_named_with_its_reason() -> None:
     plan = planned(H100, V100, asked="torch==2.14.1")
     (left,) = plan.to_dict()["uncovered"]

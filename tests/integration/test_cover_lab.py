@@ -48,12 +48,12 @@ def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_ad
     assert all(0 < row["added"] <= row["bytes"] for row in each["cover"])
     done = workshop.run(*words, "--per-target", "newest")
     assert "Serves      cu126: RTX 30, RTX 40, A800, H800 with driver 525–575 (" in done.out
-    assert "None        no build runs on RTX 40, H800 with driver 470–515" in done.out
+    assert "Uncovered   no build runs on RTX 40, H800 with driver 470–515" in done.out
 
 
 def test_a_range_without_gpus_and_one_torch_too_many_are_refused(stand_in: StandInIndex, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
-    assert "--cover takes --gpu" in workshop.run("lock", "--cover").err
+    assert "--cover requires --gpu" in workshop.run("lock", "--cover").err
     refused = workshop.run("lock", "--cover", "--all-supported", "--per-target", "newest")
     assert refused.status == 3
     assert "two versions of torch for cu118" in refused.err

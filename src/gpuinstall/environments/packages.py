@@ -48,11 +48,8 @@ class InstalledPackage:
     def lost(self) -> tuple[str, ...]:
         """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
         folder = f"{self.record.parent}/"  # joined as text: a Path for each of 12,000 takes longer than its stat
-        return tuple(
-            file.path
-            for file in self.files
-            if file.size and not file.path.endswith(".pyc") and file_size(folder + file.path) < file.size
-        )
+        files = (file for file in self.files if file.size and not file.path.endswith(".pyc"))
+        return tuple(file.path for file in files if file_size(folder + file.path) < file.size)
 
     @property
     def installer(self) -> str:

@@ -49,10 +49,7 @@ def best_cover(candidates: Sequence[ServingBuild], classes: frozenset[int]) -> C
 
 
 def _merits(cover: Cover) -> tuple[object, ...]:
-    """One collective library, the newest torch, no code to compile, the newest toolkit that the drivers serve.
-
-    What is left would be a matter of bytes, and it never comes to that: a torch and a toolkit are one build.
-    """
+    """One collective library, the newest torch, no code to compile, the newest toolkit that the drivers serve."""
     libraries = {serving.nccl or serving.build.name for serving in cover if serving.build.toolkit}
     ages = sorted((serving.age for serving in cover), reverse=True)
     compiled = len(frozenset().union(*(serving.compiled for serving in cover)))

@@ -201,7 +201,11 @@ def _open_ray() -> RayEngine:
             reason = str(error).splitlines()[0]
             hint = "ray start --head   # here, or set RAY_ADDRESS=host:port of the cluster's head"
             raise UsageError("no-ray-cluster", f"no Ray cluster found: {reason}", hint=hint) from None
-    return RayEngine(_named(ray.nodes()))
+    # Ray's name of each living node, with the beginning of its id where two have the same.
+    alive = [row for row in ray.nodes() if row.get("Alive")]
+    names = [str(row.get("NodeName") or row["NodeManagerHostname"]) for row in alive]
+    pairs = [(name, str(row["NodeID"])) for name, row in zip(names, alive, strict=True)]
+    return RayEngine({name if names.count(name) == 1 else f"{name}-{own[:8]}": own for name, own in pairs})
 
 
 def _open_local() -> LocalEngine:
@@ -214,14 +218,6 @@ def _open_local() -> LocalEngine:
     except (OSError, ValueError) as error:
         message = f"{path} ({NODES}) cannot be read: {error}"
         raise UsageError("nodes-malformed", message, hint='{"node": {"VARIABLE": "value"}}') from None
-
-
-def _named(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Name the living nodes by Ray's name of them, with the beginning of their id where two have the same."""
-    alive = [row for row in rows if row.get("Alive")]
-    names = [str(row.get("NodeName") or row["NodeManagerHostname"]) for row in alive]
-    pairs = [(name, str(row["NodeID"])) for name, row in zip(names, alive, strict=True)]
-    return {name if names.count(name) == 1 else f"{name}-{identity[:8]}": identity for name, identity in pairs}
 
 
 def _printed(reference: Any) -> str:

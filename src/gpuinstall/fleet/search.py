@@ -116,14 +116,11 @@ def _halved(nodes: Nodes, result: GroupResult, run: Callable[[Nodes], GroupResul
 
 
 def _narrowed(culprit: Culprit, good: Nodes, run: Callable[[Nodes], GroupResult]) -> tuple[list[Culprit], Nodes]:
-    """Try each of two nodes that fail together beside one that is good; return who is at fault, and who is not.
-
-    Where both pass it is their link, and the first of them may stay.
-    """
+    """Try each of two nodes that fail together beside one that is good; return who is at fault, and who is not."""
     if len(culprit.nodes) < 2 or not good or {*culprit.nodes} & {*good}:
         return [culprit], ()
     bad = [node for node in culprit.nodes if run((good[0], node)).wrong]
-    if not bad:
+    if not bad:  # it is their link, and the first of them may stay
         return [replace(culprit, why=f"their link: {culprit.why}")], culprit.nodes[:1]
     return [Culprit((node,), culprit.why) for node in bad], tuple(node for node in culprit.nodes if node not in bad)
 

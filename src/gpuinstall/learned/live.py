@@ -109,15 +109,12 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
 def _with_companions(
     catalog: Catalog, torches: Iterable[Version], named: Collection[str], *, sources: Sources, client: Client
 ) -> Catalog:
-    """Add the releases of torch that only a listing knows, with those companions ``named`` that demand them.
-
-    One whose companions do not say what they demand is left to the resolution.
-    """
+    """Add the releases of torch that only a listing knows, with those companions ``named`` that demand them."""
     releases, companions = dict(catalog.releases), dict(catalog.companions)
     for torch in torches if named else ():
         builds = [build for build in catalog.builds if build.torch == torch]
         demanding = {name: _demanding(torch, _listed(name, builds, sources, client), catalog, client) for name in named}
-        if torch in releases or None in demanding.values():
+        if torch in releases or None in demanding.values():  # what does not say it is left to the resolution
             continue
         pairs = {name: tuple(versions or ()) for name, versions in demanding.items()}
         releases[torch] = Release(torch, "", pairs.get("torchvision", ()), pairs.get("torchaudio", ()))

@@ -91,10 +91,7 @@ def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
 
 
 def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
-    """List the GPUs of one maker; those that do not say whose they are belong to whoever torch is for.
-
-    Not to a maker whose GPUs say what they are.
-    """
+    """List the GPUs of one maker; those that do not say whose they are belong to whoever torch is for."""
     guessed = (name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture)
     served = next(guessed, next(iter(VENDORS)))
     gpus = (gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or served) == vendor)

@@ -185,10 +185,7 @@ def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofConte
 
 
 def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
-    """Say which code of the build the GPU runs, by its maker's rules.
-
-    That there is none is a fault only where kernels failed: they are the proof, the list explains it.
-    """
+    """Say which code of the build the GPU runs; that there is none is a fault only where kernels failed."""
     code = proof.rules.code(proof.build(report.architectures or ()), gpu)
     if isinstance(code, Code):
         capability = gpu.compute_capability

@@ -173,10 +173,7 @@ def verify_environment(
 
 
 def _is_for_cpu(proof: ProofContext, *, has_gpus: bool) -> bool:
-    """Say whether the CPU is all that there is to try: on macOS, and with the CPU's build where no GPU is.
-
-    Not where that build serves the GPU that is there too.
-    """
+    """Say whether the CPU is all there is to try: with its build where no GPU is, or none that this build serves."""
     if any(VENDORS[maker].kind == CPU.kind for gpu in proof.machine.gpus if (maker := vendor_of(gpu, proof.machine))):
         return False
     return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not has_gpus)

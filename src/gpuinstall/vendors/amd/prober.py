@@ -209,15 +209,13 @@ def kfd_version(path: str = KFD) -> tuple[int, int]:
 
 
 def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Leave out what a container was not given, and a processor's graphics that no build was ever made for.
-
-    Such graphics stay listed beside a card, so that the places of the others are those that HIP counts.
-    """
+    """Leave out what a container was not given, and a processor's graphics that no build was ever made for."""
     shared = evidence.facts.container.shares_the_bus
     if shared and evidence.kfd is None:
         return ()
     nodes = tuple(node for node in evidence.nodes if not (shared and node.render_minor and node.render is None))
     chips = {node.architecture for node in nodes}
+    # Beside a card they stay listed, so that the places of the others are those that HIP counts.
     return nodes if any(not is_integrated(amd_chips(), chip) or has_builds(chip) for chip in chips) else ()
 
 

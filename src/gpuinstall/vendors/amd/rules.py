@@ -129,10 +129,7 @@ class AmdRules(Rules):
 
 
 def _days_apart(table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequence[int]) -> int | None:
-    """Count the days between both releases, of the rows of ``distance``; None where one of them is in none.
-
-    A kernel counts as the newest one of the table that is not newer than it.
-    """
+    """Count the days between both releases; a kernel counts as the newest one of the table that is not newer."""
     older = [version for version in table["kernel"] if kernel and _numbers(version) <= tuple(kernel[:2])]
     rocm_day = table["rocm"].get(".".join(map(str, rocm)))
     if rocm < _numbers(table["first"]) or rocm_day is None or not older:

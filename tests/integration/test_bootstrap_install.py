@@ -43,6 +43,35 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     assert subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True).stdout == b""
 
 
+POETRY = '[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\npython = "^3.10"\nnumpy = "^2"\ntqdm = "*"\n'
+CONDA = "dependencies:\n  - python=3.12\n  - scipy=1.16\n  - ffmpeg\n  - pip:\n      - numpy\n      - tqdm\n"
+OFFER = "environment.yml: conda's own packages are not installed: python=3.12, scipy=1.16, ffmpeg; those with a wheel: "
+OFFER += "gpuinstall install --python=3.12 'scipy==1.16.*'"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "also"),
+    [
+        ("requirements.txt", "numpy\ntqdm\n", ""),
+        ("pyproject.toml", POETRY, ""),
+        ("environment.yml", CONDA, OFFER),
+    ],
+)
+def test_it_takes_what_lies_in_the_folder(
+    *, name: str, text: str, also: str, equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / name).write_text(text, encoding="utf-8")
+    bootstrap, settings = clone / "bootstrap.py", index.environment()
+    done = equipped.run(interpreter("3.12"), bootstrap, "plan", cwd=project, settings=settings)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 0, said
+    assert f"Project {name}: 2 requirements" in said
+    assert also in said
+    assert "tqdm" in done.stdout
+
+
 def test_a_second_run_asks_nobody_and_changes_nothing(
     equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:

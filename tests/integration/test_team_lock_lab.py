@@ -111,6 +111,7 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     assert workshop.run("run", "true").status == 0
 
 
+@pytest.mark.heavy
 def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(workshop: Workshop) -> None:
     """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
     workshop.document("sync")

@@ -13,6 +13,8 @@ that choose by ``sys.platform`` in what concerns files see ``win32``. Environmen
 Lib\\site-packages beside uv's own. A program that is named without a folder is looked for as CreateProcess does: beside
 this process's own, then on this process's PATH, whatever PATH the new one is given. What is read of the machine, and
 what uv, pip and torch do, stays Linux.
+
+``LAB_WINDOWS=FOLDER pytest --basetemp FOLDER/tests …`` runs any test of a ``Workshop`` under them.
 """
 
 from __future__ import annotations

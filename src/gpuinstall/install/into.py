@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -176,6 +177,8 @@ def _held(environment: ForeignEnvironment, wait: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows keeps a file that is open
+        if os.name == "nt":  # which does not remove a file that is open
+            guard.release()
+        with suppress(OSError):
             path.unlink(missing_ok=True)
         guard.release()

@@ -47,6 +47,8 @@ bench: $(READY)
 
 docs: $(READY)
 	$(DEV) -m tools.docs
+	$(DEV) -m tools.journeys
+	$(DEV) -m tools.screens
 
 site: $(SITE)
 	$(DEV) -m tools.site .venv-site/bin/sphinx-build

@@ -177,3 +177,11 @@ def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop: Worksh
     assert "do    Check the proxy: HTTP_PROXY is http://127.0.0.1:9\n" in done.err
     assert "Behind a proxy" not in done.err
     assert "s3cret" not in done.err
+
+
+def test_a_plan_that_is_refused_writes_the_command_line_out(workshop: Workshop) -> None:
+    words = ("plan", "--gpu", "GTX 980", "--driver", "590.44.01")
+    done = workshop.run(*words)
+    assert (done.status, "the same with" in done.err) == (8, False)
+    assert f"{shlex.join(('gpuinstall', *words))} --backend cpu   # the CPU build instead" in done.err
+    assert "the same with" not in str(workshop.document(*words, exit_code=8)["errors"])

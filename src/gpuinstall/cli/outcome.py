@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
 
 import click
 
-from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import LOGGED, RunLog
-from gpuinstall.cli.terminal import OutputError, Terminal, page_of
+from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.text import MOST_NAMES
 
@@ -118,8 +117,6 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
-    if error.hint:
-        error.hint = in_full(error.hint, ["gpuinstall", *sys.argv[1:]])
     if terminal.as_json and not isinstance(error, OutputError):
         document = _head(name, "error", error.exit_code) | ({"data": error.data} if error.data is not None else {})
         terminal.document({**document, "errors": [error_entry(error)]})
@@ -131,7 +128,7 @@ def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
 def error_entry(error: GpuInstallError) -> dict[str, Any]:
     """Write one error as documents hold it."""
     page = {"page": page_of(error.id)} if error.id else {}
-    return {"code": error.code, "message": error.message, "hint": error.hint, **page}
+    return {"code": error.code, "message": error.message, "hint": hint_of(error), **page}
 
 
 def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import RunLog, in_a_line
 from gpuinstall.errors import GpuInstallError, InternalError
 from gpuinstall.shell import joined
@@ -199,7 +200,7 @@ class Terminal:
         page = page_of(error.id) if error.id and os.environ.get(DOCS) else None
         message = broken(f"error: {visible(error.message)}{mark}", width, len("error: "))
         self._say(message.replace("error:", self.style("error:", "red", self.err), 1))
-        for label, text in (("why", error.why), ("seen", error.evidence), ("do", error.hint), ("page", page)):
+        for label, text in (("why", error.why), ("seen", error.evidence), ("do", hint_of(error)), ("page", page)):
             if text:
                 self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
@@ -223,6 +224,11 @@ class Terminal:
             from rich.text import Text
 
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
+
+
+def hint_of(error: GpuInstallError) -> str | None:
+    """What to do about an error, with the command line that was run where a line says "the same"."""
+    return in_full(error.hint, ["gpuinstall", *sys.argv[1:]]) if error.hint else None
 
 
 def page_of(identity: str) -> str:

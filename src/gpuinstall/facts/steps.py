@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuinstall.facts.container import ContainerInfo, Wsl
 from gpuinstall.facts.host import Folder, Host
-from gpuinstall.failures.problems import FixContext
+from gpuinstall.failures.problems import FixContext, place_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -53,14 +53,8 @@ class MachineFacts:
 
     def fix_keys(self, *platforms: str) -> tuple[str, ...]:
         """Say where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""
-        engine = self.container.engine
-        return (
-            *((engine, "container") if engine else ()),
-            *(("wsl",) if self.wsl else ()),
-            *platforms,
-            *self.host.fix_keys,
-            self.host.os,
-        )
+        own = (*platforms, *self.host.fix_keys, self.host.os)
+        return place_keys(self.container.engine, *own, wsl=self.wsl is not None)
 
     @property
     def fix_context(self) -> FixContext:

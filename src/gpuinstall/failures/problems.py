@@ -36,13 +36,8 @@ class FixContext:
     def of_machine(cls, machine: Machine) -> FixContext:
         """Take from a machine what decides over commands."""
         environment, version = machine.environment, machine.driver.version if machine.driver else None
-        keys = (
-            *((environment.container, "container") if environment.container else ()),
-            *(("wsl",) if environment.wsl else ()),
-            *(("jetson",) if environment.l4t else ()),
-            *release_keys(machine.distribution or ""),
-            machine.os,
-        )
+        closer = (*(("jetson",) if environment.l4t else ()), *release_keys(machine.distribution or ""), machine.os)
+        keys = place_keys(environment.container, *closer, wsl=environment.wsl)
         words = {"version": version, "running": version.branch} if version else {}
         return cls(keys).knowing(**words)
 
@@ -58,6 +53,11 @@ class FixContext:
         """List the keys to try; for an old GPU, each with its ``-legacy`` form first."""
         for key in self.keys:
             yield from ((f"{key}-legacy", key) if legacy else (key,))
+
+
+def place_keys(engine: str | None, *own: str, wsl: bool) -> tuple[str, ...]:
+    """Give the keys of a place: those of its container's ``engine`` and of WSL before those of the system itself."""
+    return (*((engine, "container") if engine else ()), *(("wsl",) if wsl else ()), *own)
 
 
 def distribution_keys(*names: str) -> tuple[str, ...]:

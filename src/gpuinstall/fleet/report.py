@@ -131,11 +131,8 @@ def read_report(folder: RunFolder) -> FleetReport:
         if hint and surveys.get(node) is NEVER:
             surveys[node] = replace(NEVER, message=f"{NEVER.message}; the engine says: {hint}")
     digests = {node: group.sha256 for group in plan.groups for node in group.nodes}
-    taken = {
-        step: reconcile(digests, folder.records(step, digests), run.id, digests)
-        for step in ("install", "verify")
-        if digests and folder.place(step).is_dir()
-    }
+    steps = [step for step in ("install", "verify") if digests and folder.place(step).is_dir()]
+    taken = {step: reconcile(digests, folder.records(step, digests), run.id, digests) for step in steps}
     report = build_report(surveys, plan, taken, together)
     return replace(report, faults=tuple(faults))
 

@@ -106,15 +106,10 @@ class KernelRun:
     def argv(self, target: DeviceTarget) -> list[str]:
         """Give the child's command line."""
         launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py")]
-        options = {
-            "device": target.device,
-            "gpus": max(1, len(target.visible)),
-            "work": self.work,
-            "seconds": self.seconds,
-            **({"program": self.program} if self.program else {}),
-            **({"script": self.script} if self.script else {}),
-        }
-        return [*launch, *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+        gpus, programs = max(1, len(target.visible)), {"program": self.program, "script": self.script}
+        options = {"device": target.device, "gpus": gpus, "work": self.work, "seconds": self.seconds, **programs}
+        given = ((name, value) for name, value in options.items() if value is not None)
+        return [*launch, *(word for name, value in given for word in (f"--{name}", str(value)))]
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:

@@ -51,14 +51,11 @@ def parse_variants(text: str, kind: str) -> dict[str, Variant]:
     try:
         if len(text) > _MOST:
             raise ValueError("too long")
-        told = {
-            label: _variant(namespaces[words["namespace"]], words)
-            for label, namespaces in parse_json(text)["variants"].items()
-            if words["namespace"] in namespaces
-        }
+        name, rows = words["namespace"], parse_json(text)["variants"]
+        variants = {label: _variant(spaces[name], words) for label, spaces in rows.items() if name in spaces}
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError("it describes no variants") from error
-    return {label: variant for label, variant in told.items() if variant.architectures}
+    return {label: variant for label, variant in variants.items() if variant.architectures}
 
 
 def _variant(features: Mapping[str, Any], words: Mapping[str, str]) -> Variant:

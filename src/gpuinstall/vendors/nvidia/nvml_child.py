@@ -127,15 +127,11 @@ def slices(handle: Any) -> list[dict[str, Any]]:
     """List the MIG devices of a card."""
     numbers = range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
     parts = (asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in numbers)
-    return [
-        {
-            "uuid": asked(nvml.nvmlDeviceGetUUID, part),
-            "name": asked(nvml.nvmlDeviceGetName, part),
-            "memory_bytes": memory(part),
-        }
-        for part in parts
-        if part is not None
-    ]
+    listed = []
+    for part in (part for part in parts if part is not None):
+        uuid, name = asked(nvml.nvmlDeviceGetUUID, part), asked(nvml.nvmlDeviceGetName, part)
+        listed.append({"uuid": uuid, "name": name, "memory_bytes": memory(part)})
+    return listed
 
 
 def memory(handle: Any) -> int | None:

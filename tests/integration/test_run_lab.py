@@ -86,10 +86,10 @@ def test_a_command_that_was_checked_is_not_checked_again_until_something_changes
     lock = venv / "pylock.cu126.toml"
     without_numpy = [str(uv.uv()), "pip", "uninstall", "numpy", "--python", str(venv / "bin" / "python")]
 
-    def checks() -> bool:
+    def checks(command: str = "true") -> bool:
         """Run a command, and say whether it was checked in full, by what was imported for it."""
         variables = {**workshop.environment, "PYTHONPROFILEIMPORTTIME": "1"}
-        done = process.run([sys.executable, "-m", "gpuinstall", "run", "true"], env=variables, cwd=workshop.folder)
+        done = process.run([sys.executable, "-m", "gpuinstall", "run", command], env=variables, cwd=workshop.folder)
         return "gpuinstall.cli.main" in done.err
 
     def settle() -> None:
@@ -107,6 +107,13 @@ def test_a_command_that_was_checked_is_not_checked_again_until_something_changes
         "torch cut in place": lambda: (site / "torch" / "__init__.py").write_text(""),
     }
     settle()
+    tool = workshop.folder / "tool.py"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    os.utime(tool, (0, 0))
+    assert [checks("./tool.py"), checks("./tool.py")] == [True, False]
+    tool.write_text("#!/bin/sh\n# /// script\n# dependencies = torch\n# ///\n")
+    assert checks("./tool.py"), "it says now what it needs"
     for name, change in changes.items():
         change()
         assert checks(), name

@@ -79,7 +79,7 @@ def command(
 
             paths, evidence = project.paths, _check_fitness(project)
             say_stranger(paths.venv, terminal)
-            evidence += refresh(project) if evidence else []
+            evidence += [*refresh(project), str(Path(words[0]).absolute())] if evidence else []
     _become([*words], paths, receipt, evidence)
 
 

@@ -152,7 +152,6 @@ class Circumstances:
         return FixContext((*([engine] if engine else ()), *places, *system), here.words)
 
     def _words(self) -> dict[str, str]:
-        """Take from the text the words of fixes that it says."""
         words: dict[str, str] = {}
         for row in table.load_readings():
             if row.word not in words and (value := self._transcript.read(row.pattern, row.value)):

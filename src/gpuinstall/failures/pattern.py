@@ -87,6 +87,5 @@ def _groups(plain: str) -> tuple[str, list[list[str]]]:
 
 
 def _fixed(plain: str) -> list[str]:
-    """The fixed parts of a pattern without groups that count."""
     parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
     return ["".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in part) for part in parts]

@@ -95,7 +95,6 @@ class SlurmEngine:
         return process.run(["srun", *flags, *inside, *where, *command], seconds=seconds + queue).out
 
     def _sinfo(self, form: str) -> dict[str, str]:
-        """What sinfo says of each node."""
         done = process.run(["sinfo", "--noheader", "--Node", f"--format={form}"], seconds=ASK_S)
         if not done.ok:
             last = (done.err.strip() or "no answer").splitlines()[-1]

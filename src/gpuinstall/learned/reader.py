@@ -164,7 +164,6 @@ class Reader:
         return None
 
     def _kept(self, row: LearnedRow, wheel: Wheel, key: str, started: float) -> LearnedRow:
-        """Keep a row, and say what was learned."""
         self.store.keep(row, wheel, key)
         if not row.architectures and row.package != "torch":
             return row

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.learned.row import LearnedRow
 
-_TORCH = "torch"
-_DAY = timedelta(days=1)
-
 
 def learned_store() -> LearnedStore:
     """This user's own."""
@@ -90,14 +87,14 @@ class LearnedStore:
         import hashlib
 
         key = hashlib.sha256((wheel.sha256 or wheel.url).encode()).hexdigest()[:16]
-        folder = "builds" if wheel.package == _TORCH else "companions"
+        folder = "builds" if wheel.package == "torch" else "companions"
         return self.folder / folder / f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
 
 
 def holds(row: LearnedRow) -> bool:
     """Say whether a row needs no look at its file: it is of a hash, or a day old at most."""
     age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)
-    return row.sha256 is not None or timedelta(0) <= age < _DAY
+    return row.sha256 is not None or timedelta(0) <= age < timedelta(days=1)
 
 
 def now() -> str:

@@ -174,7 +174,6 @@ def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
-    """The files of the machine and of the user."""
     named = environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []

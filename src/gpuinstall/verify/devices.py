@@ -108,6 +108,5 @@ def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
 
 
 def _withheld(gpu: Gpu, vendor: str, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
-    """Say that this process may not use a device."""
     probers = (prober for prober in PROBERS if prober.vendor == vendor)
     return next((prober.withheld(gpu, ordinal, name, environ) for prober in probers), None)

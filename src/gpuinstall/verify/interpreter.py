@@ -162,7 +162,6 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
 
 
 def _too_old(python: str | Path) -> str | None:
-    """Say that an interpreter is older than the kernels can be."""
     done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=LOOK_S)
     version = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
     if version is None or (int(version[1]), int(version[2])) >= OLDEST_PYTHON:

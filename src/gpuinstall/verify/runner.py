@@ -102,7 +102,6 @@ def _is_extension(package: InstalledPackage) -> bool:
 
 
 def _module(package: InstalledPackage) -> str:
-    """Name the module that a package is imported by."""
     modules = [match[1] for file in package.files if (match := _MODULE.fullmatch(file.path))]
     modules = modules or [package.record.name.partition("-")[0]]
     return next((module for module in modules if canonicalize_name(module) == package.name), modules[0])

@@ -96,7 +96,6 @@ def read_elf(data: bytes | mmap, *, whole: bool) -> Elf | None:
 
 
 def _read_linked(data: bytes | mmap, machine: int, at: int, count: int) -> Elf | None:
-    """Follow the entries that the loader follows."""
     segments = [_SEGMENT.unpack_from(data, at + number * _SEGMENT.size) for number in range(count)]
     loaded = [(address, start, size) for kind, start, address, size in segments if kind == _LOAD]
     dynamic = next(((start, size) for kind, start, _, size in segments if kind == _DYNAMIC), None)

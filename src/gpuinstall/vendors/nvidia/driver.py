@@ -63,7 +63,6 @@ def _code_for(made: Made, chip: ComputeCapability, drivers: Drivers, cuda: CudaV
 
 
 def _cudnn_lacks(chip: ComputeCapability, cudnn: str | None, toolkit: Toolkit, drivers: Drivers) -> str | None:
-    """Say that the cuDNN in a build has no code for a chip."""
     if cudnn is None:
         return None
     floor, ceiling = drivers.cudnn_floor(cudnn), drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])

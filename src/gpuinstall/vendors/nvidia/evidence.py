@@ -186,6 +186,11 @@ class NvidiaEvidence:
         """The driver's release: the kernel module's, else NVML's."""
         return self.kernel.module.version if self.kernel.module else self.nvml.driver
 
+    @property
+    def usable(self) -> tuple[PciDevice, ...]:
+        """NVIDIA's display controllers that are not set aside for a virtual machine."""
+        return tuple(device for device in gpus_on_bus(self.facts) if not device.is_reserved)
+
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The cards on the bus that this process was given."""
@@ -212,14 +217,9 @@ def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     return tuple(device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display)
 
 
-def usable_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
-    """Those of them that are not set aside for a virtual machine."""
-    return tuple(device for device in gpus_on_bus(facts) if not device.is_reserved)
-
-
 def _split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
     """Tell the cards that this process was given from what the bus only shows."""
-    given = {device.address for device in usable_on_bus(evidence.facts)}
+    given = {device.address for device in evidence.usable}
     if evidence.facts.container.shares_the_bus:
         listed = {gpu.bus_id for gpu in permitted(evidence.nvml).gpus}
         listed |= {device.bus_id for device in evidence.cuda.devices}

@@ -14,13 +14,7 @@ from gpuinstall.finding import CheckResult
 from gpuinstall.vendors.nvidia import libraries, linux
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
-from gpuinstall.vendors.nvidia.evidence import (
-    NVIDIA_ON_PCI,
-    NvidiaEvidence,
-    ToolkitVariables,
-    read_jetson,
-    usable_on_bus,
-)
+from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, ToolkitVariables, read_jetson
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.smi import ask_smi
@@ -84,7 +78,7 @@ def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     """Find the cards of a container or a job: those whose nodes it may open."""
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
-    addresses = enumerate(device.address for device in usable_on_bus(evidence.facts))
+    addresses = enumerate(device.address for device in evidence.usable)
     return frozenset(address for ordinal, address in addresses if linux.may_open(source, address, ordinal))
 
 
@@ -96,7 +90,7 @@ def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: linux.card_nodes(source)),
-    Step("shown", lambda _, evidence: max(len(usable_on_bus(evidence.facts)), len(evidence.nodes))),
+    Step("shown", lambda _, evidence: max(len(evidence.usable), len(evidence.nodes))),
     Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
     Step("windows", lambda source, evidence: linux.read_lent_by_windows(source, evidence.facts.wsl)),
     Step("toolkit", lambda source, _: ToolkitVariables(*map(source.variable, TOOLKIT_VARIABLES))),

@@ -80,7 +80,9 @@ def _version(path: Path) -> dict[str, Any]:
         values = dict(_constants(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError):  # a damaged file is for the import to report
         return {}
-    toolkits = ([kind, _number(str(values[name]))] for name, kind in KINDS.items() if values.get(name))
+    named = ((kind, str(values[name])) for name, kind in KINDS.items() if values.get(name))
+    matches = ((kind, re.match(r"[0-9]+\.[0-9]+", version)) for kind, version in named)
+    toolkits = ([kind, match and match[0]] for kind, match in matches)
     return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
 
 
@@ -91,11 +93,6 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
         value = getattr(line, "value", None)
         if isinstance(value, ast.Constant):
             yield from ((target.id, value.value) for target in targets if isinstance(target, ast.Name))
-
-
-def _number(version: str) -> str | None:
-    match = re.match(r"[0-9]+\.[0-9]+", version)
-    return match and match[0]
 
 
 main()

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gpuinstall.page.classes import PLATFORMS
+from gpuinstall.page.answers import PLATFORMS
 from tests.lab.axe import axe, serious
 from tests.lab.browser import CHROMIUM, Browser, browser
 from tests.lab.forked import gpuinstall
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.machine import Machine
-    from gpuinstall.page.classes import Platform
+    from gpuinstall.page.answers import Platform
 
 pytestmark = [
     pytest.mark.browser,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.machine import Driver, Environment, Machine
 from gpuinstall.page import selector_page
-from gpuinstall.page.answers import Table
-from gpuinstall.page.classes import PLATFORMS, kinds_of_gpus, spans_of
+from gpuinstall.page.answers import PLATFORMS, Table, kinds_of_gpus, spans_of
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.lab.shared import once
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpuinstall.page.classes import Platform
+    from gpuinstall.page.answers import Platform
 
 ONE_KIND = (PLATFORMS[0]._replace(mixed=False), PLATFORMS[-1])
 """Linux with one kind of card, and macOS: what seconds are enough for."""

@@ -105,8 +105,7 @@ def _dockerfile(
 @framed("export")
 def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.toml_lines import REPLACED
-    from gpuinstall.export.uv_project import groups, patched, unpatched
+    from gpuinstall.export.uv_project import REPLACED, groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
 
     project = Path("pyproject.toml")

@@ -1,6 +1,8 @@
 """A uv project's pyproject.toml: a dependency group for each backend that is locked, each with an index of its own.
 
-uv's lock cannot choose by GPU, so the person does: ``uv sync --group torch-cu126``.
+uv's lock cannot choose by GPU, so the person does: ``uv sync --group torch-cu126``. TOML is edited a whole line at a
+time: what is added says so at its end, what is replaced stays as a comment. So order, comments and spaces stay as they
+were, and taking the edit back gives the same bytes.
 """
 
 from __future__ import annotations
@@ -8,16 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli
 from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of, requirement_of
-from gpuinstall.export.toml_lines import ADDED, append, put, restored
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
 
 GROUPS, UV = ("dependency-groups",), ("tool", "uv")
+ADDED = "  # by gpuinstall"
+REPLACED = "# by gpuinstall, was: "
 
 
 @dataclass(frozen=True)
@@ -180,3 +184,86 @@ def _array(items: Iterable[str]) -> list[str]:
 def _inline(table: dict[str, Any]) -> str:
     words = (f"{key} = {json.dumps(value if isinstance(value, bool) else str(value))}" for key, value in table.items())
     return f"{{ {', '.join(words)} }}"
+
+
+class Statement(NamedTuple):
+    """A header, or a key with its value: its table, the line of that table's header, its key ("" for a header)."""
+
+    table: tuple[str, ...]
+    header: int
+    key: str
+    start: int
+    stop: int
+
+
+def put(text: str, table: tuple[str, ...], key: str, value: Sequence[str]) -> str:
+    """Give ``key`` in ``table`` a value, the lines of which are ``value``; an old one becomes a comment."""
+    lines = text.split("\n")
+    inside = [statement for statement in statements(text) if statement.table == table]
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
+    added = [f"{name} = {value[0]}{ADDED}", *value[1:]]
+    if not inside:
+        return append(text, f"[{'.'.join(table)}]", added)
+    stop = inside[-1].stop
+    for old in inside:
+        if old.key == key:
+            lines[old.start : old.stop] = [REPLACED + line for line in lines[old.start : old.stop]]
+            stop = old.stop
+    return "\n".join([*lines[:stop], *added, *lines[stop:]])
+
+
+def append(text: str, header: str, lines: Sequence[str]) -> str:
+    """Add a table at the end, after an empty line; its statements are marked already."""
+    before = text.split("\n")
+    last = [before.pop()] if before[-1] == "" else []
+    return "\n".join([*before, "", header + ADDED, *lines, *last])
+
+
+def restored(text: str) -> str:
+    """Take every edit back; a table to which something else was added since stays, with that alone."""
+    lines, gone = text.split("\n"), set[int]()
+    every = list(statements(text))
+    shared = {statement.header for statement in every if statement.key and not _added(lines[statement.start])}
+    for statement in every:
+        if statement.start in shared:
+            lines[statement.start] = lines[statement.start].replace(ADDED, "")
+        elif _added(lines[statement.start]):
+            empty_before = not statement.key and not lines[statement.start - 1].strip()
+            gone.update(range(statement.start - empty_before, statement.stop))
+    theirs = {at for statement in every for at in range(statement.start, statement.stop)}
+    return "\n".join(
+        line if at in theirs else line.removeprefix(REPLACED) for at, line in enumerate(lines) if at not in gone
+    )
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Find the headers and keys of a well-formed document."""
+    lines = text.split("\n")
+    table: tuple[str, ...] = ()
+    start, header = 0, -1
+    while start < len(lines):
+        stop, document = _statement(lines, start)
+        keys: list[str] = []
+        while document and isinstance(document, (dict, list)):
+            if isinstance(document, list):
+                document = document[0]
+            else:
+                key, document = next(iter(document.items()))
+                keys.append(key)
+        if lines[start].lstrip().startswith("["):
+            table, header = tuple(keys), start
+        if keys:
+            yield Statement(table, header, "" if start == header else keys[0], start, stop)
+        start = stop
+
+
+def _statement(lines: Sequence[str], start: int) -> tuple[int, Any]:
+    """Return the end of the statement that begins at a line, and what it says: the fewest lines that are TOML."""
+    for stop in range(start + 1, len(lines)):
+        with suppress(tomli.TOMLDecodeError):
+            return stop, tomli.loads("\n".join([*lines[start:stop], ""]))
+    return len(lines), tomli.loads("\n".join(lines[start:]))
+
+
+def _added(line: str) -> bool:
+    return line.rstrip().endswith(ADDED)

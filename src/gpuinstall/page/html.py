@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.gpu_names import FORM
 from gpuinstall.catalog.gpus import load_gpus, name_tables
-from gpuinstall.page.answers import Answers, Table
-from gpuinstall.page.classes import PLATFORMS, Kind, Platform, kinds_of_gpus
+from gpuinstall.page.answers import PLATFORMS, Answers, Kind, Platform, Table, kinds_of_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ import tomli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.export.toml_lines import ADDED, append, put, restored, statements
+from gpuinstall.export.uv_project import ADDED, append, put, restored, statements
 
 TEXT = '''# the project
 title = "x"  # a title

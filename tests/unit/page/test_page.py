@@ -12,8 +12,7 @@ import pytest
 
 from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.page import selector_page
-from gpuinstall.page.answers import packed, unpack_numbers
-from gpuinstall.page.classes import PLATFORMS
+from gpuinstall.page.answers import PLATFORMS, packed, unpack_numbers
 from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.gpus import OtherChip
     from gpuinstall.machine import Machine
-    from gpuinstall.page.answers import Answer, Table
-    from gpuinstall.page.classes import Platform
+    from gpuinstall.page.answers import Answer, Platform, Table
     from gpuinstall.plan import Plan, Refusal
 
 LARGEST = 400_000

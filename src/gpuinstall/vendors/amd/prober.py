@@ -269,15 +269,9 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
 def _gpu(index: int, node: KfdNode) -> Gpu:
     chip = amd_chip(amd_chips(), node.architecture)
     name = node.product or (chip.name if chip else "GPU")
-    return Gpu(
-        index,
-        name if name.startswith("AMD") else f"AMD {name}",
-        pci_id=node.pci_id,
-        memory_mib=None if chip and chip.integrated else node.memory_bytes >> 20 or None,
-        found_via="kfd",
-        vendor="amd",
-        architecture=node.architecture,
-    )
+    name, code = name if name.startswith("AMD") else f"AMD {name}", node.architecture
+    memory = None if chip and chip.integrated else node.memory_bytes >> 20 or None
+    return Gpu(index, name, pci_id=node.pci_id, memory_mib=memory, found_via="kfd", vendor="amd", architecture=code)
 
 
 def _line(source: Source, path: str) -> str | None:

@@ -233,15 +233,9 @@ def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
 
 def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
     name = re.sub(r"\((R|TM)\)", "", gpu.name)
-    return Gpu(
-        index,
-        name if name.startswith("Intel") else f"Intel {name}",
-        pci_id=f"{gpu.vendor:04x}:{gpu.device:04x}",
-        memory_mib=None if gpu.integrated else gpu.memory_bytes // _MIB or None,
-        found_via="level-zero",
-        vendor="intel",
-        architecture=architecture_of(gpu.ip),
-    )
+    name, pci = name if name.startswith("Intel") else f"Intel {name}", f"{gpu.vendor:04x}:{gpu.device:04x}"
+    memory, code = None if gpu.integrated else gpu.memory_bytes // _MIB or None, architecture_of(gpu.ip)
+    return Gpu(index, name, pci_id=pci, memory_mib=memory, found_via="level-zero", vendor="intel", architecture=code)
 
 
 def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:

@@ -135,7 +135,7 @@ def row(situation: Situation, workshop: Workshop) -> str:
     said = f"`{advice}`" if advice else prose or "none"
     outcome = "prose" if after is None else f"{after.status}"
     print(situation.name, done.status, advice or prose, outcome, file=sys.stderr)  # noqa: T201
-    shown = said.replace(str(workshop.folder), "…").replace("|", "\\|")
+    shown = said.replace(str(workshop.folder), "…").replace(sys.prefix, "…").replace("|", "\\|")
     return f"| {situation.name} | `gpuinstall {situation.command}` | {done.status} | {shown} | {outcome} |\n"
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
+_MOST_LINKS = 100_000
+"""The links of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
+_MOST_NAMES = 1_000_000
+"""Those of a page that lists a whole index, which has a link for each package."""
 _VARIANTS = re.compile(r"([A-Za-z0-9_.]{1,99})-([^-]{1,99})-variants\.json", re.ASCII)
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
@@ -71,10 +75,12 @@ def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
     """Read the packages that a page of a whole index names: those that have a page, and those whose wheels it lists."""
     if "json" in content_type:
         return frozenset(canonicalize_name(name) for name in _json_names(text, url))
-    addresses = (_address(url, anchor.get("href", "")) for anchor in _anchors(text, url))
+    addresses = (_address(url, anchor.get("href", "")) for anchor in _anchors(text, url, _MOST_NAMES))
     places = [urlsplit(address).path for address in addresses if address]
     pages = (path.rstrip("/").rpartition("/")[2] for path in places if path.endswith("/"))
-    wheels = frozenset(wheel.package for wheel in _wheels(_links(text, content_type, url), None, DEFAULT_INDEX))
+    wheels = frozenset(
+        wheel.package for wheel in _wheels(_links(text, content_type, url, _MOST_NAMES), None, DEFAULT_INDEX)
+    )
     return wheels.union(canonicalize_name(name) for name in map(unquote, pages) if _NAME.fullmatch(name))
 
 
@@ -94,8 +100,8 @@ class _Link(NamedTuple):
     requires_python: str | None = None
 
 
-def _links(text: str, content_type: str, url: str) -> Iterator[_Link]:
-    return _json_links(text, url) if "json" in content_type else _html_links(text, url)
+def _links(text: str, content_type: str, url: str, most: int = _MOST_LINKS) -> Iterator[_Link]:
+    return _json_links(text, url) if "json" in content_type else _html_links(text, url, most)
 
 
 def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
@@ -136,17 +142,20 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
 
 
 class _Anchors(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
         self.found: list[dict[str, str]] = []
+        self.most = most
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
+            if len(self.found) == self.most:
+                raise ValueError
             self.found.append({name: value or "" for name, value in attrs})
 
 
-def _html_links(text: str, url: str) -> Iterator[_Link]:
-    for anchor in _anchors(text, url):
+def _html_links(text: str, url: str, most: int) -> Iterator[_Link]:
+    for anchor in _anchors(text, url, most):
         address = _address(url, anchor.get("href", ""))
         if address and "data-yanked" not in anchor:
             plain, fragment = urldefrag(address)
@@ -161,12 +170,12 @@ def _html_links(text: str, url: str) -> Iterator[_Link]:
             )
 
 
-def _anchors(text: str, url: str) -> list[dict[str, str]]:
-    anchors = _Anchors()
+def _anchors(text: str, url: str, most: int) -> list[dict[str, str]]:
+    anchors = _Anchors(most)
     try:
         anchors.feed(text)
         anchors.close()
-    except AssertionError as error:
+    except (AssertionError, ValueError) as error:
         raise _malformed(url) from error
     return anchors.found
 
@@ -174,6 +183,8 @@ def _anchors(text: str, url: str) -> list[dict[str, str]]:
 def _json_links(text: str, url: str) -> Iterator[_Link]:
     try:
         files = parse_json(text)["files"]
+        if len(files) > _MOST_LINKS:
+            raise _malformed(url)
         links = [_json_link(url, file) for file in files if not file.get("yanked")]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _malformed(url) from error

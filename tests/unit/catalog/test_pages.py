@@ -110,6 +110,15 @@ def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
         _link(f"https://files.example/whl/{name}")
 
 
+@pytest.mark.parametrize(
+    ("content_type", "text"),
+    [("text/html", "<a href=x>" * 100_001), ("application/json", f'{{"files": [{"{}," * 100_000}{{}}]}}')],
+)
+def test_a_page_of_more_links_than_any_package_has_is_refused(content_type: str, text: str) -> None:
+    with pytest.raises(InstallationError, match="not a package index"):
+        parse_page(text, content_type, BASE)
+
+
 @pytest.mark.parametrize("document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}'])
 def test_json_page_of_another_shape_is_refused(document: str) -> None:
     with pytest.raises(InstallationError, match="not a package index"):

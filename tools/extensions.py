@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
 from tests.integration.test_needs_by_range import WHEELS, spoken
 from tests.lab.astral import PROJECTS, astral_index
 
@@ -145,15 +146,17 @@ def by_uv(name: str, session: Session) -> str:
 
 
 def by_pip(name: str) -> str:
-    """Ask pip alone, for wheels."""
-    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (35, 34, 31, 28, 27, 24, 17)]
-    target = ["--python-version", PYTHON, *platforms, "--target", "unused", "--only-binary", ":all:"]
+    """Ask pip alone, for wheels; raise RuntimeError where it fails for anything but that there is none."""
+    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(35, 4, -1)]
+    target = ["--python-version", PYTHON, *platforms, "--platform=manylinux2014_x86_64", "--target", "unused"]
     words = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--report", "-", *target, name, "torch"]
-    done = process.run([*words, "--disable-pip-version-check"], seconds=600)
-    if not done.ok:
+    done = process.run([*words, "--only-binary", ":all:"], seconds=900)
+    if f"No matching distribution found for {name}" in done.err:
         return "no wheel"
-    report = json.loads(done.out)["install"]
-    versions = {row["metadata"]["name"].lower().replace("_", "-"): row["metadata"]["version"] for row in report}
+    if not done.ok:
+        raise RuntimeError(done.err)
+    rows: list[dict[str, dict[str, str]]] = json.loads(done.out)["install"]
+    versions = {str(canonicalize_name(row["metadata"]["name"])): row["metadata"]["version"] for row in rows}
     return f"torch {versions['torch']}: {versions[name]}"
 
 

@@ -231,7 +231,7 @@ class Container:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1200,  # a first start that installs took 131 s at a load of 20
             check=False,
         )
         return Start(done.returncode, done.stdout.strip(), done.stderr.strip(), monotonic() - begin)

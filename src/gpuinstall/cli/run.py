@@ -111,7 +111,8 @@ def _environment_of(
 def _check_fitness(project: Project) -> list[str]:
     """Raise UsageError where there is no environment of ours, LockError where it is for another machine.
 
-    Return the files that say that it fits; none where there are GPUs that it was never tried on, which is said.
+    Return the files that say that it fits; none for a stranger's, or where there are GPUs that it was never tried on,
+    both of which are said each time.
     """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.store import known_catalog
@@ -133,7 +134,7 @@ def _check_fitness(project: Project) -> list[str]:
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
         return []
     given = project.settings.venv or venv  # which may be a link, and lead elsewhere tomorrow
-    return [str((given / "pyvenv.cfg").absolute()), *existing.evidence]
+    return [str((given / "pyvenv.cfg").absolute()), *existing.evidence] if existing.made_here else []
 
 
 def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]) -> NoReturn:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
 
 
-@pytest.mark.parametrize(("source", "payload"), zip(SOURCES, cycle(("erases the line above", "begins a line"))))
+@pytest.mark.parametrize(("source", "payload"), [*zip(SOURCES, cycle(("erases the line above", "begins a line")))])
 def test_a_text_from_outside_forges_and_erases_no_line(
     source: str, payload: str, tmp_path: Path, play: Play, libraries: Path
 ) -> None:

@@ -225,8 +225,7 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     """Say that ``path`` cannot be written, and why; on Windows often because a program uses it."""
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
     if os.name == "nt":
-        in_use = isinstance(error, PermissionError)
-        hint = "the same again   # once no program runs from it or has a file of it open" if in_use else ""
+        hint = "the same again   # once nothing there is in use" if isinstance(error, PermissionError) else ""
     return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None)
 
 

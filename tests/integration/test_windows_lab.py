@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
-AGAIN = "   # once no program runs from it or has a file of it open"
+AGAIN = "   # once nothing there is in use"
 SLEEP = "print(flush=True); import time; time.sleep(600)"
 
 

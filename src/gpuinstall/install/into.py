@@ -141,8 +141,7 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
     fit, private_lock, links = change.fit, session.scratch / "pylock.private.toml", session.scratch / "unpacked"
     names = {version.package for version in change.changes}
     transfer = Transfer(fit.lock, fit.choice, private_lock, session.folder, price.missing, change.heads, only=names)
-    words = cache_words(fit.lock, fit.choice, session)
-    transfer.run(uv.unpack(python, private_lock, links, words), session)
+    transfer.run(uv.unpack(python, private_lock, links, cache_words(fit.lock, fit.choice, session)), session)
     wheels = [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))]
     record = plan_undo(change.environment, sorted(names), wheels)
     try:

@@ -108,10 +108,7 @@ def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
 
 
 def discard(folder: Path, paths: EnvironmentPaths) -> None:
-    """Remove an environment, or nothing of it: first out of the way in one stroke; raise InstallationError.
-
-    What resists then is cleared away by the next run.
-    """
+    """Remove an environment, or nothing of it: first out of the way in one stroke; raise InstallationError."""
     if os.path.lexists(folder):
         try:
             remove_path(folder.rename(paths.work / f".discarded.{os.urandom(4).hex()}"))
@@ -121,12 +118,10 @@ def discard(folder: Path, paths: EnvironmentPaths) -> None:
 
 def publish_lock(paths: EnvironmentPaths) -> None:
     """Bring the lock in the folder to what the environment holds."""
-    marker = read_marker(paths.venv)
-    if marker is None:
-        return
-    beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
-    if not holds_text(beside, text):
-        write_atomically(beside, text, paths.work if paths.work.exists() else None)
+    if marker := read_marker(paths.venv):
+        beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
+        if not holds_text(beside, text):
+            write_atomically(beside, text, paths.work if paths.work.exists() else None)
 
 
 def exchange(first: Path, second: Path) -> bool:

@@ -56,8 +56,9 @@ default index. No GPU ran anything. `uv, bytes` are all the wheels of uv's answe
 torch` are the wheels of the default index without torch's own and CUDA's libraries, whose sizes the stand-in does not
 have. A file that has to be built counts as its source. Made by `python -m tools.projects`.
 
-The lists at the end are names and bounds of the projects' own files, as far as they are known here and without what is
-theirs alone (ComfyUI's front end); where one name stands there, the index's metadata says the rest.
+The lists at the end are names and bounds of the projects' own files. Those of ComfyUI, nanoGPT, whisper, diffusers and
+SAM 2 were written from memory, as their pages could not be reached, and without what is theirs alone (ComfyUI's front
+end); where a single name stands there, the index's metadata says the rest.
 """
 HEAD = (
     "| project | machine | uv | uv, bytes | does that run | ours | ours, beside torch |\n|---|---|---|---|---|---|---|"

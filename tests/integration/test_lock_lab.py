@@ -239,7 +239,7 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(work
     file.unlink()
     gone = workshop.document("lock", "--check", "--offline", exit_code=6)
     assert [reason["code"] for reason in gone["data"]["locks"][0]["reasons"]] == ["inputs-gone"]
-    assert gone["errors"][0]["hint"] == "gpuinstall lock --only numpy torch   # or put the file back"
+    assert gone["errors"][0]["hint"] == "gpuinstall lock --only torch numpy   # or put the file back"
     assert workshop.document("lock", "torch", "numpy", "--check", "--offline")["status"] == "success"
     only = ("lock", "--only", "torch", "numpy", "--target", "cpu")
     assert workshop.document(*only)["data"]["locks"][0]["status"] == "written"

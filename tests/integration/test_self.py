@@ -61,7 +61,7 @@ def test_what_did_not_come_from_a_repository_says_how_it_is_updated_and_stays(eq
 
     assert done.returncode == 2
     assert "error: this gpuinstall was not made from a clone" in done.stderr
-    assert "Get the newer bootstrap.py where you got this one, and run it" in done.stderr
+    assert "Download the new bootstrap.py, and run it" in done.stderr
 
 
 @pytest.mark.heavy

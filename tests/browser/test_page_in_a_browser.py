@@ -72,15 +72,16 @@ def address(platform: Platform, machine: Machine, python: str | None, packages: 
 
 def compare(shown: Browser, platforms: tuple[Platform, ...], body: Any, machines: int) -> None:
     """Ask the page and ``gpuinstall plan --json`` for the same random machines."""
-    chance, addresses, documents = random.Random(16), [], []
+    chance, addresses, documents = random.Random(16), [], []  # of each document the command that gave it, too
     for _ in range(machines):
         platform, machine, python, packages = any_machine(platforms, chance)
         asked, chosen = body["packages"][packages], body["pythons"][python]
         addresses.append(address(platform, machine, chosen, asked))
         words = ["plan", *asked, *(["--python", chosen] if chosen else []), "--machine", "-", "--json"]
-        documents.append(json.loads(gpuinstall(*words, text=json.dumps(machine.to_dict())).out))
+        document = json.loads(gpuinstall(*words, text=json.dumps(machine.to_dict())).out)
+        documents.append((document, f"gpuinstall {shlex.join(words)}"))
 
-    for hash_, document, (title, said, pins) in zip(
+    for hash_, (document, command), (title, said, pins) in zip(
         addresses, documents, shown.run(f"({SHOW})({json.dumps(addresses)})"), strict=True
     ):
         build = document["data"]["build"]
@@ -90,7 +91,7 @@ def compare(shown: Browser, platforms: tuple[Platform, ...], body: Any, machines
             assert [line for line in pins.splitlines() if "==" in line] == build["requirements"], hash_
         else:
             assert f"exit status {document['exit_code']} " in said, hash_
-            hint = document["errors"][0]["hint"] or ""
+            hint = (document["errors"][0]["hint"] or "").replace(command, "the same with")
             assert all(line.partition("Card")[0] in said for line in hint.splitlines()), hash_
 
 

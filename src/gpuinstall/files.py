@@ -135,6 +135,18 @@ def holds_text(path: Path, text: str) -> bool:
     return False
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files and links of a folder of any depth that a path reaches; pathlib's end at a depth of 1000."""
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry))
+                else:
+                    yield Path(entry)
+
+
 def remove_path(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
     import shutil

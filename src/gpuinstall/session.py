@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,7 +75,7 @@ def open_session(
     sources: Sources, reporter: Reporter, folder: Path | None = None, *, offline: bool = False
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
-    from gpuinstall.files import check_cache, own_cache_folder
+    from gpuinstall.files import check_cache, own_cache_folder, remove_path
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import AnswerCache, Client, FileHash
 
@@ -84,11 +84,11 @@ def open_session(
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
     logins = dict(_with_passwords(sources.logins, variables))
-    with (
-        tempfile.TemporaryDirectory(prefix="gpuinstall-") as own,
-        Client(sources.certificates, logins=logins, offline=offline, patience=patience) as client,
-    ):
-        scratch = Path(own)
+    scratch = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
+    client = Client(sources.certificates, logins=logins, offline=offline, patience=patience)
+    with ExitStack() as resources:
+        resources.callback(remove_path, scratch)
+        resources.enter_context(client)
         if variables.pop("UV_NO_CACHE", "0").lower() not in {"", "0", "false", "no", "off", "n", "f"}:
             variables["UV_CACHE_DIR"] = str(scratch / "uv")  # one for all steps of this run, as uv's own would not be
         yield Session(

@@ -10,7 +10,7 @@ import pytest
 from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import own_cache_folder, remove_path, write_atomically, written
+from gpuinstall.files import files_below, own_cache_folder, remove_path, write_atomically, written
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
@@ -56,7 +56,9 @@ def _full() -> Path:
     return Path("/dev/full/file")
 
 
-def test_a_folder_deeper_than_python_recurses_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -65,6 +67,7 @@ def test_a_folder_deeper_than_python_recurses_is_removed(tmp_path: Path, monkeyp
             os.mkdir("d")  # noqa: PTH102  a path from the top would be too long
             os.chdir("d")
         Path("file").touch()
+    assert [file.name for file in files_below(deep)] == ["file"]
     remove_path(deep)
     assert list(tmp_path.iterdir()) == []
 

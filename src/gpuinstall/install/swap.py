@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import holds_text, is_folder, read_document, read_json, remove_path, unwritable, write_atomically
+from gpuinstall.files import (
+    files_below,
+    holds_text,
+    is_folder,
+    read_document,
+    read_json,
+    remove_path,
+    unwritable,
+    write_atomically,
+)
 from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
@@ -83,8 +92,7 @@ def finish_swap(paths: EnvironmentPaths) -> None:
 
 def size_of(folder: Path) -> int:
     """The bytes of a folder tree."""
-    files = (entry for entry in folder.rglob("*") if entry.is_file() and not entry.is_symlink())
-    return sum(entry.stat().st_size for entry in files)
+    return sum(file.stat().st_size for file in files_below(folder) if file.is_file() and not file.is_symlink())
 
 
 def _read_journal(paths: EnvironmentPaths) -> _Journal | None:

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, read_json, remove_path, write_atomically
+from gpuinstall.files import files_below, is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.shell import quoted
 
@@ -146,7 +146,7 @@ def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
     headers = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
     site = paths["purelib" if headers["Root-Is-Purelib"] == "true" else "platlib"]
     yield site / info
-    for name in (path.relative_to(wheel) for path in wheel.rglob("*") if not path.is_dir()):
+    for name in (path.relative_to(wheel) for path in files_below(wheel)):
         if name.parts[0].endswith(".data"):
             yield site / name.parts[0]  # as long as it is being unpacked
             folder = paths.get("".join(name.parts[1:2]))

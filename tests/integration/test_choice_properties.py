@@ -11,10 +11,11 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
 from gpuinstall.plan import Refusal, choose
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
@@ -69,6 +70,9 @@ def version_of(words: str, gpus: tuple[str, ...], driver: str, session: Session)
     try:
         return resolve_locks([request], session)[0].versions
     except (NoBuildError, MachineError):
+        return None
+    except InstallationError as error:  # the index lists no xformers for a backend
+        assert error.code == FAMILY_UNLISTED
         return None
 
 

@@ -76,7 +76,7 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
     workshop: Workshop, words: tuple[str, ...], name: str
 ) -> None:
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
-    print(workshop.run("lock", *words, *machine).err)
+    workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
     found = parse("x", lock.read_text(encoding="utf-8"))
     assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])

@@ -115,6 +115,16 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Worksho
     assert live(workshop, "singer", "painter", *RTX_4090)["build"]["torch"] == "2.13.0"
 
 
+def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4(
+    workshop: Workshop, simple: Path
+) -> None:
+    make_wheel(simple, "flash-attn-4", "4.0.0b36")
+    make_wheel(simple, "serving", "1.0", requires=["torch"])
+    make_wheel(simple, "serving", "2.0", requires=["torch", "flash-attn-4>=4.0.0b9"])
+    found = locked(workshop, "serving", "--gpu", "H100", "--driver", "580.95.05")
+    assert (found["serving"], found["flash-attn-4"]) == ("2.0", "4.0.0b36")
+
+
 def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
     make_wheel(simple, "singer", "1.0", requires=["torch==2.10.0"])

@@ -43,9 +43,11 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
     assert [(file["file"], file["code"]) for file in found["rejected"]] == [(bad, "torch-abi")]
 
 
-def test_without_a_name_the_known_ones_are_listed_and_nobody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_every_extension_of_the_catalogue_is_listed_and_no_source_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run_command_line(["extensions"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert "flash-attn                 astral; needs compute capability 8.0" in lines
-    assert "flash-attn-4               no prebuilt files; needs compute capability 9.0" in lines
+    assert "flash-attn-4               default; needs compute capability 9.0" in lines

@@ -256,7 +256,7 @@ def test_nothing_else_is_asked_for_a_bound_name(index: ExtensionIndex, tmp_path:
 
     assert index.addresses
     assert all(address.startswith("/simple/cu") and address.endswith("/flash-attn/") for address in index.addresses)
-    for name in ("flash-attn", "flash-attn-3", "flash-attn-4", "pyg-lib", "detectron2"):
+    for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
         assert "default" not in {source.id for source in load_extensions().rows[name].sources}
 
 

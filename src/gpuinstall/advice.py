@@ -6,14 +6,11 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.shell import joined, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""

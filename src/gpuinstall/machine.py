@@ -6,17 +6,15 @@ Each fact says where it was found. What is None is not known, and may be missing
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields, MalformedError
 from gpuinstall.finding import Finding
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
 SYSTEMS = ("linux", "windows", "macos")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 _BEGIN, _END = "# gpuinstall hook: ", "# end of gpuinstall hook"
 _BLOCK = re.compile(rf"(?:(?<=\n)|\A){_BEGIN}(.*)\n(?:.*\n)*?{_END}\n|\n{_BEGIN}(.*)\n(?:.*\n)*?{_END}\Z")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
 MORE_TIME = f"the same again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 USED = ("gpu", "used")
 """What a report says of a test that ran on a GPU; pytest-xdist carries it from the process that ran it."""

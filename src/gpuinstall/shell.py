@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from gpuinstall.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 ShellName = Literal["sh", "bash", "zsh", "fish", "nu", "powershell", "cmd"]
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]

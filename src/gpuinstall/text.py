@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 from unicodedata import category
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 """As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""

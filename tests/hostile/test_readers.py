@@ -7,11 +7,14 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall import process
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import fuzzed, known_readers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECONDS = 0.2
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Floor(NamedTuple):

@@ -6,14 +6,12 @@ that they run, ``gfx1100``: each maker has a file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
 

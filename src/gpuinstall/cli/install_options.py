@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from gpuinstall.cli.options import bundled
 from gpuinstall.install.environment_lock import WAIT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show what would change and be downloaded (-v: the commands too); change nothing."

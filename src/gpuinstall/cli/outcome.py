@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec
+from typing import Any, Literal, NamedTuple, ParamSpec
 
 import click
 
@@ -13,9 +14,6 @@ from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.text import MOST_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]

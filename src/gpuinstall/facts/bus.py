@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children
 from gpuinstall.facts.source import Source, json_or_none
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 DEVICES = "/sys/bus/pci/devices"
 VGA, CONTROLLER_3D, OTHER_BRIDGE = 0x0300, 0x0302, 0x0680

@@ -7,16 +7,12 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_none
 from gpuinstall.process import is_trusted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 _NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")

@@ -8,18 +8,15 @@ import json
 import os
 import platform
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from gpuinstall.files import parse_json
 from gpuinstall.reporter import Reporter, SilentReporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Access = Literal["open", "denied"]
 

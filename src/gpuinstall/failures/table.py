@@ -22,15 +22,13 @@ the words of our own checks that mean it, and a ``fix`` only where the code says
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gpuinstall.failures.pattern import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DATA = Path(__file__).with_name("data")
 _Row = TypeVar("_Row", "Sign", "ProblemKind", "Failure", "RefutedAdvice", "Lookalike", "Reading", "Distribution")

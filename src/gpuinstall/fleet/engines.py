@@ -11,19 +11,16 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.hostlist import NodeName, chosen, compress, expand
 from gpuinstall.fleet.run_folder import this_node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 NODES = "GPUINSTALL_LOCAL_NODES"
 ASK_S = 30.0

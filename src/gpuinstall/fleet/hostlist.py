@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NewType, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NewType, TypeGuard
 
 from gpuinstall.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 NodeName = NewType("NodeName", str)
 """A name that is plain in a path, in a list of nodes and in a shell."""

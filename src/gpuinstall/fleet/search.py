@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.fields import Fields
 from gpuinstall.fleet.documents import word
 from gpuinstall.fleet.hostlist import NodeName, compress, node_list, node_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Nodes = tuple[NodeName, ...]
 

@@ -6,18 +6,15 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.web.answers import ways_to_network
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
 """Who logs in at an address that uv names."""

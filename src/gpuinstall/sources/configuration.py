@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.marked_block import without_blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _PASSED_OVER = """

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall import process
 from gpuinstall.backend import CPU, Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOOK = KERNELS / "look.py"
 LOOK_S = 60.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from gpuinstall.failures.table import load_failures
 from gpuinstall.finding import CheckResult, Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"

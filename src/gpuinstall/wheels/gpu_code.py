@@ -11,10 +11,8 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _LENGTH, _ENTRY = struct.Struct("<Q"), struct.Struct("<H2xIQ8xHHI8xQ")

@@ -9,17 +9,15 @@ from __future__ import annotations
 import mmap
 import posixpath
 import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.needs import OF_TORCH, load_libraries
 from gpuinstall.wheels.torch_abi import ordinary_names, stable_names
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
 _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")

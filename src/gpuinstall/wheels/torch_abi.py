@@ -11,13 +11,10 @@ from __future__ import annotations
 import json
 import lzma
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 _ORDINARY = re.compile(
     rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)|(?:_Z\d{1,3})?THP[A-Z]"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.files import parse_json
 from gpuinstall.wheels.gpu_code import ordered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _ARCHITECTURE = re.compile(r"([0-9]{2,3}[af]?)(?:_(real|virtual))?", re.ASCII)
 _MOST = 1 << 20

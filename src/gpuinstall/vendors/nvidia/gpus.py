@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
 from gpuinstall.vendors.nvidia.libraries import _MIB, CudaDevice, NvmlGpu
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class DetectedGpu(NamedTuple):

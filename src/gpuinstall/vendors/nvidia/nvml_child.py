@@ -23,14 +23,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 sys.path.append(sys.argv[1])
 
-import pynvml as nvml  # type: ignore[import-untyped]
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import pynvml as nvml  # type: ignore[import-untyped]
 
 # What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
 # unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .context import CheckContext, Skip, allow_tf32
 from .deep import toolchain
 from .loading import loading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Sizes(NamedTuple):

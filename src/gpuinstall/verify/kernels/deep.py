@@ -7,14 +7,12 @@ import os
 import shutil
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .context import Check, CheckContext, Skip, Wrong, tolerance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256

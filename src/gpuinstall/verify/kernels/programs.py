@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from ctypes.util import find_library
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
 from .deep import attended_exactly, demand_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BATCH, LENGTH, HEADS, WIDTH = 2, 128, 4, 64
 SIDE = 64

@@ -10,7 +10,10 @@ import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import UsageError
+from gpuinstall.install.swap import size_of
 from gpuinstall.text import visible
 from gpuinstall.units import display_path, readable
 
@@ -26,11 +29,8 @@ def command() -> None:
 @command.command("list", help="List your environments and those of this folder.")
 @framed("env")
 def _list(_terminal: Terminal) -> Outcome:
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.environments.records import remembered
     from gpuinstall.install.previous import find_previous
-    from gpuinstall.install.swap import size_of
 
     here = EnvironmentPaths.at(Path(".venv")).venv
     venvs = sorted({*remembered(), *([here] if read_marker(here) else [])})
@@ -69,7 +69,6 @@ def _list(_terminal: Terminal) -> Outcome:
 @install_options.wait
 @framed("env")
 def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import find_removable, remove
 
     paths = EnvironmentPaths.at(Path(venv))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from threading import Lock
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.cli.terminal import Terminal
@@ -41,23 +39,16 @@ class EventTerminal(Terminal):
     @contextmanager
     def progress(self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes") -> Iterator[Progress]:
         """Say how far a work is, five times a second, and at its end."""
-        from gpuinstall.cli.progress import Tally
+        from gpuinstall.cli.progress import Tally, ticker
 
-        tally, lock, last = Tally(parts, unit), Lock(), 0.0
+        tally = Tally(parts, unit)
 
         def say() -> None:
             running = [{"name": part, **_state(tally.state(part))} for part in tally.running]
             self._event("progress", label=label, unit=unit, **_state(tally.state()), parts=running)
 
-        def advance(part: str, count: int) -> None:
-            nonlocal last
-            with lock:
-                tally.add(part, count)
-                if monotonic() - last >= EVENT_EVERY_S:
-                    last = monotonic()
-                    say()
-
-        yield advance
+        with ticker(tally, EVENT_EVERY_S, say, last=0.0) as advance:
+            yield advance
         say()
 
     def show_command(self, argv: Sequence[str]) -> None:

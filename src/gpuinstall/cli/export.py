@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
@@ -36,7 +37,6 @@ def _add(format_: ExportFormat) -> None:
     @_OUTPUT
     @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
-        from gpuinstall.catalog import load_catalog
         from gpuinstall.extensions.rows import load_extensions
 
         lock = _lock(path)
@@ -104,7 +104,6 @@ def _dockerfile(
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
 def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
-    from gpuinstall.catalog import load_catalog
     from gpuinstall.export.uv_project import REPLACED, groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
 

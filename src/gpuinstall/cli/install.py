@@ -19,7 +19,7 @@ from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
-from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.project import Project, open_project
 from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
@@ -151,7 +151,6 @@ def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.previous import roll_back
     from gpuinstall.install.swap import size_of
 

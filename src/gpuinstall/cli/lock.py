@@ -12,6 +12,7 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
+from gpuinstall.project import Project, lock_requests, open_project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.lock import VersionChange
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
-    from gpuinstall.project import Project
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
@@ -81,7 +81,6 @@ def command(
     from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
-    from gpuinstall.project import lock_requests, open_project
 
     folder = Path.cwd()
     if script:

@@ -49,7 +49,6 @@ HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
-_PASSED_ON = ("help", "-V", "--version")
 
 
 class Commands(click.Group):
@@ -123,7 +122,7 @@ def handed_over(arguments: list[str]) -> list[str]:
     Raise UsageError for a bare word that is a command in the wrong place, or looks like one that was mistyped: it is
     never taken for a package.
     """
-    if arguments[:1] and arguments[0] in {*COMMANDS, *_PASSED_ON}:
+    if arguments[:1] and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
         return arguments
     for word in _requirements(arguments):
         if command := likely_command(word):

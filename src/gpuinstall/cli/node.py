@@ -14,8 +14,11 @@ import click
 
 from gpuinstall.cli.options import bundled
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.fleet.node import NodeOrder
+from gpuinstall.environments.environment import fingerprint
+from gpuinstall.fleet.environment import Placing, newest_proof, prolog_answer
+from gpuinstall.fleet.node import NodeOrder, install_node, read_scratch, survey_node, verify_node
 from gpuinstall.fleet.run_folder import RunFolder, this_node
+from gpuinstall.probe import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,9 +76,7 @@ def command() -> None:
 @_step
 @framed("node")
 def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
-    from gpuinstall.fleet import node
-
-    return step.take("survey", terminal, lambda *_: node.survey_node(terminal))
+    return step.take("survey", terminal, lambda *_: survey_node(terminal))
 
 
 @command.command("install", help="Install this node's lock of the plan.")
@@ -86,9 +87,6 @@ def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
 @framed("node")
 def _install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
-        from gpuinstall.fleet.environment import Placing
-        from gpuinstall.fleet.node import install_node, read_scratch
-
         own = folder.place("environments") if mode == "shared" else read_scratch(os.environ).path
         placing = Placing((root or own).absolute(), mode, build or mode == "node")
         return install_node(folder, name, placing, terminal)
@@ -118,7 +116,6 @@ def _verify(
         return _prolog(this_node(os.environ, step.node), root, may_drain=may_drain)
 
     def work(folder: RunFolder, name: NodeName) -> Mapping[str, Any]:
-        from gpuinstall.fleet.node import verify_node
         from gpuinstall.fleet.together import take_part
 
         if together:
@@ -133,11 +130,6 @@ def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
     answers: list[tuple[bool, str]] = []
 
     def ask() -> None:
-        from gpuinstall.environments.environment import fingerprint
-        from gpuinstall.fleet.environment import newest_proof, prolog_answer
-        from gpuinstall.fleet.node import read_scratch
-        from gpuinstall.probe import read_machine
-
         place = root or read_scratch(os.environ).path
         answers.append(prolog_answer(newest_proof(place, node), fingerprint(read_machine()), time.time()))
 

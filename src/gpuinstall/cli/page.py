@@ -14,8 +14,6 @@ from gpuinstall.units import display_path
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
 
-_NAME = "index.html"
-
 
 @click.command("page", help="Write one HTML file that shows which PyTorch runs on which GPU.")
 @click.option(
@@ -34,7 +32,7 @@ def command(terminal: Terminal, output: Path) -> Outcome:
 
     terminal.wait("planning for every kind of GPU and driver; this takes a minute")
     text = selector_page(load_catalog())
-    place = output / _NAME
+    place = output / "index.html"
     write_atomically(place, text)
     size = len(text.encode())
     line = f"{display_path(place)}, {size // 1000} kB"

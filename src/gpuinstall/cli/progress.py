@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
@@ -27,7 +27,6 @@ BARS = 5
 """How many parts have a bar of their own."""
 NARROW = 80
 """Below this many columns names are cut to make room for the bars."""
-_ALL = "in all"
 
 
 @dataclass
@@ -90,19 +89,28 @@ def short(part: str, width: int) -> str:
 
 
 @contextmanager
-def lines(label: str, tally: Tally, say: Callable[[str, str], None]) -> Iterator[Progress]:
-    """Say every ten seconds how far a work is."""
-    lock, said = Lock(), tally.start
+def ticker(tally: Tally, seconds: float, say: Callable[[], None], last: float) -> Iterator[Progress]:
+    """Say how far a work is, so many ``seconds`` after it was said ``last``."""
+    lock = Lock()
 
     def advance(part: str, count: int) -> None:
-        nonlocal said
+        nonlocal last
         with lock:
             tally.add(part, count)
-            if monotonic() - said >= LINE_EVERY_S:
-                said = monotonic()
-                say(label, " · ".join(filter(None, (tally.amount(), tally.pace()))))
+            if monotonic() - last >= seconds:
+                last = monotonic()
+                say()
 
     yield advance
+
+
+def lines(label: str, tally: Tally, say: Callable[[str, str], None]) -> AbstractContextManager[Progress]:
+    """Say every ten seconds how far a work is."""
+
+    def line() -> None:
+        say(label, " · ".join(filter(None, (tally.amount(), tally.pace()))))
+
+    return ticker(tally, LINE_EVERY_S, line, tally.start)
 
 
 @contextmanager
@@ -144,7 +152,7 @@ class _Drawing:
         for width, ratio in ((11, None), (None, None), (None, 1), (None, None)):
             table.add_column(width=width, ratio=ratio, no_wrap=True)
         for head, part in zip((self.label, *[""] * len(parts)), parts, strict=False):
-            name = short(part, 14 if self.width < NARROW else 24) if part else _ALL
+            name = short(part, 14 if self.width < NARROW else 24) if part else "in all"
             table.add_row(head, name, self._bar(part), self.tally.amount(part))
         return table
 

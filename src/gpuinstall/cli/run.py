@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.receipt import Receipt
 
 
-@click.command(
-    "run",
-    help="Run a command in the environment, without activating it.",
-    context_settings={"allow_interspersed_args": False},
-)
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 @options.venv
 @click.option("--any", "several", is_flag=True, help="Choose among the environments .venv-cu126, … as sync does.")
@@ -58,7 +54,7 @@ def command(
     allow_cpu: bool,
     sourcing: dict[str, Any],
 ) -> Outcome:
-    """Run a command."""
+    """Run a command in the environment, without activating it."""
     receipt = receipt_of([*words]) if sys.argv[1:] == ["run", *words] else None
     if words[0].endswith(".py") and Path(words[0]).is_file() and not several:
         from gpuinstall.install.scripts import read_script

@@ -16,9 +16,11 @@ import click
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import parse_json, write_text
+from gpuinstall.verify import Device, Verdict, verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.machine import Machine
-    from gpuinstall.verify import Device, Verdict
     from gpuinstall.verify.bench import Bench, BenchChange, Measurement
 
 
@@ -132,10 +133,8 @@ def command(
     save: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.environments.environment import read_origin
     from gpuinstall.environments.records import say_stranger
     from gpuinstall.probe import read_machine
-    from gpuinstall.verify import verify_environment
     from gpuinstall.verify.bench import bench_environment
 
     if (against or save) and not bench:
@@ -193,7 +192,6 @@ def _interpreter(python: str | None, venv: Path) -> Path:
 def _locked_wheels(venv: Path) -> dict[str, Path]:
     """The wheels of an environment's lock as uv's cache holds them, unpacked."""
     from gpuinstall import uv
-    from gpuinstall.environments.environment import read_marker
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.lock.transfer import cached_wheel
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,18 +15,14 @@ from gpuinstall.backend import known_backend
 from gpuinstall.catalog import Build, Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import UsageError
 from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.project import Settings, open_project
 from gpuinstall.units import display_path, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.learned.row import LearnedRow
 
 _PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
 _platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64 (default: this machine's).")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import (
@@ -17,10 +16,8 @@ from click.shell_completion import (
 )
 
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.shell import COMPLETED
-
-if TYPE_CHECKING:
-    from gpuinstall.cli.terminal import Terminal
 
 VARIABLE = "_GPUINSTALL_COMPLETE"
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import UsageError
 from gpuinstall.install.swap import size_of
 from gpuinstall.text import visible
 from gpuinstall.units import display_path, readable
-
-if TYPE_CHECKING:
-    from gpuinstall.cli.terminal import Terminal
 
 
 @click.group("env", help="List and remove the environments made by gpuinstall.")

@@ -6,25 +6,22 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from gpuinstall.cli.options import bundled
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.fleet.environment import Placing, newest_proof, prolog_answer
+from gpuinstall.fleet.hostlist import NodeName
 from gpuinstall.fleet.node import NodeOrder, install_node, read_scratch, survey_node, verify_node
 from gpuinstall.fleet.run_folder import RunFolder, this_node
 from gpuinstall.probe import read_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.fleet.hostlist import NodeName
 
 PROLOG_S = 1.5
 

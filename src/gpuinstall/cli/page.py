@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.units import display_path
-
-if TYPE_CHECKING:
-    from gpuinstall.cli.terminal import Terminal
 
 
 @click.command("page", help="Write one HTML file that shows which PyTorch runs on which GPU.")

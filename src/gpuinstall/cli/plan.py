@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,16 +15,14 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
+from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, Refusal
 from gpuinstall.project import Project, open_project
-
-if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
+from gpuinstall.request import Request
 
 _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
 

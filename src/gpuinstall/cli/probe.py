@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import MachineError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine import Gpu, Machine
+from gpuinstall.machine import Gpu, Machine
 
 
 @click.command("probe", help="Show this machine's GPUs and driver, where each fact comes from, and any problem.")

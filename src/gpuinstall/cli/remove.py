@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install import carry_out
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.project import Settings, open_project
-
-if TYPE_CHECKING:
-    from gpuinstall.cli.terminal import Terminal
 
 
 @click.command("remove", help="Remove packages from the environment, and what only they needed.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -16,14 +16,10 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_shell
 from gpuinstall.units import display_path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.cli.terminal import Terminal
 
 UPDATE_S = 900.0
 """What a pull, or an environment of the tool from a slow index, may take."""

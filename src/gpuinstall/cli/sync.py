@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,12 +13,10 @@ from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.install import show_dry_run, show_installed, warn_of_unproven
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import LockError
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
-
-if TYPE_CHECKING:
-    from gpuinstall.cli.terminal import Terminal
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")

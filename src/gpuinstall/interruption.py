@@ -106,8 +106,7 @@ def ending_with_us(program: Popen[str]) -> Iterator[None]:
         yield
     finally:
         _Run.programs.discard(program)
-        if program.poll() is None:
-            program.kill()
+        program.kill()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -187,15 +187,17 @@ def run(
     seconds: float | None = None,
     patience: Patience | None = None,
     each_line: Callable[[str], None] | None = None,
+    group: bool = False,
 ) -> Finished:
     """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
 
-    Each line of its stdout is handed to ``each_line`` at once, from another thread.
+    Each line of its stdout is handed to ``each_line`` at once, from another thread. As a ``group`` it takes whatever it
+    started with it when it ends; it has no terminal then.
     With ``patience`` it is watched: raise InstallationError where it stands still or needs memory without end.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
-    with _started(words, env, patience, limited=True, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE) as running:
+    with _started(words, env, patience, limited=True, group=group, cwd=cwd, stdin=stdin) as running:
         try:
             if text is None:
                 out, err = _communicated(running, each_line, seconds)
@@ -266,6 +268,17 @@ def _communicated(
     return "".join(out), "".join(err)
 
 
+class _Group(subprocess.Popen[str]):
+    """A program that whatever it started ends with, but for what has left its session."""
+
+    def kill(self) -> None:
+        if sys.platform == "win32":
+            super().kill()
+            return
+        with suppress(OSError):  # nothing of it is left
+            os.killpg(self.pid, signal.SIGKILL)
+
+
 @contextmanager
 def _started(
     words: tuple[str, ...],
@@ -273,15 +286,16 @@ def _started(
     patience: Patience | None,
     *,
     stdin: int,
-    stdout: int,
+    stdout: int = subprocess.PIPE,
     limited: bool = False,
     cwd: Path | None = None,
+    group: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program that does not outlive the block."""
     for listener in _listeners:
         listener.started(words)
     with (
-        subprocess.Popen(
+        (_Group if group else subprocess.Popen)(
             words,
             env=None if env is None else dict(env),
             cwd=cwd,
@@ -291,6 +305,7 @@ def _started(
             text=True,
             encoding="utf-8",
             errors="replace",
+            start_new_session=group,
         ) as running,
         watched(running, words, patience, limited=limited) if patience else nullcontext(),
         ending_with_us(running),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -12,6 +13,7 @@ from gpuinstall.verify import verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.versions import ComputeCapability
 from tests.lab.environments import small_package, small_torch
+from tests.lab.processes import has_ended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +120,24 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
     (device,) = verify(NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0).devices
     assert programs(device)["torchao-quantize"].message == "not finished after 2 s"
     assert programs(device)["torchvision-nms"].status == "passed"
+
+
+def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
+    slow = "import time\ntime.sleep(5)"
+    (device,) = verify(NONE, {"torchao": slow, "deepspeed": slow}, asked_cpu=True, seconds=3.0).devices
+    checks = {check.name: check for check in device.checks}
+    assert checks["torchao-quantize"].message == "not finished after 3 s"
+    assert checks["deepspeed-adam"].status == "passed"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
+def test_compilers_of_a_program_that_hangs_end_with_it(verify: Verify, tmp_path: Path) -> None:
+    started = (
+        f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
+    )
+    hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
+    verify(NONE, {"torchao": hang}, asked_cpu=True, seconds=4.0)
+    assert has_ended((tmp_path / "pid").read_text())
 
 
 def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from gpuinstall import process
+from tests.lab.processes import has_ended
 
 
 def test_each_line_is_heard_as_it_comes_and_kept() -> None:
@@ -39,6 +40,17 @@ def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
         process.follow([sys.executable, "-c", code], heard, env=os.environ)
     with pytest.raises(ProcessLookupError):
         os.kill(int(str(caught.value)), 0)
+
+
+COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+@pytest.mark.parametrize(("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)])
+def test_what_a_group_has_started_ends_with_it(then: str, status: int | None) -> None:
+    done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
+    assert done.status == status
+    assert has_ended(done.out.strip())
 
 
 HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(40)\n    os._exit(0)\n"

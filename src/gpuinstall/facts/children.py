@@ -45,7 +45,7 @@ def run_children(
     def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         try:
             heard = partial(each_line, number) if each_line else None
-            done[number] = run(argv, env=environment, seconds=seconds, each_line=heard)
+            done[number] = run(argv, env=environment, seconds=seconds, each_line=heard, group=True)
         except OSError as error:
             done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
         except (MemoryError, RuntimeError) as error:  # no child was too late: we are short of memory or of threads

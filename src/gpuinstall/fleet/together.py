@@ -79,7 +79,7 @@ def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None)
     }
     python = interpreter(group_environment(folder, group_of(folder, node), node, root))
     limit = PATIENCE + ALL_REDUCE_S + time_limit(attempt.devices[node])
-    done = process.run([python, "-I", COLLECTIVE, json.dumps(words)], seconds=limit)
+    done = process.run([python, "-I", COLLECTIVE, json.dumps(words)], seconds=limit, group=True)
     try:
         return {"ranks": json.loads(done.out.splitlines()[-1])}
     except (ValueError, IndexError):

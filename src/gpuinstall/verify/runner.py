@@ -85,8 +85,11 @@ def prove_programs(
     at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
     proven = list(devices)
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        rows = {module: json.dumps(row) for module, row in load_rows().items()}
-        runs = [replace(run, program=module, script=rows.get(module), seconds=seconds) for module in modules]
+        rows = {module: load_rows().get(module, {}) for module in modules}
+        runs = [
+            replace(run, program=module, script=json.dumps(row) if row else None, seconds=row.get("seconds", seconds))
+            for module, row in rows.items()
+        ]
         for results in pool.map(lambda program: program.run_all(list(tried.values())), runs):
             for (number, target), result in zip(tried.items(), results, strict=True):
                 proven[number] = proven[number].with_checks(check_results(target, result, proof))

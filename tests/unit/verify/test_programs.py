@@ -100,7 +100,7 @@ def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
 def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module: str) -> None:
     row = load_rows()[module]
     compile(row["run"], module, "exec")
-    assert set(row) <= {"module", "packages", "operation", "says", "where", "limit", "run"}
+    assert set(row) <= {"module", "packages", "operation", "says", "where", "limit", "run", "seconds"}
     assert module not in {known.module for known in PROGRAMS}
     check = program_check(module, "cuda", json.dumps(row))
     assert check.name == f"{module.replace('_', '-')}-{row['operation']}"

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall import process
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.projects import make_sdist
+from tests.lab.projects import make_sdist, make_silent_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -119,6 +119,20 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
     assert built("2.14.1", "5", "two/.venv") == first
     assert "MAX_JOBS=5\n" in built("2.13.0", "5", "three/.venv")
     assert built("2.14.1", "7", "four/.venv") == first
+
+
+def test_what_packages_of_pyg_require_is_known_without_their_setup(
+    workshop: Workshop, stand_in_folder: Path, tmp_path: Path
+) -> None:
+    make_wheel(stand_in_folder / "simple", "scipy", "1.17.0")
+    for name in ("torch-scatter", "torch-sparse", "torch-cluster"):
+        make_silent_sdist(stand_in_folder / "simple", name, "2.1.2", ran=tmp_path / "ran", built_with=["torch"])
+    done = with_nvcc(workshop, "12.4").run(
+        "lock", "torch==2.14.1", "torch-scatter", "torch-sparse", "torch-cluster", "--backend", "cu126"
+    )
+    assert done.status == 0, done.err
+    assert not (tmp_path / "ran").exists()
+    assert 'name = "scipy"' in workshop.lock("pylock.cu126.toml")
 
 
 def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:

@@ -35,13 +35,6 @@ WITH_SOURCES = "the same without --only-binary   # or request another version"
 Compiles = Literal["gpu", "any", ""]
 
 
-class StaticMetadata(NamedTuple):
-    """What a package would say of itself; ``version`` is None where it holds for all."""
-
-    requires: tuple[str, ...]
-    version: str | None = None
-
-
 @dataclass(frozen=True)
 class KnownBuild:
     """What the build of a package needs; the file says what each field means."""
@@ -49,12 +42,12 @@ class KnownBuild:
     name: str
     imports_torch: bool
     compiles: Compiles
-    tools: tuple[str, ...]
+    tools: Sequence[str]
     gib_per_job: int
     core_minutes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    metadata: StaticMetadata | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def minutes(self, jobs: int) -> int | None:
         """The minutes that it takes with some jobs at once, as far as anybody says."""
@@ -65,24 +58,9 @@ class KnownBuild:
 def known_builds() -> Mapping[str, KnownBuild]:
     """Load the table as shipped, by name."""
     table = authored.read_data("source_builds.toml")
-    return {
-        row["name"]: KnownBuild(
-            name=row["name"],
-            imports_torch=row["imports_torch"],
-            compiles=row["compiles"],
-            tools=tuple(row["tools"]),
-            gib_per_job=row.get("gib_per_job", table["default"]["gib_per_job"]),
-            core_minutes=row.get("core_minutes"),
-            environment=row.get("environment", {}),
-            note=row.get("note", ""),
-            metadata=_metadata(row.get("metadata")),
-        )
-        for row in table["packages"]
-    }
-
-
-def _metadata(row: Mapping[str, Any] | None) -> StaticMetadata | None:
-    return StaticMetadata(tuple(row["requires"]), row.get("version")) if row else None
+    rows = ({**table["default"], **row} for row in table["packages"])
+    keys = KnownBuild.__dataclass_fields__
+    return {row["name"]: KnownBuild(**{key: row[key] for key in keys if key in row}) for row in rows}
 
 
 class SourceBuildError(NoBuildError):
@@ -221,11 +199,7 @@ def resolver_settings(family: Iterable[str], index: Path) -> str:
 
     ``index`` comes after those that uv is named on its command line, and before the default one.
     """
-    metadata = []
-    for name, known in known_builds().items():
-        if known.metadata:
-            version = {"version": known.metadata.version} if known.metadata.version else {}
-            metadata.append({"name": name, **version, "requires-dist": list(known.metadata.requires)})
+    metadata = [{"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata]
     bound = {"index": [{"url": index.as_uri()}], "pip": {"no-sources-package": sorted(family)}}
     return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -24,14 +23,18 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 
-MEMORY_BYTES = 4_000_000_000
-"""What a program may set aside: three times what uv does for the largest request that was tried.
+MEMORY_BYTES = 500_000_000
+"""Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
+UNSAVED_BYTES, FOR_EACH_BYTE = 200_000_000, 2
+"""What uv may hold beyond its cache, and for each byte that it reads from there or writes there.
 
-That was 1.2 GB, of which it used 0.2 (apache-airflow[all], 24 threads); more threads set aside more.
+Of sound requests 68 MB was the most that was seen (awscli, whose old wheels are read by range); a page without an end
+is all beyond.
 """
 BUSY = 0.01
 """The share of a processor that a program has which does something."""
-_EVERY_S = 0.25
+_EVERY_S, _CLOSELY_S, _LITTLE_BYTES = 0.25, 0.025, 64_000_000
+"""How often a program is looked at, and how often one that holds more than most do: loopback brings 1 GB a second."""
 _PROC = Path("/proc")
 
 
@@ -48,19 +51,14 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
 
     ``limited`` bounds its memory too, and that of whatever it starts: not for what compiles.
     """
-    done, limited = threading.Event(), limited and sys.platform == "linux"
-    if limited:
-        _limit(program.pid)
-    reasons: list[str] = []
-    watcher = threading.Thread(target=_watch, args=(program, patience, done, reasons), daemon=True)
+    done, reasons = threading.Event(), list[str]()
+    watcher = threading.Thread(target=_watch, args=(program, patience, limited, done, reasons), daemon=True)
     watcher.start()
     try:
         yield
     finally:
         done.set()
         watcher.join()
-    if limited and program.returncode == -signal.SIGABRT:
-        reasons.append(f"needed more than {MEMORY_BYTES // 1_000_000_000} GB of memory")
     if reasons:
         message = f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended"
         more = f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory"
@@ -68,23 +66,20 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
         raise InstallationError("standstill", message, why=why, hint=hint)
 
 
-def _limit(pid: int) -> None:
-    """Let allocations beyond the limit fail: uv then ends itself."""
-    import resource
-
-    with suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-
-
-def _watch(program: Popen[str], patience: Patience, done: threading.Event, reasons: list[str]) -> None:
-    before, mark = _work(program.pid), monotonic()
-    while not done.wait(_EVERY_S):
-        if monotonic() - mark < patience.standstill:
+def _watch(program: Popen[str], patience: Patience, limited: bool, done: threading.Event, reasons: list[str]) -> None:
+    before, mark, every = _work(program.pid), monotonic(), _EVERY_S
+    while not done.wait(every):
+        held = memory(program.pid) if limited else 0
+        every = _CLOSELY_S if held > _LITTLE_BYTES else _EVERY_S
+        if held > (most := _most_memory(program.pid)):
+            reasons.append(f"took more than {most // 1_000_000} MB of memory")
+        elif monotonic() - mark < patience.standstill:
             continue
-        if _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
+        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
             before, mark = work, monotonic()
             continue
-        reasons.append(f"did nothing for {patience.standstill:.0f} s")
+        else:
+            reasons.append(f"did nothing for {patience.standstill:.0f} s")
         program.kill()
         return
 
@@ -98,10 +93,30 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 def _work(pid: int) -> _Work | None:
     """Read what a program has done; None where the system does not tell."""
-    with suppress(OSError):
-        if written := re.search(r"wchar: (\d+)", (_PROC / str(pid) / "io").read_text()):
-            return _Work(sum(map(_seconds, _family(pid))), int(written[1]))
+    written = moved(pid, "wchar")
+    return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
+
+
+def moved(pid: int, *ways: str) -> int | None:
+    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None where it is not told."""
+    with suppress(OSError, KeyError):
+        counts = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
+        return sum(int(counts[way]) for way in ways)
     return None
+
+
+def memory(pid: int) -> int:
+    """The bytes of memory that are a program's own, 0 where the system does not tell."""
+    with suppress(OSError):
+        own = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
+        return int(own[1]) * 1024 if own else 0
+    return 0
+
+
+def _most_memory(pid: int) -> int:
+    """The bytes that a program may take: what a server sends is not counted as read from a file."""
+    in_files = moved(pid, "rchar", "wchar")
+    return MEMORY_BYTES if in_files is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -24,11 +24,9 @@ BUSY = "import time; end = time.monotonic() + 1.3\nwhile time.monotonic() < end:
 STARTS_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
 WRITES = "import time\nfor _ in range(13): open('/dev/null', 'w').write('x' * 10_000); time.sleep(0.1)"
 SLEEPS = "import time; time.sleep(60)"
-GROWS = """
-import os
-try: kept = b"x" * 5_000_000_000
-except MemoryError: os.abort()
-"""
+GROWS = "import sys, time; kept = b'x' * int(sys.argv[1]); time.sleep(float(sys.argv[2]))"
+SAVES = f"for _ in range(300): open('/dev/null', 'wb').write(b'x' * 1_000_000)\n{GROWS}"
+GROWS_ON = "kept = []\nwhile True: kept.append(b'x' * 1_000_000)"
 WAITS = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
 
 
@@ -37,10 +35,23 @@ def test_a_program_that_does_something_is_left_alone(code: str) -> None:
     assert process.run([sys.executable, "-c", code], patience=PATIENCE).ok
 
 
-@pytest.mark.parametrize(("code", "said"), [(SLEEPS, "did nothing"), (GROWS, "more than 4 GB")])
-def test_a_program_that_stands_still_or_grows_is_ended(code: str, said: str) -> None:
+@pytest.mark.parametrize(("code", "size"), [(GROWS, 150_000_000), (SAVES, 350_000_000)])
+def test_a_program_that_holds_little_more_than_it_puts_into_files_is_left_alone(code: str, size: int) -> None:
+    assert process.run([sys.executable, "-c", code, str(size), "0.5"], patience=PATIENCE).ok
+
+
+@pytest.mark.parametrize(
+    ("code", "size", "said"),
+    [
+        (SLEEPS, 0, "did nothing"),
+        (GROWS, 300_000_000, r"more than 2\d\d MB"),
+        (SAVES, 700_000_000, "more than 500 MB"),
+        (GROWS_ON, 0, r"more than 2\d\d MB"),
+    ],
+)
+def test_a_program_that_stands_still_or_grows_is_ended(code: str, size: int, said: str) -> None:
     with within(10), pytest.raises(InstallationError, match=said) as caught:
-        process.run([sys.executable, "-c", code], patience=PATIENCE)
+        process.run([sys.executable, "-c", code, str(size), "60"], patience=PATIENCE)
     assert caught.value.code == "standstill"
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
+from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.vendors import vendor_of
 
@@ -100,6 +101,8 @@ class Prober(ABC, Generic[Evidence]):
     steps: ClassVar[tuple[Step[Any], ...]]
     systems: ClassVar[frozenset[str]] = frozenset({"linux", "windows", "macos"})
     """Where the steps are taken."""
+    job_variables: ClassVar[tuple[str, ...]] = ()
+    """The variables in which a scheduler names the GPUs of a job by their place; the first one set counts."""
 
     def read(self, source: Source, facts: MachineFacts) -> Any:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
@@ -127,7 +130,11 @@ class Prober(ABC, Generic[Evidence]):
 
         ``ordinal`` is the GPU's place among those of its maker.
         """
-        return None
+        variable = next((name for name in self.job_variables if environ.get(name)), None)
+        if variable is None or not any(environ.get(job) for job in JOBS):
+            return None
+        given = {part.partition(".")[0] for part in environ[variable].split(",")}
+        return None if str(ordinal) in given else f"not assigned to this job: {variable}={environ[variable]}"
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""

@@ -14,7 +14,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog import authored
-from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu, Machine
@@ -22,7 +21,7 @@ from gpuinstall.vendors.amd.rules import amd_chip, is_integrated, product_named
 from gpuinstall.vendors.prober import GpuProof, Preflight, Prober, VendorFindings, format_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpuinstall.facts.bus import PciDevice
     from gpuinstall.facts.source import Access, Source
@@ -135,7 +134,6 @@ ROCM_VERSION = "/opt/rocm/.info/version"
 POINTER = "https://rocm.docs.amd.com/projects/radeon-ryzen/"
 GET_VERSION = 0x80084B01
 """AMDKFD_IOC_GET_VERSION of linux/kfd_ioctl.h: two numbers of 32 bits are read."""
-_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 class AmdProber(Prober[AmdEvidence]):
@@ -151,6 +149,7 @@ class AmdProber(Prober[AmdEvidence]):
         Step("override", lambda source, _: source.variable("HSA_OVERRIDE_GFX_VERSION")),
     )
     systems = frozenset({"linux"})
+    job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
     def answers(self, evidence: AmdEvidence) -> bool:
         """Say whether the kernel lists a GPU."""
@@ -185,15 +184,6 @@ class AmdProber(Prober[AmdEvidence]):
             fault = finding_for("kfd-not-answering", message, FixContext.of_machine(machine), gpus=gpus)
             return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,))
         return idle
-
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
-        """Say that a scheduler's job does not give a GPU to this process."""
-        if not any(environ.get(job) for job in JOBS):
-            return None
-        given = next(((key, environ[key]) for key in _VISIBLE if environ.get(key)), None)
-        if given is None or str(ordinal) in given[1].split(","):
-            return None
-        return f"not assigned to this job: {given[0]}={given[1]}"
 
 
 def kfd_version(path: str = KFD) -> tuple[int, int]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuinstall.catalog import authored
 from gpuinstall.facts.bus import DEVICES, PciDevice
 from gpuinstall.facts.children import ask_child, death, last_answer
-from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Gpu
@@ -150,7 +149,6 @@ def intel_chips() -> dict[str, Any]:
 
 
 _MIB = 1024**2
-_VISIBLE = "ZE_AFFINITY_MASK"
 WINDOWS_DRIVER = "iigd"
 
 
@@ -177,6 +175,7 @@ class IntelProber(Prober[IntelEvidence]):
         Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
     )
     systems = frozenset({"linux", "windows"})
+    job_variables = ("ZE_AFFINITY_MASK",)
 
     def answers(self, evidence: IntelEvidence) -> bool:
         """Say whether Level Zero lists a GPU that torch has builds for."""
@@ -191,14 +190,6 @@ class IntelProber(Prober[IntelEvidence]):
         faults, notes = tuple(_faults(evidence)), tuple(_notes(evidence))
         facts = {"level_zero": api} if api and gpus else {}
         return VendorFindings(gpus=gpus, faults=faults, notes=notes, shows_gpu=bool(gpus), facts=facts)
-
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
-        """Say that a scheduler's job does not give a GPU to this process."""
-        mask = environ.get(_VISIBLE)
-        if not mask or not any(environ.get(job) for job in JOBS):
-            return None
-        given = {part.partition(".")[0] for part in mask.split(",")}
-        return None if str(ordinal) in given else f"not assigned to this job: {_VISIBLE}={mask}"
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:

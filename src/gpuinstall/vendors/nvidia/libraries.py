@@ -134,8 +134,6 @@ def _device(item: Mapping[str, Any]) -> CudaDevice:
     )
 
 
-_Fault = Literal["missing", "timeout", "crash"]
-
 _NVML_CHILD = Path(__file__).with_name("nvml_child.py")
 
 _MIB = 1024 * 1024
@@ -181,7 +179,7 @@ class NvmlFacts:
     cuda: CudaVersion | None = None
     count: int = 0
     gpus: tuple[NvmlGpu, ...] = ()
-    fault: _Fault | None = None
+    fault: LibraryFault | None = None
     error: str | None = None
     at: int | None = None
 
@@ -232,7 +230,7 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
             facts = replace(facts, at=_number(line["ask"]))
         elif _number(line.get("index")) is not None:
             facts = replace(facts, gpus=(*facts.gpus, _gpu(line)))
-    fault: _Fault = "timeout" if finished.status is None else "crash"
+    fault: LibraryFault = "timeout" if finished.status is None else "crash"
     return replace(facts, fault=fault, error=f"NVML {death(finished)}")
 
 

@@ -217,14 +217,6 @@ UNPROVEN = {
 }
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One child: the card that it is about, and what it finds in CUDA_VISIBLE_DEVICES."""
-
-    gpu: Gpu
-    visible: str
-
-
 def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
     """Run a kernel on every usable GPU at once, for at most 5 s and 5 s more for each.
 
@@ -233,21 +225,24 @@ def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None
     planned = trials(machine, os.environ)
     limit = time_limit(len(planned)) if seconds is None else seconds
     command = libcuda_command("preflight", str(KERNEL))
-    children = [(command, child_environment(os.environ, trial.visible)) for trial in planned]
+    children = [(command, child_environment(os.environ, visible)) for _, visible in planned]
     waiting = f"the driver initialises its GPUs, up to {limit:.0f} s"
     ended = run_children(children, limit, lambda: reporter.wait(waiting))
-    findings = [judge_trial(trial.gpu, machine, finished) for trial, finished in zip(planned, ended, strict=True)]
+    findings = [judge_trial(gpu, machine, finished) for (gpu, _), finished in zip(planned, ended, strict=True)]
     return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 
 
-def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[Trial, ...]:
-    """Choose what is tried: every MIG slice or card that this process was given and that the probe found usable."""
+def trials(machine: Machine, environ: Mapping[str, str]) -> tuple[tuple[Gpu, str], ...]:
+    """Choose what is tried: every MIG slice or card that this process was given and that the probe found usable.
+
+    Each is a card and what its child finds in CUDA_VISIBLE_DEVICES.
+    """
     if machine.blocking:
         return ()
     ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
     given = job_devices(environ)
     return tuple(
-        Trial(gpu, name)
+        (gpu, name)
         for ordinal, gpu in enumerate(ours)
         if gpu.index not in machine.faulty
         for name in tuple(part.uuid for part in gpu.mig_devices) or (gpu.uuid or str(ordinal),)

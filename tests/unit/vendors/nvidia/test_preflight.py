@@ -26,7 +26,7 @@ JOB = {"SLURM_JOB_ID": "42"}
 
 
 def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
-    return [trial.visible for trial in trials(machine, environ)]
+    return [visible for _, visible in trials(machine, environ)]
 
 
 def answered(**answer: object) -> PreflightFinding:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from gpuinstall.backend import known_backend
 from gpuinstall.doctor.evidence import CUDA_LIBRARY, DECIDES_OVER_BUILDS, ROCM_LIBRARY, DoctorEvidence
+from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.failures.table import load_failures
+from gpuinstall.finding import Finding
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, rules_for, vendor_of
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.verify.diagnosis import find_build, no_code_cause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.finding import Finding
-
 
 _COMPANIONS = ("torchvision", "torchaudio")
 CUDA_PACKAGE = r"nvidia-(cu|nccl|nvjitlink|nvshmem|nvtx)"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor.evidence import DoctorEvidence, toml_table
@@ -21,11 +23,6 @@ from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirem
 from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.text import some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 

@@ -110,13 +110,10 @@ def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> t
     )
 
 
-def cause_of(message: str, *, error_code: int | None = None, machine: Machine | None = None) -> str | None:
-    """Name the failure behind one message or CUDA error number; None where it is not known."""
+def cause_of(message: str, machine: Machine | None = None) -> str | None:
+    """Name the failure behind one message; None where it is not known."""
     causes = classify(message, machine)
-    if causes:
-        return causes[0].id
-    error = None if error_code is None else table.load_errors("cuda").get(error_code)
-    return table.load_problems()[error.code].id if error else None
+    return causes[0].id if causes else None
 
 
 def fix_context(text: str, machine: Machine) -> FixContext:

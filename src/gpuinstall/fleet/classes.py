@@ -6,23 +6,20 @@ And a range of GPUs and drivers as such classes, one for each GPU under each dri
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, series_of
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.documents import UnservedNodes
+from gpuinstall.fleet.hostlist import NodeName
 from gpuinstall.machine import MAKERS_WITH_FACTS, Driver, Gpu, Machine
 from gpuinstall.support import kinds_of, known_drivers
 from gpuinstall.words import gpu_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.fleet.hostlist import NodeName
 
 _OF_A_GPU = ("index", "name", "compute_capability", "vendor", "architecture", "memory_mib", "mig")
 """What tells GPUs apart for a choice."""

@@ -7,17 +7,14 @@ else: it leads nowhere, and no shell runs any of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NewType, TypeVar, get_args
+from typing import Any, Literal, NewType, TypeVar, get_args
 
 from gpuinstall import __version__
+from gpuinstall.errors import GpuInstallError
 from gpuinstall.fields import Fields
 from gpuinstall.fleet.hostlist import MOST_NODES, NodeName, compress, node_list, node_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpuinstall.errors import GpuInstallError
 
 E = TypeVar("E", "LockGroup", "UnservedNodes")
 RUN_SCHEMA = "gpuinstall.run/1"

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
 """The files of a folder that say what it asks for where its pyproject.toml does not, the first that is there."""
-ITSELF = "-e ."
 
 
 class Declaration(NamedTuple):
@@ -56,7 +55,7 @@ class Declaration(NamedTuple):
     @property
     def whole(self) -> RequirementsFile:
         """What it asks for with the project itself."""
-        itself = (ITSELF,) if self.package else ()
+        itself = ("-e .",) if self.package else ()
         return self.listed._replace(requirements=(*self.listed.requirements, *itself))
 
     def __str__(self) -> str:

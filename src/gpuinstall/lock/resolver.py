@@ -29,7 +29,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import LOGIN, Conflict, explain_failure
+from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_failure
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 
@@ -49,7 +49,6 @@ _WRITING = threading.Lock()
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
-_STOPPED = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
 
 ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
@@ -196,7 +195,7 @@ def _run_uv(
 
     while True:
         done = run(*inputs, **_NO_CODE)
-        stopped, meant = _STOPPED.search(done.err), _BY_ADDRESS.search(done.err)
+        stopped, meant = FAILED_BUILD.search(done.err), _BY_ADDRESS.search(done.err)
         if session.only_binary and meant and not {meant[1], _built(meant[1])} & set(command):
             command.append(_built(meant[1]))
             continue
@@ -213,7 +212,7 @@ def _run_uv(
         alone = run(*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0]), "alone.in")
         for page, text in pages.items():
             page.write_text(text, "utf-8")
-        if stopped[1] in _STOPPED.findall(alone.err):
+        if stopped[1] in FAILED_BUILD.findall(alone.err):
             return alone
 
 

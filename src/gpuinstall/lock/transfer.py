@@ -15,7 +15,7 @@ from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import parse_toml, write_atomically
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
-from gpuinstall.lock.uv_failure import build_failure
+from gpuinstall.lock.uv_failure import ONLINE, build_failure
 from gpuinstall.web import Head
 from gpuinstall.web.client import FileHash
 from gpuinstall.web.relay import Relay
@@ -194,12 +194,7 @@ def failure(message: str) -> InstallationError:
 _REMAKE = "gpuinstall install --upgrade   # makes the lock again"
 _SIGNS = (
     ("No space left", "no-space", "no space left on the disk", "df -h"),
-    (
-        "Network connectivity is disabled",
-        "offline",
-        "this run is offline, and a file is not in the cache",
-        "the same without --offline",
-    ),
+    ("Network connectivity is disabled", "offline", "this run is offline, and a file is not in the cache", ONLINE),
     ("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
     ("error sending request", "network", "a file could not be downloaded", "the same again"),
     ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),

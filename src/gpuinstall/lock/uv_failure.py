@@ -25,21 +25,21 @@ FAMILY_UNLISTED = "family-unlisted"
 _LINES = 15
 """How many of the build's last lines are kept."""
 
-_PACKAGE = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
+FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
 _CAUSE = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE)
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
 _NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
-_ONLINE = "the same without --offline"
+ONLINE = "the same without --offline"
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
 _OF_THE_WORLD = (
     (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
     (("Failed to initialize cache",), "not-writable", "uv cannot write to its cache", _ELSEWHERE),
     (("HTTP status",), "http-status", "a package index refuses a file that it lists", None),
-    (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", _ONLINE),
+    (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", ONLINE),
     (_NETWORK, "network", "the package index is unreachable", None),
 )
 
@@ -91,7 +91,7 @@ def build_failure(message: str) -> InstallationError | None:
     """Read uv's message of a build that failed; None where it is of something else."""
     from gpuinstall.failures.classify import classify
 
-    failed = _PACKAGE.search(message)
+    failed = FAILED_BUILD.search(message)
     if failed is None or _BACKEND not in message:
         return None
     package, name = failed[1], re.split(r"[=@ ]", failed[1])[0]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.vendors.amd.prober import AmdProber
 from gpuinstall.vendors.apple.prober import AppleProber
 from gpuinstall.vendors.intel.prober import IntelProber
 from gpuinstall.vendors.nvidia.prober import NvidiaProber
-
-if TYPE_CHECKING:
-    from gpuinstall.vendors.prober import Prober
+from gpuinstall.vendors.prober import Prober
 
 PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(), AmdProber(), IntelProber(), AppleProber())
 

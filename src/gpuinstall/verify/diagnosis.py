@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 
 _ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
-NUMPY_ADVICE = "Original error was:"
 NO_KERNEL = "no kernel image"
 NO_LIBRARY = "cannot open shared object file"
-NO_MODULE = "No module named"
-NO_TORCH = "torch is not installed in this environment"
 NO_NUMPY = "NumPy cannot be loaded"
 
 CAUSES = (
@@ -139,7 +136,7 @@ def _result(record: CheckResult, target: DeviceTarget, report: KernelReport, pro
 def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> str:
     if ABSENT in record.evidence:
         reason = ": its Python has 32 bits, and torch is made for 64" if proof.torch.is_32_bit else ""
-        return f"{NO_TORCH}{reason}"
+        return f"torch is not installed in this environment{reason}"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.missing:
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
@@ -151,7 +148,7 @@ def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> 
 
 def _numpy_error(text: str) -> str | None:
     """Find NumPy's own error below the advice that it prints first."""
-    _, advice, rest = text.partition(NUMPY_ADVICE)
+    _, advice, rest = text.partition("Original error was:")
     return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if advice and rest.strip() else None
 
 
@@ -161,10 +158,10 @@ def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, pro
         usual = PROGRAM_CAUSES.get(report.program, OTHER_TORCH)
         if NO_KERNEL in text or NO_LIBRARY in text:
             return usual
-        return cause_of(text, machine=proof.machine) or (None if NO_MODULE in text else usual)
+        return cause_of(text, proof.machine) or (None if "No module named" in text else usual)
     if NO_KERNEL in text:
         return _no_code_cause(target, report, proof)
-    return cause_of(text, machine=proof.machine) or _usual_cause(name, text, target, proof.machine)
+    return cause_of(text, proof.machine) or _usual_cause(name, text, target, proof.machine)
 
 
 def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -> str | None:
@@ -197,7 +194,6 @@ def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, pr
     return proof.failed(_ARCHITECTURES, message, _no_code_cause(target, report, proof))
 
 
-CONFIRMED = "catalogue"
 _MADE_LATER = "compute_"
 """Code that is compiled at first use may be in libraries alone, and then torch's own list does not name it."""
 
@@ -220,7 +216,7 @@ def confirm(
         reporter.warn(f"{message}: please report it")
         return devices
     fixes = (f"gpuinstall install --upgrade{proof.words.get('into', '')}", "please report it")
-    check = CheckResult(CONFIRMED, "failed", message=message, fixes=fixes)
+    check = CheckResult("catalogue", "failed", message=message, fixes=fixes)
     return [device.with_checks([check] if device.checks else ()) for device in devices]
 
 

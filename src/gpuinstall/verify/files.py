@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.environments.packages import RecordedFile, file_size, parse_record, read_packages
 from gpuinstall.files import open_regular
 from gpuinstall.reporter import Meter, Reporter, SilentReporter
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
-
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 

@@ -7,25 +7,21 @@ Formats: ``key: value`` lines of sysctl(8) and sw_vers(1); ``system_profiler SPD
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuinstall.facts.source import Source
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import finding_for
+from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu
 from gpuinstall.process import run
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.facts.source import Source
-    from gpuinstall.finding import Finding
-
 _MIB = 1024**2
 _SECONDS = 10
-VENDOR = "0x106b"
 
 _COMMANDS = {
     "sw_vers.txt": ["/usr/bin/sw_vers"],
@@ -130,7 +126,7 @@ def parse_gpus(text: str) -> Iterator[MacGpu]:
         support = fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""
         number = re.search(r"Metal ([0-9]+)", support)
         metal = f"metal {number[1]}" if number else "metal" if "Supported" in support else None
-        yield MacGpu(fields["Chipset Model"], apples=VENDOR in fields.get("Vendor", ""), metal=metal)
+        yield MacGpu(fields["Chipset Model"], apples="0x106b" in fields.get("Vendor", ""), metal=metal)
 
 
 def kept(text: str) -> str:

@@ -8,28 +8,24 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.facts.bus import DEVICES, PciDevice
 from gpuinstall.facts.children import ask_child, death, last_answer
+from gpuinstall.facts.source import Access, Source
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import finding_for
+from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu
+from gpuinstall.process import Finished
 from gpuinstall.vendors import PCI_IDS
 from gpuinstall.vendors.intel.rules import XeChip, architecture_of, chip_at, intel_chip
 from gpuinstall.vendors.prober import Prober, VendorFindings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuinstall.facts.source import Access, Source
-    from gpuinstall.finding import Finding
-    from gpuinstall.process import Finished
-
 
 _CHILD = Path(__file__).with_name("level_zero_child.py")
 GPUS = 2

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from gpuinstall.failures.problems import FixContext, finding_for, fix_of
+from gpuinstall.finding import Finding
 from gpuinstall.vendors.nvidia.evidence import BusCard, DriverSpan, NvidiaEvidence, drivers, drivers_of
 from gpuinstall.vendors.nvidia.gpus import DetectedGpu, is_same
 from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, NvmlGpu
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuinstall.finding import Finding
-    from gpuinstall.versions import ComputeCapability, DriverVersion
-
+from gpuinstall.versions import ComputeCapability, DriverVersion
 
 _KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from gpuinstall.finding import Finding
 from gpuinstall.vendors.nvidia.card_diagnosis import driver_fault, evidence_line, fault, held_by_nouveau
+from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, LibcudaFacts
 from gpuinstall.vendors.nvidia.preflight import CudaContext, blackwells, cuda_refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.finding import Finding
-    from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 
 # NVML's numbers, and CUDA's for no device.
 DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999

@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuinstall.catalog.drivers import Drivers
+from gpuinstall.catalog.gpus import Product
+from gpuinstall.facts.bus import PciDevice
+from gpuinstall.facts.source import Source
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows, LinuxKernel
 from gpuinstall.versions import ComputeCapability, DriverVersion
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog.drivers import Drivers
-    from gpuinstall.catalog.gpus import Product
-    from gpuinstall.facts.bus import PciDevice
-    from gpuinstall.facts.source import Source
-
 
 JETSON_RELEASE = "/etc/nv_tegra_release"
 JETSON_COMPATIBLE = "/proc/device-tree/compatible"

@@ -9,24 +9,20 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_child, death, last_answer
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.machine import Gpu, MigDevice
+from gpuinstall.process import Finished
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuinstall.process import Finished
-
 
 LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall import process
 from gpuinstall.failures.problems import FixContext, fix_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuinstall.machine import Machine
+from gpuinstall.machine import Machine
 
 _USUAL = "/usr/local/cuda"
 WHEEL = "nvidia-cuda-nvcc"

@@ -123,6 +123,17 @@ def _is_everybodys(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def is_folder(path: Path) -> bool:
     """Say whether a folder lies there: no link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -288,9 +288,6 @@ class _Group(subprocess.Popen[str]):
     """A program that whatever it started ends with, but for what has left its session."""
 
     def kill(self) -> None:
-        if sys.platform == "win32":
-            super().kill()
-            return
         with suppress(OSError):  # nothing of it is left
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -311,7 +308,7 @@ def _started(
     for listener in _listeners:
         listener.started(words)
     with (
-        (_Group if group else subprocess.Popen)(
+        (_Group if group and sys.platform != "win32" else subprocess.Popen)(
             words,
             env=None if env is None else dict(env),
             cwd=cwd,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.index import StandInIndex
 from tests.lab.nodes import A100, BROKEN, CLASSES, H100, V100, Nodes
+from tests.lab.projects import make_sdist
 from tests.lab.releases import LINUX, catalog_index
+from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +85,29 @@ def test_the_driver_is_mended_and_the_run_goes_on_with_that_node(
     (nodes.run_dir / "survey" / "n4.json").unlink()
 
     assert nodes.fleet("up", "--resume", "--alone")["hosts"] == {"ok": "n[1,4]"}
+
+
+def test_one_node_of_each_kind_compiles_for_the_others(libraries: Path, tmp_path: Path) -> None:
+    wheels = catalog_index(tmp_path / "index", ["2.14.1"], platforms=[LINUX], pythons=["3.11"])
+    for tool in ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops"):
+        make_wheel(wheels / "simple", tool, "80.0")
+    make_sdist(wheels / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True)
+    nvcc, compiled = tmp_path / "bin" / "nvcc", tmp_path / "compiled"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n", encoding="utf-8")
+    nvcc.chmod(0o755)
+    variables = {"PATH": f"{nvcc.parent}:{os.environ['PATH']}", "LAB_COMPILED": str(compiled), "MAX_JOBS": "1"}
+    with StandInIndex(wheels) as served:
+        drivers = {"n1": H100, "n2": A100, "n3": H100, "n4": H100}
+        nodes = Nodes.played(tmp_path / "fleet", drivers, libraries, {**served.environment(), **variables})
+        for node in drivers:
+            nodes.change(node, UV_CACHE_DIR=str(tmp_path / "uv" / node), XDG_CACHE_HOME=str(tmp_path / "xdg" / node))
+        words = ("torch", "flash-attn", "--build-extensions", "--python", "3.11", "--backend", "cu126", "--alone")
+        report = nodes.fleet("up", "--engine", "local", "--mode", "node", *words)
+
+    assert report["hosts"] == {"ok": "n[1-4]"}
+    lines = sorted(compiled.read_text(encoding="utf-8").splitlines())
+    assert lines == ["torch 2.14.1+cu126 for 8.0", "torch 2.14.1+cu126 for 9.0"]
 
 
 def test_a_second_run_in_the_same_folder_is_refused(up: tuple[Nodes, dict[str, Any]]) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall import process
+from gpuinstall.files import sha256_of
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import make_sdist, make_silent_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.lab.fixtures import Play
@@ -43,6 +46,40 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
         "GPUINSTALL_BUILD_EXTENSIONS": "1",
     }
     return Workshop(folder, tmp_path / "caches", variables)
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """A workshop in which each compilation leaves a line in a file."""
+
+    workshop: Workshop
+    file: Path
+
+    def beside(self, caches: str, *, hidden: Sequence[str] = ()) -> Workshop:
+        """The same with another cache of uv, an empty folder, and without some programs."""
+        workshop, folder = self.workshop, self.workshop.folder.with_name(f"project-{caches}")
+        folder.mkdir()
+        for name in hidden:
+            (self.file.parent / "bin" / name).unlink()
+        uv_cache = workshop.caches.with_name(f"uv-{caches}")
+        variables = {**workshop.variables, "UV_CACHE_DIR": str(uv_cache), "LAB_COMPILED": str(self.file)}
+        if hidden:
+            variables["PATH"] = str(self.file.parent / "bin")
+        return Workshop(folder, workshop.caches, variables)
+
+    def built(self, venv: str, torch: str = "2.14.1", **more: str) -> str:
+        """Install into an environment; return what its flash-attn was compiled beside and for."""
+        own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
+        workshop = Workshop(self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own})
+        done = workshop.run("install", "--only", f"torch=={torch}", "flash-attn", "--backend", "cu126")
+        assert done.status == 0, done.err
+        python = workshop.folder / venv / ".venv" / "bin" / "python"
+        return process.run([python, "-c", "import flash_attn; print(flash_attn.SAID)"]).out.strip()
+
+    @property
+    def log(self) -> list[str]:
+        """A line for each compilation."""
+        return self.file.read_text(encoding="utf-8").splitlines()
 
 
 def with_nvcc(workshop: Workshop, release: str) -> Workshop:
@@ -119,6 +156,46 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
     assert built("2.14.1", "5", "two/.venv") == first
     assert "MAX_JOBS=5\n" in built("2.13.0", "5", "three/.venv")
     assert built("2.14.1", "7", "four/.venv") == first
+
+
+@pytest.fixture
+def compiling(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> Compiling:
+    """The same with nvcc, and a flash-attn that is really compiled."""
+    make_sdist(stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True)
+    return Compiling(with_nvcc(workshop, "12.4"), tmp_path / "compiled")
+
+
+def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(compiling: Compiling) -> None:
+    first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
+    assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"
+    said = elsewhere.run("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    assert said.status == 0, said.err
+    assert "flash-attn 2.8.3 was compiled before for torch 2.14.1+cu126 (cu126)" in said.err
+    assert elsewhere.python("import flash_attn; print(flash_attn.SAID)") == first
+    assert elsewhere.document("sync")["data"]["environment"]["status"] == "none"
+    assert compiling.log == [first]
+
+
+def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling) -> None:
+    assert compiling.built("one") == "torch 2.14.1+cu126 for 8.0"
+    assert compiling.built("two", torch="2.13.0") == "torch 2.13.0+cu126 for 8.0"
+    assert compiling.built("three", TORCH_CUDA_ARCH_LIST="8.6") == "torch 2.14.1+cu126 for 8.6"
+    assert compiling.built("four") == "torch 2.14.1+cu126 for 8.0"
+    assert len(compiling.log) == 3
+
+
+def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) -> None:
+    first = compiling.built("one")
+    folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"
+    (kept,) = folder.glob("*/*/*.whl")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    done = compiling.beside("2").run("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    assert done.status == 0, done.err
+    assert "flash_attn-2.8.3-cp" in done.err
+    assert "has changed since it was compiled" in done.err
+    assert compiling.log == [first, first]
+    (again,) = folder.glob("*/*/*.whl")
+    assert sha256_of(again) == again.parent.name != kept.parent.name
 
 
 def test_what_packages_of_pyg_require_is_known_without_their_setup(

@@ -57,6 +57,7 @@ _OPTIONS = {
     "deep": click.option("--deep", is_flag=True, help="Run more checks on every GPU."),
     "alone": click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes."),
     "offline": options.offline,
+    "build_extensions": options.build_extensions,
 }
 
 
@@ -72,6 +73,7 @@ class FleetOptions(NamedTuple):
     deep: bool = False
     alone: bool = False
     offline: bool = False
+    build_extensions: bool = False
 
 
 def _taking(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -96,11 +98,11 @@ def _survey(terminal: Terminal, run: FleetOptions) -> Outcome:
 @command.command("plan", help="Write the fewest locks that serve all nodes.")
 @options.request_options
 @click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
-@_taking("run_dir", "offline")
+@_taking("run_dir", "offline", "build_extensions")
 @framed("fleet")
 def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions, *, fetch: bool) -> Outcome:
     fleet = _opened(terminal, run)
-    with _project(terminal, request, offline=run.offline) as project:
+    with _project(terminal, request, run) as project:
         session = project.session
         document = fleet.plan(project.request, project.catalog, session)
         if fetch:
@@ -118,7 +120,7 @@ def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions
 @framed("fleet")
 def _install(terminal: Terminal, run: FleetOptions) -> Outcome:
     fleet = _opened(terminal, run)
-    with _project(terminal, options.RequestOptions(), offline=run.offline) as project:
+    with _project(terminal, options.RequestOptions(), run) as project:
         fleet.fetch(project.session)
     fleet.install(run.mode)
     return _reported(terminal, fleet.folder)
@@ -169,12 +171,12 @@ def _report(
 
 @command.command("up", help="Survey, plan, install, verify and report.")
 @options.request_options
-@_taking("engine", "nodes", "run_dir", "resume", "mode", "root", "deep", "alone", "offline")
+@_taking("engine", "nodes", "run_dir", "resume", "mode", "root", "deep", "alone", "offline", "build_extensions")
 @framed("fleet")
 def _up(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) -> Outcome:
     fleet = _begun(terminal, run)
     fleet.survey()
-    with _project(terminal, request, offline=run.offline) as project:
+    with _project(terminal, request, run) as project:
         session = project.session
         show_fleet_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
         fleet.fetch(session)
@@ -201,9 +203,10 @@ def _opened(terminal: Terminal, run: FleetOptions) -> Fleet:
     return Fleet(folder, folder.read(), StepView(terminal), ("--root", run.root) if run.root else ())
 
 
-def _project(terminal: Terminal, request: options.RequestOptions, *, offline: bool) -> AbstractContextManager[Project]:
+def _project(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) -> AbstractContextManager[Project]:
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    return open_project(Path.cwd(), replace(settings, offline=offline), terminal)
+    settings = replace(settings, offline=run.offline, build_extensions=run.build_extensions)
+    return open_project(Path.cwd(), settings, terminal)
 
 
 def _reported(terminal: Terminal, folder: RunFolder) -> Outcome:

@@ -89,19 +89,13 @@ def load_extensions() -> Extensions:
     import tomli
 
     table = tomli.loads(Path(__file__).with_name("extensions.toml").read_text("utf-8"))
-    keys = ("id", "rank", "hashed", "url")
-    sources = {row["id"]: ExtensionSource(**{key: row.get(key) for key in keys}) for row in table["sources"]}
-    rows = {
-        row["name"]: Extension(
-            row["name"],
-            tuple(sources[name] for name in row["sources"]),
-            row.get("lowest"),
-            frozenset(row.get("optional_for", ())),
-            row.get("proof"),
-            row.get("unclaimed", False),
-        )
-        for row in table["extensions"]
-    }
+    for row in (*table["sources"], *table["extensions"]):
+        row.pop("evidence", None)
+    sources = {row["id"]: ExtensionSource(**row) for row in table["sources"]}
+    rows = dict[str, Extension]()
+    for row in table["extensions"]:
+        places, users = (sources[name] for name in row["sources"]), frozenset(row.get("optional_for", ()))
+        rows[row["name"]] = Extension(**row | {"sources": tuple(places), "optional_for": users})
     return Extensions(rows, sources, tuple(map(re.compile, table["local"]["forms"])))
 
 

@@ -6,7 +6,6 @@ last proof of an environment lies beside it: what a prolog asks in a moment."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tarfile
@@ -21,7 +20,7 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
 from gpuinstall.fields import Fields
-from gpuinstall.files import read_json, remove_path, unwritable, write_atomically
+from gpuinstall.files import read_json, remove_path, sha256_of, unwritable, write_atomically
 from gpuinstall.fleet.documents import LockGroup, word
 from gpuinstall.fleet.locks import group_lock
 from gpuinstall.folders import extract, own_folder
@@ -121,15 +120,6 @@ def _pack(place: Path, image: Path) -> str:
     except OSError as error:
         raise unwritable(image, error) from None
     return digest
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _unpack(image: Path, place: Path, group: LockGroup) -> None:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields
-from gpuinstall.files import parse_json
-from gpuinstall.fleet.classes import node_classes
-from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord
+from gpuinstall.files import parse_json, parse_toml
+from gpuinstall.fleet.classes import NodeClass, node_classes
+from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord, UnservedNodes
 from gpuinstall.fleet.engines import Engine, open_engine, own_program
 from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, compress
-from gpuinstall.fleet.locks import different_collectives, fetch, make_locks
+from gpuinstall.fleet.locks import different_collectives, fetch, group_lock, make_locks
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
 from gpuinstall.fleet.together import Round, prove_together
+from gpuinstall.lock.source_builds import source_builds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,9 +79,7 @@ class Fleet:
 
     def plan(self, request: Request, catalog: Catalog, session: Session) -> dict[str, Any]:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""
-        records = self.folder.records("survey", sorted(self.run.nodes))
-        surveyed = ((record.node, record.data.get("machine")) for record in records if record.status == "ok")
-        classes, malformed = node_classes(surveyed)
+        classes, malformed = self._classes(sorted(self.run.nodes))
         plan = plan_fleet(classes, request, catalog)
         groups = make_locks(plan, request, catalog, self.folder, session)
         document = plan.to_dict()
@@ -106,10 +105,12 @@ class Fleet:
         mode = mode or self._mode(groups)
         words = ["--mode", mode]
         todo = [group for group in groups if self._unfinished("install", group.nodes)]
-        if mode != "node":
+        if mode == "node":
+            words += ["--build"]
+            self.take("install", self._compilers(todo), words)
+        else:
             todo = self._built(todo, words)
-        nodes = [node for group in todo for node in group.nodes]
-        self.take("install", nodes, [*words, "--build"] if mode == "node" else words)
+        self.take("install", [node for group in todo for node in group.nodes], words)
 
     def verify(self, options: Sequence[str], *, alone: bool) -> None:
         """Prove every GPU of every node, and then the nodes together."""
@@ -179,6 +180,19 @@ class Fleet:
             locks = [{**lock, "image": images.get(lock["name"], lock.get("image"))} for lock in document["locks"]]
             self.folder.write_document("plan", document | {"locks": locks})
         return [group for group in groups if group.name not in waiting]
+
+    def _compilers(self, groups: Sequence[LockGroup]) -> list[NodeName]:
+        """The first node of each kind that has something to compile: the others of its kind take its wheels."""
+        first = list[NodeName]()
+        for group in groups:
+            builds = source_builds(parse_toml(group_lock(group, self.folder).text))
+            if any(build.known and build.known.compiles for build in builds):
+                first += [kind.nodes[0] for kind in self._classes(group.nodes)[0]]
+        return first
+
+    def _classes(self, nodes: Sequence[NodeName]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
+        records = self.folder.records("survey", nodes)
+        return node_classes((record.node, record.data.get("machine")) for record in records if record.status == "ok")
 
     def _mode(self, groups: Sequence[LockGroup]) -> Mode:
         """Each node on its own, where all have a file system of their own; else one folder for all."""

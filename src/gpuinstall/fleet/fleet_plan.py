@@ -207,7 +207,9 @@ class Planner:
 def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple[DriverUpdate, ...]:
     """Find the updates that help, each for one class or for all that are behind, the cheapest first."""
     planner, branch = Planner(request, catalog), catalog.drivers.recommended_branch
-    behind = [number for number, kind in enumerate(plan.classes) if _is_behind(kind, branch)]
+    # What is broken is repaired first.
+    whole = ((number, kind.machine.driver) for number, kind in enumerate(plan.classes) if not kind.machine.refusing)
+    behind = [at for at, driver in whole if driver and driver.version and driver.version.branch < branch]
     alone = [update for number in behind if (update := _update(plan, (number,), branch, planner))]
     together = _update(plan, tuple(behind), branch, planner) if len(behind) > 1 else None
     gains = {gain for update in alone for gain in update.gives}
@@ -244,12 +246,6 @@ def _gains(now: FleetPlan, then: FleetPlan, positions: tuple[int, ...]) -> Itera
     oldest, newer = (min((group.build.torch for group in plan.groups), default=None) for plan in (now, then))
     if oldest and newer and newer > oldest:
         yield f"torch {newer} instead of {oldest}"
-
-
-def _is_behind(kind: NodeClass, branch: int) -> bool:
-    """Say whether a class has a driver that is older than the one to have; what is broken is repaired first."""
-    driver = kind.machine.driver
-    return bool(driver and driver.version and driver.version.branch < branch and not kind.machine.refusing)
 
 
 def _updated(kind: NodeClass, branch: int) -> NodeClass:

@@ -48,16 +48,9 @@ class IntoResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --into --json``."""
-        lock, choice = self.fit.lock, self.fit.choice
         return {
             "plan": self.fit.plan.to_dict(),
-            "environment": {
-                "path": str(self.environment.prefix),
-                "python": choice.python,
-                "torch": lock.versions["torch"],
-                "backend": choice.build.backend.tag,
-                "status": "changed" if self.changes else "none",
-            },
+            "environment": self.fit.environment(self.environment.prefix, "changed" if self.changes else "none"),
             "changes": [change._asdict() for change in self.changes],
             "verdict": self.verdict,
             "bytes": self.bytes,

@@ -91,7 +91,7 @@ class InstallResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --json``."""
-        lock, choice = self.fit.lock, self.fit.choice
+        lock = self.fit.lock
         return {
             "plan": self.fit.plan.to_dict(),
             "lock": {
@@ -101,13 +101,7 @@ class InstallResult:
                 "packages": len(lock.pylock.packages),
                 "changes": [change._asdict() for change in self.changes],
             },
-            "environment": {
-                "path": str(self.paths.venv),
-                "python": choice.python,
-                "torch": lock.versions["torch"],
-                "backend": choice.build.backend.tag,
-                "status": self.change,
-            },
+            "environment": self.fit.environment(self.paths.venv, self.change),
             "previous": self.previous and {"path": str(self.previous.path), "bytes": self.previous.bytes},
             "verdict": self.verdict,
             "bytes": self.bytes,

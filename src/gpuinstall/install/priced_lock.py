@@ -116,7 +116,7 @@ class PricedLock:
 def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
     existing, machine, session = situation.existing, situation.request.machine, project.session
-    builds, site = builds_of(fit, machine, session)
+    builds, site = builds_of(fit, machine, project)
     if session.only_binary:
         check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
@@ -167,9 +167,9 @@ def _unmoved(situation: Situation, held: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} stays at {held[name]}, the newest that fits {' and '.join(limits) or 'the other packages'}"
 
 
-def builds_of(fit: Fit, machine: Machine, session: Session) -> tuple[tuple[SourceBuild, ...], BuildSite]:
+def builds_of(fit: Fit, machine: Machine, project: Project) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """What an installation of a lock builds, and where."""
-    site = this_site(fit.choice.build.backend.tag, fit.lock.versions, machine, session.environment)
+    site = this_site(fit.choice, fit.lock.versions, machine, project.session, project.settings.wheels)
     return source_builds(tomli.loads(fit.lock.text)), site
 
 

@@ -17,6 +17,7 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links
+from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import joined, quoted
@@ -82,16 +83,22 @@ def _check_files(fit: Fit, project: Project) -> None:
 def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
     """Fill the environment; return its lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
-    builds, site = builds_of(fit, project.machine, session)
-    variables = sync_variables(builds, site, str(site_packages(paths.staging, fit.choice.python)))
-    missing, wheels = priced.bill.missing if priced.bill else {}, project.settings.wheels
-    transfer = Transfer(fit.lock, fit.choice, paths.private_lock, paths.folder, missing, priced.heads, wheels=wheels)
+    builds, site = builds_of(fit, project.machine, project)
+    compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}
+    builds = tuple(each for each in builds if each.package not in compiled)
+    packages = site_packages(paths.staging, fit.choice.python)
+    variables = sync_variables(builds, site, str(packages))
+    what, missing = (fit.lock, fit.choice, paths.private_lock, paths.folder), priced.bill.missing if priced.bill else {}
+    transfer = Transfer(*what, missing, priced.heads, wheels=project.settings.wheels, compiled=compiled)
     try:
         write_atomically(paths.build_settings, sync_settings(builds, site))
-        return transfer.run(command, session, variables)
+        lock = transfer.run(command, session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)
+    for each in (each for each in builds if each.source):
+        keep_wheel(site.compiled(each), str(each), session.uv_cache, packages)
+    return lock
 
 
 def carried_pip(base: Path) -> Path | None:

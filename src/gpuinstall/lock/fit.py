@@ -45,6 +45,12 @@ class Fit:
         """The build that it holds."""
         return self.plan.choice
 
+    def environment(self, path: Path, status: str) -> dict[str, str]:
+        """Write an environment that is made of it."""
+        build, torch = self.choice.build, self.lock.versions["torch"]
+        own = {"python": self.choice.python, "torch": torch, "backend": build.backend.tag}
+        return {"path": str(path), **own, "status": status}
+
 
 @dataclass(frozen=True)
 class Misfit:

@@ -88,8 +88,8 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         return answer
     try:
         for resolution in answer:
-            request, backend = resolution.request, resolution.choice.build.backend.tag
-            site = this_site(backend, resolution.versions, request.machine, session.environment)
+            request = resolution.request
+            site = this_site(resolution.choice, resolution.versions, request.machine, session)
             name_torch_source(resolution.files, resolution.choice.build.source or "", session)
             check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
     except NoBuildError as error:

@@ -153,7 +153,7 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     if session.build_extensions and not extension.unclaimed:
         session.reporter.warn(f"no prebuilt file of {name} runs here: gpuinstall extensions {name}")
         return
-    site = this_site(build.backend.tag, {"torch": str(build.torch)}, request.machine, session.environment)
+    site = this_site(request.choice, {"torch": str(build.torch)}, request.machine, session)
     needs = build_needs(known, site, here=request.builds_here) if known else ()
     rows = choice.closest
     why = [f"{row.file.wheel.filename} {row.reason.message}" for row in rows[:REASONS]]

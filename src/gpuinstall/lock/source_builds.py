@@ -10,21 +10,26 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tomli_w
 
-from gpuinstall.backend import Backend
 from gpuinstall.catalog import authored
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import Capacity, read_capacity
+from gpuinstall.files import own_cache_folder
+from gpuinstall.lock.compiled import kept_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
+    from gpuinstall.backend import Backend
     from gpuinstall.machine import Machine
+    from gpuinstall.plan.values import Choice
     from gpuinstall.reporter import Reporter
+    from gpuinstall.session import Session
     from gpuinstall.vendors.nvidia.toolchain import Compiler, Toolchain
 
 
@@ -39,7 +44,6 @@ Compiles = Literal["gpu", "any", ""]
 class KnownBuild:
     """What the build of a package needs; the file says what each field means."""
 
-    name: str
     imports_torch: bool
     compiles: Compiles
     tools: Sequence[str]
@@ -48,10 +52,6 @@ class KnownBuild:
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    def minutes(self, jobs: int) -> int | None:
-        """The minutes that it takes with some jobs at once, as far as anybody says."""
-        return max(1, round(self.core_minutes / jobs)) if self.core_minutes else None
 
 
 @cache
@@ -68,21 +68,25 @@ class SourceBuildError(NoBuildError):
 
 
 class SourceBuild(NamedTuple):
-    """A package that has no wheel here; ``known`` is what is known of its build."""
+    """A package that has no wheel here; ``known`` is what is known of its build.
+
+    ``source`` is the SHA-256 of the file or the commit that it is built from, empty for a folder, which may change.
+    """
 
     package: str
     version: str
     origin: str
     known: KnownBuild | None
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.package} {self.version}".strip()
 
 
 class BuildSite(NamedTuple):
-    """Where packages are built: beside which torch, on which machine, with which variables and capacity.
+    """Where packages are built: beside which torch, on which machine, with which variables, capacity and Python.
 
-    ``versions`` are those of the packages that are installed with them.
+    ``versions`` are those of the packages that are installed with them; what was compiled is ``kept`` in a folder.
     """
 
     backend: Backend
@@ -90,6 +94,8 @@ class BuildSite(NamedTuple):
     machine: Machine
     environ: Mapping[str, str]
     capacity: Capacity
+    python: str = ""
+    kept: Path = Path()
 
     @property
     def torch(self) -> str:
@@ -111,6 +117,12 @@ class BuildSite(NamedTuple):
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability}
         return tuple(map(str, sorted(capabilities)))
 
+    def compiled(self, build: SourceBuild) -> Path:
+        """The folder of the wheels of a build, by what it is compiled from, beside and for."""
+        machine, beside = self.machine, (self.versions.get("torch"), str(self.backend), self.python, self.architectures)
+        facts = (build.package, build.version, build.source, *beside, machine.os, machine.arch, machine.glibc)
+        return self.kept / sha256(repr(facts).encode()).hexdigest()
+
     def compiler(self) -> Compiler | None:
         """The compiler for its GPUs: one that is installed with them, or the machine's."""
         chain = self.toolchain
@@ -128,9 +140,9 @@ class BuildSite(NamedTuple):
 def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
     """Find what a lock, or uv's own, has no wheel of."""
     return tuple(
-        SourceBuild(package["name"], package.get("version", ""), origin, known_builds().get(package["name"]))
-        for package in document.get("packages", ())
-        if (origin := _origin(package))
+        SourceBuild(each["name"], each.get("version", ""), origin, known_builds().get(each["name"]), _source(each))
+        for each in document.get("packages", ())
+        if (origin := _origin(each))
     )
 
 
@@ -143,6 +155,10 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
+    compiled = [build for build in builds if here and kept_wheel(site.compiled(build), reporter)]
+    for build in compiled:
+        reporter.step("Source", f"{build} was compiled before for {site.torch}")
+    builds = [build for build in builds if build not in compiled]
     for build in builds:
         needs = build_needs(build.known, site, here=here) if build.known else ()
         reporter.step("Source", ", ".join([f"{build} is built from {build.origin}", *needs]))
@@ -162,9 +178,12 @@ def check_wheels(builds: Iterable[SourceBuild]) -> None:
         raise SourceBuildError("only-binary", f"{unwanted} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
-def this_site(backend: str, versions: Mapping[str, str], machine: Machine, environ: Mapping[str, str]) -> BuildSite:
-    """The site that this machine is, beside a torch of ``backend``."""
-    return BuildSite(Backend.parse(backend), versions, machine, environ, read_capacity())
+def this_site(
+    choice: Choice, versions: Mapping[str, str], machine: Machine, session: Session, wheels: Path | None = None
+) -> BuildSite:
+    """This machine, beside the torch of a choice; ``wheels`` is a folder that files come from first."""
+    kept, environ = (wheels or own_cache_folder()) / "compiled", session.environment
+    return BuildSite(choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept)
 
 
 def sync_settings(builds: Iterable[SourceBuild], site: BuildSite) -> str:
@@ -204,6 +223,11 @@ def resolver_settings(family: Iterable[str], index: Path) -> str:
     return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 
 
+def _source(package: Mapping[str, Any]) -> str:
+    file = package.get("sdist", package.get("archive", {}))
+    return str(file.get("hashes", {}).get("sha256") or package.get("vcs", {}).get("commit-id", ""))
+
+
 def _origin(package: Mapping[str, Any]) -> str:
     if package.get("wheels"):
         return ""
@@ -229,8 +253,8 @@ def build_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[s
     if known.compiles and here:
         jobs = site.jobs(known)
         yield f"{jobs} at once (MAX_JOBS)"
-        if minutes := known.minutes(jobs):
-            yield f"about {minutes} minutes"
+        if known.core_minutes:
+            yield f"about {max(1, round(known.core_minutes / jobs))} minutes"
     if known.note:
         yield known.note
 

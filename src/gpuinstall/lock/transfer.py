@@ -33,7 +33,8 @@ class Transfer:
     """The files of a lock on their way to uv, of which ``missing`` have to come, with their sizes.
 
     ``heads`` are what is said of those whose hash is taken on the way. uv reads them from ``private_lock``; ``folder``
-    is the lock's own, ``wheels`` one that files are taken from first, ``only`` the packages that are wanted.
+    is the lock's own, ``wheels`` one that files are taken from first, ``only`` the packages that are wanted;
+    ``compiled`` are wheels, each in a folder of its sha256, for packages that have none.
     """
 
     lock: Lock
@@ -44,6 +45,7 @@ class Transfer:
     heads: Mapping[LockedFile, Head] = field(default_factory=dict)
     wheels: Path | None = None
     only: Collection[str] | None = None
+    compiled: Mapping[str, Path] = field(default_factory=dict)
 
     def run(self, command: list[str], session: Session, variables: Mapping[str, str] | None = None) -> Lock:
         """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
@@ -99,6 +101,10 @@ class Transfer:
                 self._place(entry, name, address)
             for kind in {"sdist", "archive"} & package.keys():
                 self._place(package[kind], name, lambda file: file.url)
+            if wheel := self.compiled.get(name):
+                for kind in {"sdist", "archive", "vcs"} & package.keys():
+                    del package[kind]
+                package["wheels"] = [{"path": str(wheel), "hashes": {"sha256": wheel.parent.name}}]
         document.pop("requires-python", None)  # uv compares it with the interpreter that it runs on
         return tomli_w.dumps({**document, "packages": wanted})
 

@@ -1,0 +1,50 @@
+"""Wheels that were compiled here, kept for the next environment and, in a fleet's run folder, for the other nodes.
+
+One lies below a folder of what it was compiled from, beside and for, in one that is named by its SHA-256.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import remove_path, sha256_of, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.reporter import Reporter
+
+_IN_CACHE = [f"sdists-v*/{'*/' * depth}" for depth in (4, 5, 6)]
+"""Where uv keeps what it builds: by index, address, path or commit, then revision and settings (seen with 0.13.8)."""
+
+
+def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
+    """The wheel that is kept in a folder; one that is not what was compiled is removed."""
+    for wheel in folder.glob("*/*.whl"):
+        if sha256_of(wheel) == wheel.parent.name:
+            return wheel
+        reporter.warn(f"{wheel} has changed since it was compiled, and is not used")
+        remove_path(wheel)
+    return None
+
+
+def keep_wheel(folder: Path, name: str, uv_cache: Path, packages: Path) -> None:
+    """Keep what uv has just built, if it compiled: the wheel in its cache whose libraries are installed."""
+    stem = name.replace("-", "_").replace(" ", "-")
+    with suppress(OSError, BadZipFile, KeyError, InstallationError):
+        installed = _libraries((packages / f"{stem}.dist-info" / "RECORD").read_text(encoding="utf-8"))
+        for wheel in (wheel for levels in _IN_CACHE for wheel in uv_cache.glob(f"{levels}{stem}-*.whl") if installed):
+            with ZipFile(wheel) as archive:
+                libraries = _libraries(archive.read(f"{stem}.dist-info/RECORD").decode())
+            if libraries == installed:
+                with wheel.open("rb") as file, written(folder / sha256_of(wheel) / wheel.name) as copy:
+                    shutil.copyfileobj(file, copy)
+                return
+
+
+def _libraries(record: str) -> set[str]:
+    return {line for line in record.splitlines() if ".so,sha256=" in line or ".pyd,sha256=" in line}

@@ -74,7 +74,7 @@ class Reader:
                 _as_listed(_row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened), build),
                 architectures=code.architectures,
                 cuda=code.cuda,
-                witness=code.witnesses[0].name if code.witnesses else None,
+                witness=code.witness,
                 requires=requires,
             )
 

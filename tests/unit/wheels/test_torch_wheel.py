@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.wheels.ranges import FileRanges, WheelError
-from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import (
     CUDA_LIBRARY,
@@ -37,8 +37,8 @@ CUDA = library(b"\0" + GENCODE + b"\0", 50_000) + b"".join(CODE)
 LINUX_PYTHON = "libtorch_python.so"
 
 
-def _read(files: dict[str, bytes], witnesses: int = 1) -> TorchCode:
-    return read_torch(WheelReader(Bytes(archive(files))), witnesses=witnesses)
+def _read(files: dict[str, bytes]) -> TorchCode:
+    return read_torch(WheelReader(Bytes(archive(files))))
 
 
 def _flags(string: bytes) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def test_a_build_is_read_over_http_without_its_rest() -> None:
         wheel = WheelReader(ranges)
         code = read_torch(wheel)
     assert (code.architectures, code.cuda, code.hip, code.version) == (ROW, "13.0", None, "2.16.0+cu130")
-    assert code.witnesses[0][:2] == ("flags", PYTHON_LIBRARY)
+    assert code.witness == "flags"
     assert (wheel.requests, len(host.log)) == (4, 4)
     assert {asked.status for asked in host.log} == {206}
     assert {asked.method for asked in host.log} == {"GET"}
@@ -99,13 +99,13 @@ def test_a_windows_build() -> None:
     files = torch_files() | {"torch/lib/torch_python.dll": library()}
     del files[PYTHON_LIBRARY]
     code = _read(files)
-    assert (code.architectures, code.witnesses[0].member) == (ROW, "torch/lib/torch_python.dll")
+    assert (code.architectures, code.witness) == (ROW, "flags")
 
 
 def test_a_cpu_build_is_known_by_its_version_alone() -> None:
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
     code = read_torch(wheel := WheelReader(ranges))
-    assert (code.cuda, code.architectures, code.witnesses, code.agree) == (None, (), (), True)
+    assert (code.cuda, code.architectures, code.witness) == (None, (), None)
     assert wheel.requests == 3
 
 
@@ -122,28 +122,25 @@ def test_a_macos_build_has_no_library_of_cuda() -> None:
 
 
 def test_three_witnesses_agree() -> None:
-    code = _read(torch_files() | {CUDA_LIBRARY: CUDA}, witnesses=3)
-    assert [witness.name for witness in code.witnesses] == ["flags", "gencode", "fatbins"]
-    assert (code.agree, code.architectures) == (True, ROW)
+    wheel = WheelReader(Bytes(archive(torch_files() | {CUDA_LIBRARY: CUDA})))
+    heard = [read_torch(wheel, [witness]) for witness in WITNESSES]
+    assert [(code.witness, code.architectures) for code in heard] == [
+        ("flags", ROW),
+        ("gencode", ROW),
+        ("fatbins", ROW),
+    ]
 
 
 @pytest.mark.parametrize(("string", "witness"), [(b"\0" + GENCODE + b"\0", "gencode"), (b"", "fatbins")])
 def test_the_next_witness_is_heard_where_one_has_no_answer(string: bytes, witness: str) -> None:
     cuda = library(string, 50_000) + b"".join(CODE)
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b""), CUDA_LIBRARY: cuda})
-    assert (code.architectures, [heard.name for heard in code.witnesses]) == (ROW, [witness])
-
-
-def test_witnesses_that_disagree_are_an_answer_without_architectures() -> None:
-    other = library(b"\0sm_75 sm_80\0")
-    code = _read(torch_files() | {PYTHON_LIBRARY: other, CUDA_LIBRARY: CUDA}, witnesses=3)
-    assert (code.agree, code.architectures) == (False, ())
-    assert [witness.architectures for witness in code.witnesses] == [("sm_75", "sm_80"), ROW, ROW]
+    assert (code.architectures, code.witness) == (ROW, witness)
 
 
 def test_a_build_that_says_nothing_has_no_architectures() -> None:
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
-    assert (code.cuda, code.architectures, code.witnesses) == ("13.0", (), ())
+    assert (code.cuda, code.architectures, code.witness) == ("13.0", (), None)
 
 
 def test_metadata_and_tags() -> None:

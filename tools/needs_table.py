@@ -68,8 +68,9 @@ need is not known then, and nothing is decided by it. Made by `python -m tools.n
 """
 NOTE = """\
 Where a row differs, a library was read from its beginning alone, which has more names than the loader looks for: the
-library's own under another file name (soundfile), or one that patchelf took off its list (tilelang's libcuda.so.1).
-tilelang's libz3.so is needed by a library of 72 MB that was not read; the package z3-solver has it.
+library's own under another file name (soundfile), one that patchelf took off its list (tilelang's libcuda.so.1), one
+that auditwheel has renamed (torchvision's nvJPEG; its libcudart.so is renamed too, and is needed by its first name all
+the same). tilelang's libz3.so is needed by a library of 72 MB that was not read; the package z3-solver has it.
 
 """
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")

@@ -171,12 +171,8 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     shared = load_libraries()
     needs = {need for elf in elves for need in elf.needs}
     majors = {major for need in needs if (major := shared.cuda(need)) is not None}
-    # The beginning of a library may have its own name, and keeps the names that auditwheel has replaced.
-    parts = [path.rpartition("/")[2] for path, elf in libraries.items() if elf and not elf.whole]
-    beginnings = {name.partition(".so")[0] for name in parts}
-    replaced = {_HASHED.sub("", name) for name in own}
-    exact = {need for elf in elves if elf.whole for need in elf.needs}
-    itself = {need for need in needs - exact if need.partition(".so")[0] in beginnings or _is_own(need, replaced)}
+    stems = [(path.rpartition("/")[2].partition(".so")[0], elf) for path, elf in libraries.items() if elf]
+    itself = {need for stem, elf in stems if not elf.whole for need in elf.needs if need.startswith(f"{stem}.so")}
     outside = {need for need in needs - itself if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))}
     unread = tuple(sorted(name for name, elf in libraries.items() if elf is None))
     newest = max(filter(None, (elf.newest("GLIBC") for elf in elves)), default=None)

@@ -184,16 +184,6 @@ def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_calle
     assert found.libraries == ("libcudart.so.12",)
 
 
-def test_a_library_that_auditwheel_renamed_is_the_wheels_own_in_the_beginning_of_another(tmp_path: Path) -> None:
-    names = [f"_ZN4some4name{number}" for number in range(40)]
-    library = native_library(tmp_path / "_C.so", undefined=names, needs=["libnvjpeg.so.12", "libcudart.so.12"])
-    late = library.read_bytes() + random.Random(0).randbytes(12 << 20)
-    bundled = "some.libs/libnvjpeg.faa9aa7b.so.12"
-
-    assert needs(more={"some/_C.so": late, bundled: b""}).libraries == ("libcudart.so.12",)
-    assert needs(library, more={bundled: b""}).libraries == ("libcudart.so.12", "libnvjpeg.so.12")
-
-
 def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(tmp_path: Path) -> None:
     silent = {f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)}
     small = native_library(tmp_path / "_C.so", needs=["libcudart.so.12"])

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 DOCUMENT_BYTES = 10_000_000
 """What a document may be long: the largest locks have a tenth of it."""
 
+_CONTAINERS, _VALUES, _WIDEST = 500_000, 2_000_000, 100_000_000
+"""The objects and lists, the commas and the bytes in memory of a JSON document: an object takes up to 232 bytes.
+
+A package of 100,000 files has 400,000 and 1,200,000.
+"""
+
 _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -41,13 +47,18 @@ def read_document(path: Path, folder: Path | None = None) -> str:
 
     Raise UnicodeDecodeError where it is not text.
     """
+    return read_raw(path, folder).decode("utf-8-sig")
+
+
+def read_raw(path: Path, folder: Path | None = None) -> bytes:
+    """The same, of any bytes."""
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         raw = file.read(DOCUMENT_BYTES + 1)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
-    return raw.decode("utf-8-sig")
+    return raw
 
 
 def read_json(path: Path, folder: Path | None = None) -> Any:
@@ -56,9 +67,12 @@ def read_json(path: Path, folder: Path | None = None) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError where it is malformed, or nested deeper than anybody would."""
+    """Parse JSON; raise ValueError where it is malformed, or deeper or of more values than anybody would write."""
     import json
 
+    text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
+    if text.count("{") + text.count("[") > _CONTAINERS or text.count(",") > _VALUES or sys.getsizeof(text) > _WIDEST:
+        raise ValueError("it has too many values")
     try:
         return json.loads(text)
     except RecursionError:

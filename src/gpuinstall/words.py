@@ -69,7 +69,7 @@ def driver_in_words(text: str) -> DriverVersion:
         message = f"{text!r} is a release of NVIDIA's vGPU software, not a driver version"
         hint = f"Its driver is branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
         raise UsageError("driver-malformed", message, hint=hint)
-    words = re.sub(r"\s*\((?:grid|vgpu)[^)]*\)$", "", words)
+    words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", words)
     if cuda := _CUDA.fullmatch(words):
         raise _cuda_for_a_driver(text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0)))
     plain = _DRIVER.fullmatch(words)

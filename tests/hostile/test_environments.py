@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import process
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 
@@ -18,6 +20,27 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="scripts in the place of programs, as Unix has them")
+
+ENDS = "os._exit(0)\n"
+PLACES = {"purelib": "/nowhere", "platlib": "/nowhere", "scripts": "/nowhere", "data": "/nowhere"}
+ENVIRONMENT = {"version": "3.12", "prefix": "/nowhere", "venv": True, "paths": PLACES, "packages": []}
+FOUND = {"python": "3.12.1", "venv": True, "torch": "/nowhere", "version": "2.14.1"}
+ANSWERS = {
+    "nothing": "",
+    "deep": "[" * 200_000,
+    **{
+        f"{key} is {value!r}": json.dumps({**document, key: value})
+        for document, values in (
+            (ENVIRONMENT, {"version": 5, "prefix": "here", "paths": {}, "packages": [1, [2]], "venv": "yes"}),
+            (ENVIRONMENT, {"prefix": "/a\0", "paths": {**PLACES, "data": "here"}, "packages": [{"name": 1}]}),
+            (FOUND, {"python": None, "torch": 5, "version": 7, "toolkit": [5, 6], "path": [5], "shadowing": 5}),
+            ({}, {"name": "device", "architectures": 5, "architecture": 5, "measure": "products", "status": []}),
+            ({"name": "device", "status": "passed"}, {"seconds": "a", "status": "zzz", "name": 5, "message": []}),
+        )
+        for key, value in values.items()
+    },
+}
+"""What its Python writes in the place of whatever it was started for."""
 
 
 @pytest.fixture
@@ -56,3 +79,17 @@ def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(vi
     run = ("run", "python", "--version")
     for words in (("verify",), ("doctor",), run, run):
         assert "in an environment that gpuinstall did not make on this machine" in victim.run(*words).err
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
+    answer: str, tmp_path: Path, play: Play
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    workshop = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"})
+    process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
+    site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
+    (site / "sitecustomize.py").write_text(f"import os\nos.write(1, {answer.encode()!r})\n{ENDS}", encoding="utf-8")
+    for words in ("verify --venv app", "doctor --venv app", "install --into --venv app torch==2.14.1"):
+        done = workshop.run(*words.split())
+        assert done.status in {2, 4, 5}, f"{words}: {done.err}"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpuinstall import process
+from gpuinstall.catalog.pages import parse_page
+from tests.lab.clone import ROOT
 from tests.torture.bounded import Case, apart
-from tests.torture.readers import fuzzed, known_readers
+from tests.torture.readers import COSTLY, JSON, costing, fuzzed, known_readers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +53,34 @@ def _endless() -> Case:
 
 def _sound() -> Case:
     return Case("held")
+
+
+@pytest.mark.parametrize("costly", COSTLY)
+def test_a_long_json_document_takes_little_memory_and_time(costly: str) -> None:
+    case = apart(costly, partial(costing, costly), 60)
+    assert case.fault == ""
+
+
+def test_a_package_of_100_000_files_is_read() -> None:
+    hashes = {"hashes": {"sha256": "0" * 64}, "core-metadata": {"sha256": "0" * 64}}
+    file = {"filename": "x-1-py3-none-any.whl", "url": "x", "size": 3, "upload-time": "2026-11-21", "yanked": False}
+    file |= {**hashes, "provenance": None, "requires-python": ">=3"}
+    page = json.dumps({"files": [file] * 100_000})
+    assert len(parse_page.__wrapped__(page, JSON, "https://index.example/torch/")) == 100_000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+@pytest.mark.parametrize("kind", ["a pipe", "without end"])
+def test_a_recorded_machine_of_odd_files_is_read_without_them(tmp_path: Path, kind: str) -> None:
+    recorded = shutil.copytree(ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch", tmp_path / "machine")
+    (recorded / "etc" / "os-release").unlink()
+    if kind == "a pipe":
+        os.mkfifo(recorded / "etc" / "os-release")
+    else:
+        (recorded / "etc" / "os-release").symlink_to("/dev/zero")
+    limited = 'ulimit -v 2000000; exec "$0" -m gpuinstall plan --machine machine'
+    done = process.run(["sh", "-c", limited, sys.executable], cwd=tmp_path, seconds=60)
+    assert done.status == 8, done.err
 
 
 def test_a_machine_without_end_is_read_no_further_than_the_longest_document() -> None:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
@@ -32,7 +33,6 @@ from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.torture.place import Place
 
@@ -66,6 +66,23 @@ MACHINE = json.dumps(
         "driver": {"version": "535.1", "cuda": "12.2"},
     }
 )
+LONG = 49_000_000
+"""Just below what a page of an index may be, the longest document that is read."""
+COSTLY: dict[str, tuple[str, str, str]] = {
+    "nested lists": ("", "[", ""),
+    "nested objects": ("", '{"a":', ""),
+    "lists": ('{"files":[', "[],", "[]]}"),
+    "objects": ('{"files":[', '{"":0},', "{}]}"),
+    "numbers": ('{"files":[', "-9,", "0]}"),
+    "strings": ('{"files":[', '"ab",', "0]}"),
+    "a number": ('{"files":', "9", "}"),
+    "long numbers": ('{"files":[', "9" * 4299 + ",", "0]}"),
+    "a string": ('{"files":"', "a", '"}'),
+    "a wide string": ('{"files":"😀', "a", '"}'),
+    "escapes": ('{"files":"', "\\u0041", '"}'),
+    "keys": ('{"files":[],"a":0', ',"%x":0', "}"),
+}
+"""Documents that take much of what reads them: how each begins, what repeats, and how it ends."""
 LOG = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n" * 5
 
 
@@ -77,6 +94,8 @@ def readers(place: Place, seconds: float) -> Iterator[Case]:
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield from threads.map(one, known_readers(place.folder))
+    for name in COSTLY:
+        yield apart(f"49 MB of {name}", partial(costing, name), GRACE)
 
 
 def fuzzed(folder: Path, seconds: float, name: str) -> Case:
@@ -97,6 +116,26 @@ def fuzzed(folder: Path, seconds: float, name: str) -> Case:
         tried, worst = tried + 1, max(worst, took)
         fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
     return Case(f"{name}, {tried} documents", fault, worst, highest(os.getpid()))
+
+
+def costing(name: str) -> Case:
+    """Have every reader of JSON read a long document; it may take a few seconds and 300 MB, itself included."""
+    head, unit, tail = COSTLY[name]
+    middle = "".join(unit % n for n in range(LONG // 9)) if "%" in unit else unit * (LONG // len(unit))
+    text = f"{head}{middle}{tail}"
+    reset = Path("/proc/self/clear_refs")
+    if reset.exists():
+        reset.write_text("5")  # the highest of before is forgotten
+    readers_of_json = {name: _page(read, JSON) for name, read in PAGES.items()} | {"a document": parse_json}
+    start, faults = time.process_time(), []
+    for reader, read in readers_of_json.items():
+        with suppress(GpuInstallError, ValueError):
+            read(text)
+        if (took := time.process_time() - start) > SECONDS:
+            faults.append(f"{reader}: {took:.1f} s")
+        start = time.process_time()
+    peak = highest(os.getpid())
+    return Case(name, ", ".join([*faults, *filter(None, [peak.fault])]), took, peak)
 
 
 def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:

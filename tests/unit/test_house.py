@@ -32,7 +32,7 @@ finding ->
 fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
-install -> catalog environments errors facts failures files interruption learned lock plan probe process request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files interruption learned lock plan probe process request shell text threads units uv verify web wheels
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
@@ -59,7 +59,7 @@ threads ->
 units ->
 uv -> process
 vendors -> backend catalog facts failures finding machine process versions
-verify -> backend catalog environments errors facts failures files finding learned process reporter shell vendors
+verify -> backend catalog environments errors facts failures fields files finding learned process reporter shell vendors
 versions ->
 web -> errors files gpuinstall interruption patience units
 wheels -> errors files interruption patience

@@ -31,7 +31,8 @@ FORM = re.compile(
 _BETWEEN = re.compile(r"[\W_]+")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers, 7900 XTX of one."""
-_CUT_SHORT = re.compile(r"\S*(\.{3}|…)\s*$")
+_LONGEST = 200
+"""The letters that are read: no name of a GPU has half as many."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
 _ASK_THE_DRIVER = (
@@ -84,6 +85,7 @@ def find_gpu(name: str) -> NamedGpu:
 
     It has the name as it was written where that leads to several that run the same code.
     """
+    name = name[:_LONGEST]
     text = _spaced(name)
     words = {*text.split()}
     # The makers that a word of it belongs to, else all.
@@ -121,8 +123,8 @@ def _by_maker(name: str, makers: Sequence[NameTable]) -> dict[str, list[NamedGpu
 
 
 def _of_maker(name: str, table: NameTable) -> list[NamedGpu]:
-    if _CUT_SHORT.search(name):
-        return _beginning(name, table) or _of_maker(_CUT_SHORT.sub("", name), table)
+    if name.rstrip().endswith(("...", "…")):
+        return _beginning(name, table) or _of_maker(" ".join(name.split()[:-1]), table)
     readings = dict.fromkeys(_readings(_spaced(name), table))
     return next(filter(None, (_matching(words, table.maker) for words in readings)), [])
 

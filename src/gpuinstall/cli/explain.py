@@ -42,6 +42,7 @@ LIKELIEST = 5
 _ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", re.IGNORECASE)
 # One word that can only mean a file: a path, or a name that ends as logs do.
 _PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|ipynb|json|md)")
+NOTEBOOK_BYTES = 50_000_000
 PASTE_SECONDS = 0.2
 """How long after an empty line the rest of a paste may take to come."""
 
@@ -262,7 +263,7 @@ def _more_is_there() -> bool:
 def _read_file(path: Path) -> ExplainedText:
     try:
         with path.open("rb") as file:
-            return _notebook(parse_json(file.read())) if path.suffix == ".ipynb" else _read(file)
+            return _notebook(parse_json(file.read(NOTEBOOK_BYTES))) if path.suffix == ".ipynb" else _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):

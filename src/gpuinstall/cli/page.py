@@ -24,13 +24,12 @@ from gpuinstall.units import display_path
 @framed("page")
 def command(terminal: Terminal, output: Path) -> Outcome:
     """Write the page."""
-    from gpuinstall.files import write_atomically
+    from gpuinstall.files import written
     from gpuinstall.page import selector_page
 
     terminal.wait("planning for every kind of GPU and driver; this takes a minute")
-    text = selector_page(load_catalog())
     place = output / "index.html"
-    write_atomically(place, text)
-    size = len(text.encode())
+    with written(place) as file:  # where nothing can be written, that is said before the minute
+        size = file.write(selector_page(load_catalog()).encode())
     line = f"{display_path(place)}, {size // 1000} kB"
     return Outcome({"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line))

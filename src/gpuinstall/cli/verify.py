@@ -19,7 +19,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
-from gpuinstall.files import parse_json, write_text
+from gpuinstall.files import read_json, write_text
 from gpuinstall.verify import Device, Verdict, verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
@@ -238,7 +238,7 @@ def _read_bench(path: Path) -> Bench:
     from gpuinstall.verify.bench import Bench
 
     try:
-        return Bench.from_dict(parse_json(path.read_text(encoding="utf-8")))
+        return Bench.from_dict(read_json(path))
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except ValueError:

@@ -16,7 +16,7 @@ from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.problems import FixContext
-from gpuinstall.files import open_regular, parse_json, parse_toml, read_document
+from gpuinstall.files import open_regular, parse_toml, read_document, read_json
 from gpuinstall.lock.declaration import Declaration, read_declaration
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def _toolkit(home: str | None) -> str | None:
     """Read the major from a toolkit's version.json, which every one since 11.1 has."""
     try:
-        document = parse_json(Path(home, "version.json").read_text(encoding="utf-8")) if home else {}
+        document = read_json(Path(home, "version.json")) if home else {}
         return str(document["cuda"]["version"]).partition(".")[0]
     except (OSError, ValueError, LookupError, TypeError):
         return None

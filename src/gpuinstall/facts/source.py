@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
-from gpuinstall.files import parse_json
+from gpuinstall.files import parse_json, read_raw
 from gpuinstall.reporter import Reporter, SilentReporter
 
 Access = Literal["open", "denied"]
@@ -152,10 +152,9 @@ class Recording:
         """Wait for nothing."""
 
     def _read(self, name: str) -> str | None:
-        try:
-            return (self.folder / name).read_bytes().decode("utf-8", "replace")
-        except OSError:
-            return None
+        with suppress(OSError):
+            return read_raw(self.folder / name, self.folder).decode("utf-8", "replace")
+        return None
 
 
 def home_folder() -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -13,16 +14,18 @@ from packaging.utils import canonicalize_name
 from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import UsageError
+from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
+_Answer = TypeVar("_Answer")
 
 SECONDS = 60.0  # records are read and nothing else: an interpreter that takes longer hangs
 _LOOK = """
-import json, os, sys, sysconfig
+import json, os, re, sys, sysconfig
 from importlib import metadata
 named = sys.argv[1:]
 here = os.path.dirname(sys.executable)
@@ -37,8 +40,10 @@ answer = {
 for package in metadata.distributions():
     name = package.metadata["Name"]
     if name:
-        files = [str(package.locate_file(file)) for file in package.files or ()] if name in named else []
-        answer["packages"].append([name, package.version, list(package.requires or ()), files])
+        wanted = re.sub("[-_.]+", "-", name).lower() in named
+        files = [str(package.locate_file(file)) for file in package.files or ()] if wanted else []
+        requires = list(package.requires or ())
+        answer["packages"].append({"name": name, "version": package.version, "requires": requires, "files": files})
 print(json.dumps(answer))
 """
 
@@ -58,6 +63,25 @@ class ForeignEnvironment:
     versions: Mapping[str, str] = field(default_factory=dict)
     requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, python: Path, fields: Fields) -> ForeignEnvironment:
+        """Read what its interpreter says; raise MalformedError."""
+        signs: dict[EnvironmentKind, bool | None] = {
+            "venv": fields.flag("venv"),
+            "system": fields.flag("managed"),
+            "conda": fields.flag("conda"),
+            "embedded": fields.flag("embedded"),
+            "colab": "COLAB_RELEASE_TAG" in os.environ,
+        }
+        kind: EnvironmentKind = next((kind for kind, holds in signs.items() if holds), "system")
+        paths = fields.fields("paths")
+        folders = {name: (paths or fields).needed(name, _folder) for name in ("purelib", "platlib", "scripts", "data")}
+        packages = {str(canonicalize_name(each.needed("name", str))): each for each in fields.each("packages")}
+        versions = {name: package.text("version") or "" for name, package in packages.items()}
+        requires = {name: package.texts("requires") for name, package in packages.items()}
+        version, prefix = fields.needed("version", str), fields.needed("prefix", _folder)
+        return cls(python, version, kind, prefix, folders, versions, requires)
+
     @property
     def root(self) -> Path:
         """The folder below which everything lies that belongs to it."""
@@ -65,13 +89,7 @@ class ForeignEnvironment:
 
     def files_of(self, packages: Collection[str]) -> list[Path]:
         """The files of some of its packages, as far as their installers wrote them down, below ``root``."""
-        names = [name for name, *_ in _query(self.python)["packages"] if canonicalize_name(name) in packages]
-        listed = [
-            Path(os.path.normpath(file))
-            for name, _, _, files in _query(self.python, *names)["packages"]
-            if canonicalize_name(name) in packages
-            for file in files
-        ]
+        listed = map(Path, map(os.path.normpath, _query(self.python, _files, *packages)))
         return [file for file in listed if file.is_relative_to(self.root)]
 
     def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
@@ -87,23 +105,7 @@ class ForeignEnvironment:
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
     """Look at the environment of an interpreter; raise UsageError where it is none, or the system's own."""
-    answer = _query(python)
-    signs: dict[EnvironmentKind, bool] = {
-        "venv": answer["venv"],
-        "system": answer["managed"],
-        "conda": answer["conda"],
-        "embedded": answer["embedded"],
-        "colab": "COLAB_RELEASE_TAG" in os.environ,
-    }
-    environment = ForeignEnvironment(
-        python,
-        answer["version"],
-        next((kind for kind, holds in signs.items() if holds), "system"),
-        Path(answer["prefix"]),
-        {name: Path(path) for name, path in answer["paths"].items()},
-        {canonicalize_name(name): version for name, version, _, _ in answer["packages"]},
-        {canonicalize_name(name): tuple(requires) for name, _, requires, _ in answer["packages"]},
-    )
+    environment = _query(python, partial(ForeignEnvironment.read, python))
     if read_marker(environment.prefix):
         message = f"{environment.prefix} was made by gpuinstall, which replaces it completely"
         raise UsageError("ours", message, hint="the same without --into")
@@ -117,14 +119,23 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
     return environment
 
 
-def _query(python: Path, *names: str) -> dict[str, Any]:
+def _query(python: Path, read: Callable[[Fields], _Answer], *names: str) -> _Answer:
     try:
         done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
-        answer: dict[str, Any] = parse_json(done.out)
+        return read(Fields(parse_json(done.out)))
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"
         raise UsageError("python-unusable", message, hint="Use another with --python PATH or --venv DIR") from None
-    return answer
+
+
+def _files(fields: Fields) -> list[str]:
+    return [file for package in fields.each("packages") for file in package.texts("files")]
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_absolute() or "\0" in text:
+        raise ValueError(f"{text!r} is not a folder")
+    return Path(text)
 
 
 def _applicable(text: str) -> Requirement | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuinstall import process
-from gpuinstall.backend import CPU, Backend
+from gpuinstall.backend import CPU, SPELLINGS, Backend
 from gpuinstall.errors import UsageError
+from gpuinstall.fields import Fields
 from gpuinstall.finding import Finding
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
@@ -49,6 +50,21 @@ class FoundTorch:
     shadowing: tuple[str, ...] = ()
     is_32_bit: bool = False
     path: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields) -> FoundTorch:
+        """Read what ``look.py`` says; raise MalformedError."""
+        toolkit = fields.texts("toolkit")[:2]
+        return cls(
+            fields.needed("python", str),
+            bool(fields.flag("venv")),
+            fields.text("torch"),
+            fields.text("version"),
+            Backend(*toolkit) if toolkit and toolkit[0] in SPELLINGS else None,
+            fields.texts("shadowing"),
+            bool(fields.flag("is_32_bit")),
+            fields.texts("path"),
+        )
 
     @property
     def backend(self) -> Backend | None:
@@ -150,11 +166,8 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
-        answer = next(filter(None, map(json_object, reversed(done.out.splitlines()))))
-        lists = {key: tuple(answer.get(key, ())) for key in ("shadowing", "path")}
-        toolkit = answer.get("toolkit")
-        return FoundTorch(**answer | lists | {"toolkit": Backend(*toolkit) if toolkit else None})
-    except (StopIteration, TypeError):
+        return FoundTorch.read(Fields(next(filter(None, map(json_object, reversed(done.out.splitlines()))))))
+    except (StopIteration, ValueError):
         raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, LOOK_S)) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children
+from gpuinstall.files import parse_json
 from gpuinstall.finding import CheckResult
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
+_COMPLETE = {"name": {"status", "seconds"}, "measure": {"value", "unit"}}
+_STATUSES = ("passed", "failed", "skipped", "unproven")
+_TEXTS = ("begin", "name", "message", "text", "architecture", "measure", "unit")
 KERNELS = Path(__file__).parent / "kernels"
 # Under a name that no package has: ``kernels`` is one on the index, and programs import it.
 LAUNCH = """
@@ -120,13 +123,13 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
         status: Any = "skipped" if line["status"] == "unproven" else line["status"]
         message, text = line.get("message"), line.get("text") or ""
         records.append(CheckResult(line["name"], status, line["seconds"], message, evidence=text))
-    if not finished.ok:
+    if not (finished.ok and records):
         ending = how_it_ended(finished, seconds)
         records.append(CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err))
     return KernelReport(
         records=tuple(records),
         measures=tuple(line for line in lines if "measure" in line),
-        architectures=next((tuple(line["architectures"]) for line in lines if "architectures" in line), None),
+        architectures=next((tuple(map(str, line["architectures"])) for line in lines if "architectures" in line), None),
         architecture=next((line["architecture"] for line in lines if "architecture" in line), None),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
         unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
@@ -136,9 +139,20 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
 def json_object(line: str) -> dict[str, Any] | None:
     """Read a line that a child of ours wrote; None where something else wrote it (a start-up file of the user's)."""
     with suppress(ValueError):
-        value = json.loads(line)
-        return value if isinstance(value, dict) else None
+        value = parse_json(line)
+        return value if isinstance(value, dict) and _is_ours(value) else None
     return None
+
+
+def _is_ours(line: dict[str, Any]) -> bool:
+    """Say whether what a child of ours writes stands there as it writes it."""
+    return (
+        all(further <= line.keys() for key, further in _COMPLETE.items() if key in line)
+        and line.get("status", "passed") in _STATUSES
+        and all(isinstance(line.get(key, 0), (int, float)) for key in ("seconds", "value"))
+        and all(isinstance(line.get(key) or "", str) for key in _TEXTS)
+        and isinstance(line.get("architectures", []), list)
+    )
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:

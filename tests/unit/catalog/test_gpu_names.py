@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -430,6 +431,14 @@ def test_any_text_is_a_gpu_or_an_error_that_says_why(text: str) -> None:
         *(str(product.capability) for product in products()),
         *(chip.architecture for chip in other_chips()),
     }
+
+
+@pytest.mark.parametrize("letters", ["a", "1.", "b5", "... ", "rtx 4090 "])
+def test_a_name_of_100_000_letters_is_unknown_at_once(letters: str) -> None:
+    start = time.process_time()
+
+    assert found(letters * (100_000 // len(letters))) in {"gpu-unknown", "gpu-ambiguous"}
+    assert time.process_time() - start < 2
 
 
 def test_what_stands_beside_an_arm_processor_is_known() -> None:

@@ -82,7 +82,7 @@ def _version(path: Path) -> dict[str, Any]:
         return {}
     named = ((kind, str(values[name])) for name, kind in KINDS.items() if values.get(name))
     matches = ((kind, re.match(r"[0-9]+\.[0-9]+", version)) for kind, version in named)
-    toolkits = ([kind, match and match[0]] for kind, match in matches)
+    toolkits = ([kind, match[0]] if match else [kind] for kind, match in matches)
     return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
 
 

@@ -67,14 +67,14 @@ class Compiling:
             variables["PATH"] = str(self.file.parent / "bin")
         return Workshop(folder, workshop.caches, variables)
 
-    def built(self, venv: str, torch: str = "2.14.1", **more: str) -> str:
-        """Install into an environment; return what its flash-attn was compiled beside and for."""
+    def built(self, venv: str, torch: str = "2.14.1", package: str = "flash-attn", **more: str) -> str:
+        """Install into an environment; return what its package was compiled beside and for."""
         own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
         workshop = Workshop(self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own})
-        done = workshop.run("install", "--only", f"torch=={torch}", "flash-attn", "--backend", "cu126")
+        done = workshop.run("install", "--only", f"torch=={torch}", package, "--backend", "cu126")
         assert done.status == 0, done.err
         python = workshop.folder / venv / ".venv" / "bin" / "python"
-        return process.run([python, "-c", "import flash_attn; print(flash_attn.SAID)"]).out.strip()
+        return process.run([python, "-c", f"import {package.replace('-', '_')} as it; print(it.SAID)"]).out.strip()
 
     @property
     def log(self) -> list[str]:
@@ -182,6 +182,16 @@ def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling
     assert compiling.built("three", TORCH_CUDA_ARCH_LIST="8.6") == "torch 2.14.1+cu126 for 8.6"
     assert compiling.built("four") == "torch 2.14.1+cu126 for 8.0"
     assert len(compiling.log) == 3
+
+
+def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environment(
+    compiling: Compiling, stand_in_folder: Path
+) -> None:
+    make_sdist(stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"])
+    assert compiling.built("one", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
+    assert compiling.built("two", torch="2.13.0", package="odd-ext") == "torch 2.13.0+cu126 for no GPU"
+    assert compiling.built("three", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
+    assert len(compiling.log) == 2
 
 
 def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) -> None:

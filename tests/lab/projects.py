@@ -97,14 +97,25 @@ def make_project(folder: Path, name: str, version: str = "1.0", requires: Iterab
 
 
 def make_sdist(
-    folder: Path, name: str, version: str, requires: Iterable[str] = (), *, imports: str = "", compiled: bool = False
+    folder: Path,
+    name: str,
+    version: str,
+    requires: Iterable[str] = (),
+    *,
+    imports: str = "",
+    compiled: bool = False,
+    built_with: Iterable[str] = (),
 ) -> Path:
-    """Write ``<name>-<version>.tar.gz``, with metadata that needs no build; a compiled one has a library of its own."""
+    """Write ``<name>-<version>.tar.gz``, with metadata that needs no build; a compiled one has a library of its own.
+
+    What it is ``built_with`` is what it says that its build requires.
+    """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)
     said = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = project_files(name, version, requires, imports=imports)
     files["the_backend.py"] += COMPILING if compiled else ""
+    files["pyproject.toml"] = files["pyproject.toml"].replace("requires = []", f"requires = {list(built_with)!r}")
     files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{said}"
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 

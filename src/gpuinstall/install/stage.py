@@ -87,7 +87,10 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}
     builds = tuple(each for each in builds if each.package not in compiled)
     packages = site_packages(paths.staging, fit.choice.python)
-    variables = sync_variables(builds, site, str(packages))
+    # What is built apart from the environment is built with its torch all the same.
+    constraints = session.scratch / "build-constraints.txt"
+    write_atomically(constraints, f"torch=={fit.lock.versions['torch']}\n")
+    variables = {"UV_BUILD_CONSTRAINT": str(constraints), **sync_variables(builds, site, str(packages))}
     what, missing = (fit.lock, fit.choice, paths.private_lock, paths.folder), priced.bill.missing if priced.bill else {}
     transfer = Transfer(*what, missing, priced.heads, wheels=project.settings.wheels, compiled=compiled)
     try:

@@ -186,16 +186,17 @@ def this_site(
     return BuildSite(choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept)
 
 
-def sync_settings(builds: Iterable[SourceBuild], site: BuildSite) -> str:
-    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is.
+def sync_settings(builds: Sequence[SourceBuild], site: BuildSite) -> str:
+    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is built.
 
     uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
     was compiled beside another); so they name torch and what is compiled for.
     """
     names = [build.package for build in builds if build.known and build.known.imports_torch]
     said = {"GPUINSTALL_BUILT_FOR": " ".join((site.versions.get("torch", ""), *site.architectures))}
-    settings = {"extra-build-variables": dict.fromkeys(names, said), "pip": {"no-build-isolation-package": names}}
-    return tomli_w.dumps(settings) if names else ""
+    variables = {build.package: said for build in builds}
+    settings = {"extra-build-variables": variables, "pip": {"no-build-isolation-package": names}}
+    return tomli_w.dumps(settings) if builds else ""
 
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages: str) -> dict[str, str]:

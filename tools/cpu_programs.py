@@ -1,19 +1,25 @@
 """Makes ``docs/evidence/cpu.md``: programs of the default index, really installed for the CPU, locked, and run.
 
 They are installed together by the tool, and then from its lock by plain uv and by plain pip, each time into an
-environment of its own. torch comes from the wheels in PIP_FIND_LINKS. Takes minutes: ``python -m tools.cpu_programs``.
+environment of its own. Extensions are compiled from their sdists, twice, and proven by ``verify``. torch comes from the
+wheels in PIP_FIND_LINKS. Takes minutes: ``python -m tools.cpu_programs``, with ``programs`` or ``extensions`` for one
+half of the page.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall import process, uv
 from gpuinstall.lock.lock import read_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "cpu.md"
 PYTHON = "3.11"
@@ -37,6 +43,18 @@ gpuinstall install {" ".join(PROGRAMS)} {TORCH} --backend cpu --python {PYTHON}
 from the default index, then each program run in a fresh process, and all installed again from `pylock.cpu.toml` alone
 by plain uv and by plain pip. torch's CPU build came from a folder of wheels; torchvision and torchaudio had none there,
 so programs that need them are not in the table. Made by `python -m tools.cpu_programs`.
+"""
+EXTENSIONS = {"torch-scatter": "torch-scatter-sum", "deepspeed": "deepspeed-adam"}
+"""What has an sdist alone on the default index and works on the CPU, and the check that proves it."""
+HEADING = "\n## Extensions from source\n"
+COMPILING = f"""{HEADING}
+```sh
+gpuinstall install NAME {TORCH} --backend cpu --python {PYTHON} --build-extensions
+```
+
+with `MAX_JOBS=2`; then the same in another folder with an empty uv cache, where a compiled wheel is taken.
+torch-scatter compiles one file after the other while it is built, deepspeed its Adam at the first use, in `verify`.
+Seconds on {os.cpu_count()} cores, shared with other work.
 """
 
 
@@ -76,14 +94,64 @@ def prove(folder: Path, tool: tuple[str, ...] = (sys.executable, "-m", "gpuinsta
     }
 
 
+class Compiled(NamedTuple):
+    """An extension built from source: seconds of its first and second installation, and what became of its check."""
+
+    version: str
+    first: float
+    second: float
+    kept: bool
+    status: str
+    seconds: float
+
+
+def compile_extension(name: str, folder: Path, tool: Sequence[str] = (sys.executable, "-m", "gpuinstall")) -> Compiled:
+    """Install an extension into two environments; raise RuntimeError where that fails."""
+    words = ("install", name, TORCH, "--backend", "cpu", "--python", PYTHON, "--build-extensions", "--json")
+    documents, kept = [], False
+    for number in ("1", "2"):
+        place = folder / f"{name}-{number}"
+        place.mkdir()
+        own = {"UV_CACHE_DIR": str(place / "uv"), "XDG_CACHE_HOME": str(folder / "caches"), "MAX_JOBS": "2"}
+        done = process.run([*tool, *words], env={**os.environ, **own}, cwd=place, seconds=3600)
+        if not done.ok:
+            raise RuntimeError(done.out + done.err)
+        documents.append(json.loads(done.out)["data"])
+        kept = "was compiled before" in done.err
+    first, second = documents
+    checks = {check["name"]: check for device in first["verdict"]["devices"] for check in device["checks"]}
+    check = checks[EXTENSIONS[name]]
+    own_check = check["message"], first["seconds"], second["seconds"], kept, check["status"], check["seconds"]
+    return Compiled(*own_check)
+
+
 def main() -> None:
-    """Make the page."""
+    """Make the page, or one half of it."""
+    half = sys.argv[1] if len(sys.argv) > 1 else ""
+    programs, _, extensions = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    if half != "extensions":
+        programs = _programs()
+    PAGE.write_text(programs + (_extensions() if half != "programs" else HEADING + extensions), encoding="utf-8")
+
+
+def _programs() -> str:
     with tempfile.TemporaryDirectory() as folder:
         found = prove(Path(folder))
         packages = len(read_lock(Path(folder) / "pylock.cpu.toml").pylock.packages)
     rows = [f"| {program} {one.version} | {' | '.join(one.said.values())} |" for program, one in found.items()]
     table = [f"| {packages} packages locked | {' | '.join(WAYS)} |", "|---|" + "---|" * len(WAYS), *rows]
-    PAGE.write_text(INTRODUCTION + "\n" + "\n".join(table) + "\n", encoding="utf-8")
+    return INTRODUCTION + "\n" + "\n".join(table) + "\n"
+
+
+def _extensions() -> str:
+    table = ["| from its sdist | first environment | check | second environment |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, check in EXTENSIONS.items():
+            one = compile_extension(name, Path(folder))
+            second = f"{one.second:.0f} s" + (", its wheel was kept" if one.kept else "")
+            proof = f"{check}: {one.status}, {one.seconds:.0f} s"
+            table.append(f"| {name} {one.version} | {one.first:.0f} s | {proof} | {second} |")
+    return COMPILING + "\n" + "\n".join(table) + "\n"
 
 
 def _said(python: Path, code: str, folder: Path) -> str:

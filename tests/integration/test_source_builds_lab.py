@@ -194,6 +194,17 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
     assert len(compiling.log) == 2
 
 
+def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
+    compiling: Compiling, stand_in_folder: Path, tmp_path: Path
+) -> None:
+    make_sdist(stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"])
+    (tmp_path / "wheels").mkdir()
+    for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.13.0+cu126-*.whl"):
+        wheel.rename(tmp_path / "wheels" / wheel.name)
+    links = {"PIP_FIND_LINKS": str(tmp_path / "wheels")}
+    assert compiling.built("one", torch="2.13.0", package="odd-ext", **links) == "torch 2.13.0+cu126 for no GPU"
+
+
 def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) -> None:
     first = compiling.built("one")
     folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"

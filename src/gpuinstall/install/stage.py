@@ -18,6 +18,7 @@ from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
+from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import joined, quoted
@@ -89,7 +90,10 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     packages = site_packages(paths.staging, fit.choice.python)
     # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
-    write_atomically(constraints, f"torch=={fit.lock.versions['torch']}\n")
+    torch = next(
+        (f" @ {file.url}" for file in fit.lock.files if file.package == "torch" and local_path(file.url)), None
+    )
+    write_atomically(constraints, f"torch{torch or '==' + fit.lock.versions['torch']}\n")
     variables = {"UV_BUILD_CONSTRAINT": str(constraints), **sync_variables(builds, site, str(packages))}
     what, missing = (fit.lock, fit.choice, paths.private_lock, paths.folder), priced.bill.missing if priced.bill else {}
     transfer = Transfer(*what, missing, priced.heads, wheels=project.settings.wheels, compiled=compiled)

@@ -133,10 +133,10 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     return read_machine(reporter, recording)
 
 
-def preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
-    """Prove every usable GPU of every maker; nothing is downloaded. ``seconds`` bound each, else the maker does."""
+def preflight(machine: Machine, reporter: Reporter) -> Preflight:
+    """Prove every usable GPU of every maker; nothing is downloaded."""
     start = monotonic()
-    proofs = [prober.preflight(machine, reporter, seconds) for prober in PROBERS]
+    proofs = [prober.preflight(machine, reporter) for prober in PROBERS]
     cards = tuple(card for proof in proofs for card in proof.cards)
     return Preflight(cards, tuple(problem for proof in proofs for problem in proof.problems), monotonic() - start)
 

@@ -51,9 +51,9 @@ def machine(driver: FakeDriver) -> Machine:
     return Machine(os="linux", arch="x86_64", driver=found, gpus=gpus)
 
 
-def run(play: Play, driver: FakeDriver, *, seconds: float | None = None) -> Preflight:
+def run(play: Play, driver: FakeDriver) -> Preflight:
     play(driver)
-    return preflight(machine(driver), SilentReporter(), seconds=seconds)
+    return preflight(machine(driver), SilentReporter())
 
 
 def one(result: Preflight) -> tuple[str, str | None, bool, tuple[int, ...]]:
@@ -205,17 +205,21 @@ def test_a_library_that_crashes_for_every_card_is_a_problem_of_the_machine(play:
     assert one(run(play, FakeDriver((H200, H200), cu_crash=True))) == ("driver-crashes", None, True, ())
 
 
-def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(play: Play) -> None:
+def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.time_limit", lambda _gpus: 2.0)
     with within(5):
-        result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))), seconds=2)
+        result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))))
     assert one(result) == ("driver-hangs", "F08", True, (1,))
     assert result.with_outcome("proven") == (0,)
 
 
-def test_after_three_seconds_it_says_once_what_it_waits_for(play: Play) -> None:
+def test_after_three_seconds_it_says_once_what_it_waits_for(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.time_limit", lambda _gpus: 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Waits()
     play(driver)
-    result = preflight(machine(driver), reporter, seconds=3.5)
+    result = preflight(machine(driver), reporter)
     assert one(result) == ("driver-hangs", "F08", True, ())
     assert len(reporter.waited) == 1
 

@@ -117,7 +117,7 @@ class Prober(ABC, Generic[Evidence]):
     def conclude(self, evidence: Evidence) -> VendorFindings:
         """List the GPUs, and name what is wrong with them. Pure."""
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
         """Prove the driver on every usable GPU of this maker, before anything is downloaded.
 
         Without a kernel to run they stay unproven: kernels come with the build.

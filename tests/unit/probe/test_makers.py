@@ -46,7 +46,7 @@ class AcmeProber(Prober[AcmeEvidence]):
             shows_gpu=bool(cards),
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:  # noqa: ARG002
+    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:  # noqa: ARG002
         return Preflight(tuple(GpuProof(gpu.index, "proven") for gpu in machine.gpus))
 
 
@@ -70,7 +70,7 @@ def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
 
 def test_every_makers_gpus_are_proven() -> None:
     machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Finding("no-nvidia", "none"),))
-    assert probe.preflight(machine, SilentReporter(), seconds=1.0).cards == (GpuProof(0, "proven"),)
+    assert probe.preflight(machine, SilentReporter()).cards == (GpuProof(0, "proven"),)
 
 
 @dataclass(frozen=True)

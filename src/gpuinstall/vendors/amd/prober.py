@@ -168,12 +168,12 @@ class AmdProber(Prober[AmdEvidence]):
             facts={key: value for key, value in kernel.items() if value} if given else {},
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
         """Ask the kernel's compute driver for its version, once for all GPUs.
 
         They stay unproven: a kernel needs ROCm, which only the build brings.
         """
-        idle = super().preflight(machine, reporter, seconds)
+        idle = super().preflight(machine, reporter)
         if machine.blocking or not idle.cards or machine.os != "linux":
             return Preflight()
         try:

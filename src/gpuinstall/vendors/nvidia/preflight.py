@@ -217,13 +217,13 @@ UNPROVEN = {
 }
 
 
-def run_preflight(machine: Machine, reporter: Reporter, *, seconds: float | None = None) -> Preflight:
+def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """Run a kernel on every usable GPU at once, for at most 5 s and 5 s more for each.
 
     A machine with a blocking problem is not tried, nor are its GPUs with one, nor cards outside a scheduler's job.
     """
     planned = trials(machine, os.environ)
-    limit = time_limit(len(planned)) if seconds is None else seconds
+    limit = time_limit(len(planned))
     command = libcuda_command("preflight", str(KERNEL))
     children = [(command, child_environment(os.environ, visible)) for _, visible in planned]
     waiting = f"the driver initialises its GPUs, up to {limit:.0f} s"

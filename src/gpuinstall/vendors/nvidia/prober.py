@@ -135,11 +135,11 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter, seconds: float | None) -> Preflight:
+    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
         """Run a kernel on each usable GPU."""
         from gpuinstall.vendors.nvidia.preflight import run_preflight
 
-        return run_preflight(machine, reporter, seconds=seconds)
+        return run_preflight(machine, reporter)
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say that a scheduler's job does not give a GPU to this process."""

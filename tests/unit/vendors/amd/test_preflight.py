@@ -25,7 +25,7 @@ TWO = Machine("linux", "x86_64", gpus=CARDS)
 
 
 def preflight(machine: Machine) -> Preflight:
-    return AmdProber().preflight(machine, SilentReporter(), None)
+    return AmdProber().preflight(machine, SilentReporter())
 
 
 def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

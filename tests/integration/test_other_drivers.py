@@ -9,7 +9,7 @@ import pytest
 from gpuinstall import probe as steps
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors.nvidia.prober import nvml_health
+from gpuinstall.vendors.nvidia.prober import NvidiaProber
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_ta
     play: PlayOther, capfd: pytest.CaptureFixture[str]
 ) -> None:
     play(driver=FakeDriver((FakeGpu(), FakeGpu(nvml_error=15), FakeGpu())), nvml=CHATTER)
-    assert sorted(nvml_health(3)) == [0, 2]
+    assert sorted(NvidiaProber().health(3)) == [0, 2]
     assert capfd.readouterr().out == ""
 
 

@@ -10,7 +10,7 @@ from gpuinstall.failures.table import FixTable, load_distributions, load_failure
 from gpuinstall.finding import Finding, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.machine import Machine
 
@@ -48,11 +48,6 @@ class FixContext:
     def knowing(self, **words: object) -> FixContext:
         """Add words that fixes may name."""
         return FixContext(self.keys, (*self.words, *((name, str(word)) for name, word in words.items())))
-
-    def fitting(self, *, legacy: bool) -> Iterator[str]:
-        """List the keys to try; for an old GPU, each with its ``-legacy`` form first."""
-        for key in self.keys:
-            yield from ((f"{key}-legacy", key) if legacy else (key,))
 
 
 def place_keys(engine: str | None, *own: str, wsl: bool) -> tuple[str, ...]:
@@ -145,9 +140,11 @@ def said_for(keys: Collection[str], lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _commands(what: str, context: FixContext, *, legacy: bool) -> tuple[str, ...]:
+    """Give the commands of the closest key that has any; for an old GPU the ``-legacy`` form of each goes first."""
     table = _table(what)
     old = legacy or table.legacy
-    own = next((table.commands[key] for key in context.fitting(legacy=old) if key in table.commands), None)
+    keys = (form for key in context.keys for form in ((f"{key}-legacy", key) if old else (key,)))
+    own = next((table.commands[key] for key in keys if key in table.commands), None)
     if own is None:
         own = tuple(line for name in table.like for line in _commands(name, context, legacy=old))
     if not own and LINUX in context.keys:

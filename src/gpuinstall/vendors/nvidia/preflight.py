@@ -100,9 +100,9 @@ def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
     return sum(capability is not None and capability >= first for capability in capabilities)
 
 
-def cuda_refusal(status: int, context: CudaContext, gpus: tuple[int, ...] = ()) -> Finding:
-    """Say why CUDA returned ``status``: for these GPUs, or for the whole machine where none are named."""
-    return problem_of_cause(cuda_cause(status, context), gpus, cuda_evidence(status, context), context.fix_context)
+def cuda_refusal(status: int, context: CudaContext) -> Finding:
+    """Say why CUDA returned ``status``."""
+    return problem_of_cause(cuda_cause(status, context), (), cuda_evidence(status, context), context.fix_context)
 
 
 def cuda_cause(status: int, context: CudaContext) -> CudaCause:

@@ -149,8 +149,10 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
-        """Ask NVML about memory, clocks and link."""
-        return nvml_health(gpus)
+        """Ask NVML about memory, clocks and link of every card; empty where it does not answer."""
+        (done,) = run_children([(libraries.nvml_command("health"), os.environ)], time_limit(gpus), waiting=lambda: None)
+        answers = (answer for answer in map(json_or_none, done.out.splitlines()) if isinstance(answer, dict))
+        return {card["index"]: judge_health(card) for card in answers if "index" in card and "error" not in card}
 
 
 # NVML's clock event reasons that mean trouble: nvml.h, nvmlClocksEventReason*
@@ -163,13 +165,6 @@ SLOWED = {
 
 # GB/s of one lane after line coding, by generation: PCI Express Base Specification
 LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
-
-
-def nvml_health(gpus: int) -> dict[int, GpuHealth]:
-    """Ask NVML about every card, by index; empty where NVML does not answer. ``gpus`` decides how long it may take."""
-    (done,) = run_children([(libraries.nvml_command("health"), os.environ)], time_limit(gpus), waiting=lambda: None)
-    answers = (answer for answer in map(json_or_none, done.out.splitlines()) if isinstance(answer, dict))
-    return {card["index"]: judge_health(card) for card in answers if "index" in card and "error" not in card}
 
 
 def judge_health(card: Mapping[str, Any]) -> GpuHealth:

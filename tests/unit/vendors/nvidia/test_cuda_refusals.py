@@ -111,7 +111,7 @@ def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() ->
 
 
 def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
-    assert cuda_refusal(100, replace(HOST, unsliced=True), (3,)).id == "F17"
+    assert cuda_refusal(100, replace(HOST, unsliced=True)).id == "F17"
 
 
 def test_several_blackwells_point_at_heterogeneous_memory() -> None:

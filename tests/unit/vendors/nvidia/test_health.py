@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.vendors.nvidia.prober import judge_health, nvml_health
+from gpuinstall.vendors.nvidia.prober import NvidiaProber, judge_health
 from tests.lab.driver import FakeDriver, FakeGpu
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_link_carries_what_its_lanes_carry() -> None:
 
 def test_nvml_is_asked_about_every_card(play: Play) -> None:
     play(FakeDriver((FakeGpu(), FakeGpu(more=(("ecc", 1),)))))
-    found = nvml_health(2)
+    found = NvidiaProber().health(2)
     assert [card.checks[0].message for card in found.values()] == [None, "ECC is on"]
     assert sorted(found) == [0, 1]
     assert [check.name for check in found[1].checks] == ["ecc", "clocks", "pcie-link"]
@@ -76,4 +76,4 @@ def test_nvml_is_asked_about_every_card(play: Play) -> None:
 
 def test_a_driver_without_nvml_leaves_the_checks_out(play: Play) -> None:
     play(FakeDriver((FakeGpu(),), nvml_init=18))
-    assert nvml_health(1) == {}
+    assert NvidiaProber().health(1) == {}

@@ -74,11 +74,8 @@ def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Re
     deadline = time.monotonic() + wait
     while not _try(guard, paths, max(0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
-            raise InstallationError(
-                "busy",
-                f"{paths.venv} is still in use by {_owner(paths)}",
-                hint="the same with --wait 1800   # or wait for it to end",
-            )
+            message = f"{paths.venv} is still in use by {_owner(paths)}"
+            raise InstallationError("busy", message, hint="the same with --wait 1800   # or wait for it to end")
 
 
 def _try(guard: FileLock, paths: EnvironmentPaths, seconds: float) -> bool:

@@ -110,12 +110,10 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
         message = f"{environment.prefix} was made by gpuinstall, which replaces it completely"
         raise UsageError("ours", message, hint="the same without --into")
     if environment.kind == "system":
-        raise UsageError(
-            "system-python",
-            f"{python} is the system's Python; gpuinstall does not change it",
-            why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   # makes an environment in .venv",
-        )
+        message = f"{python} is the system's Python; gpuinstall does not change it"
+        why = "other programs depend on it, and the system's package manager manages it"
+        hint = "gpuinstall install   # makes an environment in .venv"
+        raise UsageError("system-python", message, why=why, hint=hint)
     return environment
 
 

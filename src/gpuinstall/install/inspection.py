@@ -162,17 +162,11 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
     if paths.venv.exists() and not paths.venv.is_dir():
         raise UsageError("not-a-folder", f"{paths.venv} is a file", hint="gpuinstall install --venv DIR")
     if Path.cwd().is_relative_to(paths.venv):
-        raise UsageError(
-            "working-folder",
-            f"{paths.venv} cannot be replaced while you are inside it",
-            hint="gpuinstall install --venv .venv",
-        )
+        message = f"{paths.venv} cannot be replaced while you are inside it"
+        raise UsageError("working-folder", message, hint="gpuinstall install --venv .venv")
     if os.path.ismount(paths.venv):
-        raise UsageError(
-            "mount-point",
-            f"{paths.venv} is a mount point, which cannot be replaced atomically",
-            hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}",
-        )
+        message = f"{paths.venv} is a mount point, which cannot be replaced atomically"
+        raise UsageError("mount-point", message, hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}")
 
 
 def check_platform(project: Project) -> None:
@@ -181,8 +175,6 @@ def check_platform(project: Project) -> None:
         return
     meant, host = project.settings.machine, read_host(ThisMachine())
     if (meant.os, meant.arch) != (host.os, host.arch):
-        raise UsageError(
-            "other-platform",
-            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}",
-            hint="gpuinstall lock   # locks it here; gpuinstall sync installs it there",
-        )
+        message = f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}"
+        hint = "gpuinstall lock   # locks it here; gpuinstall sync installs it there"
+        raise UsageError("other-platform", message, hint=hint)

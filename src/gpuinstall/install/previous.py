@@ -41,12 +41,10 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
         if marker is None:
             raise _no_previous(paths)
         if not was_made_here(paths.previous, paths.venv):
-            raise UsageError(
-                "not-made-here",
-                f"the previous environment of {paths.venv} was not made on this machine",
-                why="it may have come with the folder, and would run unproven",
-                hint="gpuinstall sync   # makes one from the lock",
-            )
+            message = f"the previous environment of {paths.venv} was not made on this machine"
+            why = "it may have come with the folder, and would run unproven"
+            hint = "gpuinstall sync   # makes one from the lock"
+            raise UsageError("not-made-here", message, why=why, hint=hint)
         swap_in(paths, paths.previous)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
     return marker

@@ -47,11 +47,9 @@ class Bill:
         for folders in devices.values():
             need, free = sum(self.folders[folder] for folder in folders), _free(folders[0])
             if need > free:
-                raise InstallationError(
-                    "no-space",
-                    f"{readable(need)} required in {_listed(folders)}, {readable(free)} free",
-                    hint="Free some space, or use another disk: --venv DIR, and UV_CACHE_DIR for uv's cache",
-                )
+                message = f"{readable(need)} required in {_listed(folders)}, {readable(free)} free"
+                hint = "Free some space, or use another disk: --venv DIR, and UV_CACHE_DIR for uv's cache"
+                raise InstallationError("no-space", message, hint=hint)
 
     @property
     def fetch(self) -> int:

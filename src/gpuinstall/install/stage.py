@@ -90,10 +90,8 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     packages = site_packages(paths.staging, fit.choice.python)
     # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
-    torch = next(
-        (f" @ {file.url}" for file in fit.lock.files if file.package == "torch" and local_path(file.url)), None
-    )
-    write_atomically(constraints, f"torch{torch or '==' + fit.lock.versions['torch']}\n")
+    places = {file.package: f" @ {file.url}" for file in fit.lock.files if local_path(file.url)}
+    write_atomically(constraints, f"torch{places.get('torch', '==' + fit.lock.versions['torch'])}\n")
     variables = {"UV_BUILD_CONSTRAINT": str(constraints), **sync_variables(builds, site, str(packages))}
     what, missing = (fit.lock, fit.choice, paths.private_lock, paths.folder), priced.bill.missing if priced.bill else {}
     transfer = Transfer(*what, missing, priced.heads, wheels=project.settings.wheels, compiled=compiled)

@@ -104,9 +104,8 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
             if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
                 name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
                 message = f"{name} {version} would write outside the environment, to {path.resolve()}"
-                raise InstallationError(
-                    "outside", message, hint=f"gpuinstall install --into {quoted(f'{name}!={version}')}"
-                )
+                hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
+                raise InstallationError("outside", message, hint=hint)
             new.add(path)
     old = {path for path in (*environment.files_of(frozenset(packages)), *new) if os.path.lexists(path)}
     names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old))

@@ -104,12 +104,14 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
     """Run transfers side by side, and say what came of them; when one fails or the user interrupts, the others end at
     their next chunk.
     """
-    stopped, came, start = Event(), dict.fromkeys(parts, 0), monotonic()
+    stopped, came = Event(), dict.fromkeys(parts, 0)
+    start = end = monotonic()
 
     def count(part: str, size: int) -> None:
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the download was interrupted")
-        came[part] = came.get(part, 0) + size
+        nonlocal end
+        came[part], end = came.get(part, 0) + size, monotonic()
         progress(part, size)
 
     with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(FILES_AT_ONCE) as pool:
@@ -119,7 +121,7 @@ def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tup
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
     if sizes := [size for size in came.values() if size]:
-        seconds, files = monotonic() - start, f"{len(sizes)} file{'s' if len(sizes) > 1 else ''}"
+        seconds, files = end - start, f"{len(sizes)} file{'s' if len(sizes) > 1 else ''}"
         rate = readable(int(sum(sizes) / max(seconds, 0.001)))
         session.reporter.step("Fetched", f"{files}, {readable(sum(sizes))} at {rate}/s", seconds)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.lock.fetch import fetch_missing, known_hashes
+from gpuinstall.lock.fetch import fetch_missing, known_hashes, transfers
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import Session
@@ -124,6 +125,18 @@ def test_one_failure_ends_the_other_transfers(shop: Shop, cache: AnswerCache[Fil
         hashed((missing, *shop.locked()), cache)
     assert "gone-1" in caught.value.message
     assert threading.active_count() < 20
+
+
+def test_what_follows_a_transfer_does_not_count_as_one(cache: AnswerCache[FileHash]) -> None:
+    class Heard(SilentReporter):
+        def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
+            steps.append((label, seconds or 0.0))
+
+    steps: list[tuple[str, float]] = []
+    with Client() as client, transfers({"a": 1}, replace(session_of(client, cache), reporter=Heard())) as (_, count):
+        count("a", 1)
+        time.sleep(1.5)  # as long as a package is compiled
+    assert [(label, seconds < 1) for label, seconds in steps] == [("Fetched", True)]
 
 
 def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(

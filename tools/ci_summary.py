@@ -15,7 +15,7 @@ def summary(document: dict[str, Any]) -> str:
     lines += [f"| {label} | {_cell(text)} |" for label, text in _rows(document.get("data") or {})]
     for error in document["errors"]:
         lines += ["", f"**{_cell(error['message'])}** (`{error['code']}`)"]
-        lines += ["", "```sh", error["hint"], "```"] if error.get("hint") else []
+        lines += ["", *(f"    {_visible(line)}" for line in (error.get("hint") or "").splitlines())]
     return "\n".join(lines) + "\n"
 
 
@@ -40,8 +40,13 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _cell(text: str) -> str:
     """Keep a text in its cell: what a machine or a package is called is not ours."""
-    escaped = "".join(f"\\{sign}" if sign in "\\|`*_[]<>" else sign for sign in text)
-    return " ".join(escaped.split())
+    escaped = "".join(f"\\{sign}" if sign in "\\|`*_[]<>&~$" else sign for sign in text)
+    return _visible(" ".join(escaped.split()))
+
+
+def _visible(text: str) -> str:
+    """Write out what turns a text around, or begins a line: in a block of code nothing else has a meaning."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 if __name__ == "__main__":

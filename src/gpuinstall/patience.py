@@ -34,6 +34,11 @@ class Patience(NamedTuple):
         return 4 * self.silence
 
     @property
+    def look(self) -> float:
+        """Seconds in which an interpreter says what it is, which takes one; a slow disk is given ten."""
+        return max(10.0, self.window)
+
+    @property
     def page(self) -> float:
         """Seconds that a page may take in all."""
         return 10 * self.silence

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.interruption import ending_with_us
-from gpuinstall.patience import SILENCE, UV_DOWNLOADS, Patience
+from gpuinstall.patience import SILENCE, UV_DOWNLOADS, Patience, read_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,6 +222,11 @@ def run(
         except subprocess.TimeoutExpired as ended:
             return _told(Finished(words, None, _text(ended.stdout), _text(ended.stderr)))
     return _told(Finished(words, running.returncode, out, err))
+
+
+def ask(argv: Sequence[str | Path]) -> Finished:
+    """Run an interpreter that says what it is; one that hangs is ended."""
+    return run(argv, seconds=read_patience(os.environ).look)
 
 
 def follow(

@@ -52,6 +52,20 @@ SUMMARY = """### gpuinstall sync: success
 """
 
 
+HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.example)\u202e\x1b[2K"
+
+
+def test_a_text_from_outside_is_no_markdown_in_the_summary() -> None:
+    error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
+    text = summary({"command": "sync", "status": "error", "errors": [error], "data": None})
+    *_, message, empty, hint = text.split("\n", 7)
+
+    assert (message.startswith("**"), message.endswith("** (`stale`)"), empty) == (True, True, "")
+    assert all(f"\\{sign}" in message for sign in "&~`<[")
+    assert all(line.startswith("    ") for line in hint.splitlines())
+    assert text.replace("\n", "").isprintable()
+
+
 def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -95,6 +109,6 @@ def test_the_summary_of_a_failure_has_its_reason_and_what_to_do() -> None:
     }
     text = summary({"command": "install", "status": "error", "data": {"plan": {"build": None}}, "errors": [error]})
 
-    assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n```sh\nsudo apt" in text
+    assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n    sudo apt" in text
     document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text(encoding="utf-8"))
     assert "| Lock | " in summary(document)

@@ -59,7 +59,7 @@ threads ->
 units ->
 uv -> process
 vendors -> backend catalog facts failures finding machine process versions
-verify -> backend catalog environments errors facts failures fields files finding learned process reporter shell vendors
+verify -> backend catalog environments errors facts failures fields files finding learned patience process reporter shell vendors
 versions ->
 web -> errors files gpuinstall interruption patience units
 wheels -> errors files interruption patience

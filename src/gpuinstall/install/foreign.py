@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
 _Answer = TypeVar("_Answer")
 
-SECONDS = 60.0  # records are read and nothing else: an interpreter that takes longer hangs
 _LOOK = """
 import json, os, re, sys, sysconfig
 from importlib import metadata
@@ -119,7 +118,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
 
 def _query(python: Path, read: Callable[[Fields], _Answer], *names: str) -> _Answer:
     try:
-        done = process.run([python, "-I", "-c", _LOOK, *names], seconds=SECONDS)
+        done = process.ask([python, "-I", "-c", _LOOK, *names])
         return read(Fields(parse_json(done.out)))
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"

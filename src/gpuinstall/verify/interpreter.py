@@ -18,10 +18,10 @@ from gpuinstall.backend import CPU, SPELLINGS, Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields
 from gpuinstall.finding import Finding
+from gpuinstall.patience import read_patience
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
-LOOK_S = 60.0
 OLDEST_PYTHON = (3, 8)
 LOADED = """
 import sys, torch
@@ -139,7 +139,7 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
     if not (imported and interpreter.plain.shadowing):
         return None
     # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
-    loaded = process.run([interpreter.path, *interpreter.flags, "-c", LOADED], seconds=LOOK_S).out.split()
+    loaded = process.ask([interpreter.path, *interpreter.flags, "-c", LOADED]).out.split()
     taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
     if path := next(taken, None):
         message = "a program started in this folder would import another module with torch"
@@ -162,17 +162,19 @@ def _in_the_way(path: str, message: str) -> Finding:
 
 def _look(argv: Sequence[str | Path]) -> FoundTorch:
     try:
-        done = process.run(argv, seconds=LOOK_S)
+        done = process.ask(argv)
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
         return FoundTorch.read(Fields(next(filter(None, map(json_object, reversed(done.out.splitlines()))))))
     except (StopIteration, ValueError):
-        raise _unusable(Path(argv[0]), _too_old(argv[0]) or last_words(done, LOOK_S)) from None
+        too_old = None if done.status is None else _too_old(argv[0])
+        limit = read_patience(os.environ).look
+        raise _unusable(Path(argv[0]), too_old or last_words(done, limit)) from None
 
 
 def _too_old(python: str | Path) -> str | None:
-    done = process.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], seconds=LOOK_S)
+    done = process.ask([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     version = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
     if version is None or (int(version[1]), int(version[2])) >= OLDEST_PYTHON:
         return None

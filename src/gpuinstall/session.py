@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -106,14 +107,14 @@ def open_session(
 
 def _with_passwords(logins: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Ask the program ``keyring`` for the password of a user who has none, as uv does where it is told to."""
-    from gpuinstall import process
+    from gpuinstall.process import is_trusted, run
 
+    keyring = shutil.which("keyring") if variables.get("UV_KEYRING_PROVIDER") == "subprocess" else None
     for host, login in logins.items():
         user, colon, _ = login.partition(":")
         answer = None
-        if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
-            with suppress(FileNotFoundError):
-                answer = process.run(["keyring", "get", host, user], env=variables, seconds=KEYRING_S)
+        if keyring and is_trusted(Path(keyring)) and not colon:
+            answer = run([keyring, "get", host, user], env=variables, seconds=KEYRING_S)
         yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
 
 
@@ -125,5 +126,6 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
     netrc.touch(mode=0o600)
     accounts = ((host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items())
     lines = (f"machine {host} login {user} password {password}\n" for host, user, password in accounts)
-    netrc.write_text("".join(lines), encoding="utf-8")
+    whole = (line for line in lines if len(line.split()) == 6)  # without a space, which such a file cannot hold
+    netrc.write_text("".join(whole), encoding="utf-8")
     return {"NETRC": str(netrc)}

@@ -185,6 +185,8 @@ def _without_login(address: str) -> str:
 
 def _login(address: str) -> tuple[str, str]:
     login, _, host = _host(address).rpartition("@")
+    if unquote(login).startswith("-") or not unquote(login).isprintable():  # an option of keyring, a line of netrc
+        raise UsageError("malformed-address", f"{redacted(address)!r} is not a URL: its login has odd characters")
     return host, unquote(login)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import netrc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
 from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import _logins as netrc_of
 from gpuinstall.sources import OFFICIAL, Sources, read_sources, redacted
 
 if TYPE_CHECKING:
@@ -217,3 +219,21 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(
     _write(tmp_path / "config/gpuinstall/config.toml", text)
     with pytest.raises(UsageError):
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
+
+
+@pytest.mark.parametrize("user", ["--disable", "-b%20evil.Backend", "me%0Amachine%20other.example", "me:a%0D", "a%00"])
+def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
+    user: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    _write(tmp_path / "pyproject.toml", f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n')
+
+    with pytest.raises(UsageError, match="its login has odd characters") as caught:
+        read_sources(None, environ, tmp_path)
+    assert user not in caught.value.message
+
+
+def test_a_password_with_a_space_is_no_further_line_of_the_netrc_file(tmp_path: Path) -> None:
+    logins = {"a.example": "ann:pw", "b.example": "bob:x machine c.example login y password z", "d.example": "dan"}
+
+    variables = netrc_of(logins, tmp_path)
+    assert netrc.netrc(variables["NETRC"]).hosts == {"a.example": ("ann", "", "pw")}

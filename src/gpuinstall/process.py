@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -36,6 +37,8 @@ BUSY = 0.01
 """The share of a processor that a program has which does something."""
 _EVERY_S, _CLOSELY_S, _LITTLE_BYTES = 0.25, 0.025, 64_000_000
 """How often a program is looked at, and how often one that holds more than most do: loopback brings 1 GB a second."""
+_AFTERWARDS_S = 5.0
+"""How long what a program wrote may take to be read once it has ended; what it started may hold its streams."""
 _PROC = Path("/proc")
 
 
@@ -171,6 +174,12 @@ def is_trusted(program: Path) -> bool:
         return False
 
 
+def find_program(name: str, path: str | None = None) -> str | None:
+    """Find the first program of a name on PATH, unless it may not be run."""
+    program = shutil.which(name, path=path)
+    return program if program and is_trusted(Path(program)) else None
+
+
 class Listener(Protocol):
     """Hears of every program that this process runs."""
 
@@ -277,15 +286,14 @@ def _communicated(
     streams = ((running.stdout, out, each_line), (running.stderr, err))
     readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
     running.stdout = running.stderr = None  # who reads closes: to close what another thread reads waits for its end
-    start = monotonic()
     for reader in readers:
         reader.start()
-    for reader in readers:
-        reader.join(None if seconds is None else max(0.0, start + seconds - monotonic()))
     try:
-        running.wait(None if seconds is None else max(0.0, start + seconds - monotonic()))
+        running.wait(seconds)
     except subprocess.TimeoutExpired as ended:
         raise subprocess.TimeoutExpired(running.args, ended.timeout, "".join(out), "".join(err)) from None
+    for reader in readers:
+        reader.join(_AFTERWARDS_S)
     return "".join(out), "".join(err)
 
 

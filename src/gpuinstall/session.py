@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -77,6 +76,7 @@ def open_session(
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder, remove_path
+    from gpuinstall.process import find_program
     from gpuinstall.uv import environment, uv
     from gpuinstall.web.client import AnswerCache, Client, FileHash
 
@@ -84,6 +84,8 @@ def open_session(
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
+    if find_program("keyring") is None:
+        variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))
     scratch = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
     client = Client(sources.certificates, logins=logins, offline=offline, patience=patience)
@@ -107,14 +109,13 @@ def open_session(
 
 def _with_passwords(logins: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Ask the program ``keyring`` for the password of a user who has none, as uv does where it is told to."""
-    from gpuinstall.process import is_trusted, run
+    from gpuinstall.process import run
 
-    keyring = shutil.which("keyring") if variables.get("UV_KEYRING_PROVIDER") == "subprocess" else None
     for host, login in logins.items():
         user, colon, _ = login.partition(":")
         answer = None
-        if keyring and is_trusted(Path(keyring)) and not colon:
-            answer = run([keyring, "get", host, user], env=variables, seconds=KEYRING_S)
+        if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
+            answer = run(["keyring", "get", host, user], env=variables, seconds=KEYRING_S)
         yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
 
 

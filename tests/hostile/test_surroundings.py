@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process
+from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
@@ -78,6 +80,31 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here: Workshop, 
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("lock", "--target", "cpu")):
         replace(here, variables=hijacked).document(*words)
     assert not mark.exists()
+
+
+def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
+    here: Workshop, stand_in: StandInIndex, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("git", "keyring", "nvcc", "nvidia-smi", "python3", "sinfo", "srun", "unsquashfs", "uv"):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "bin").chmod(0o777)
+    record = tmp_path / "record" / "gpuinstall-0.1.dist-info"
+    record.mkdir(parents=True)
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuinstall\nVersion: 0.1\n")
+    (record / "direct_url.json").write_text(json.dumps({"url": ROOT.as_uri()}))
+    variables = {
+        **here.variables,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(str, (record.parent, ROOT))),
+        "UV_KEYRING_PROVIDER": "subprocess",
+        "UV_DEFAULT_INDEX": stand_in.default_index.replace("//", "//user@"),
+    }
+    careful = replace(here, variables=variables)
+    for words in ("probe", "doctor", "lock --target cpu", "fleet survey --run-dir run --engine slurm", "self update"):
+        careful.started(*words.split())
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
 def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(here: Workshop) -> None:

@@ -58,7 +58,9 @@ def _update(terminal: Terminal) -> Outcome:
     clone = _clone()
     if clone is None:
         raise UsageError("update-elsewhere", "this gpuinstall was not made from a clone", hint=_others(0))
-    steps = [["git", "-C", str(clone), "pull", "--ff-only"], [sys.executable, str(clone / "bootstrap.py"), "--version"]]
+    if (git := process.find_program("git")) is None:
+        raise UsageError("no-git", "git was not found, or everybody can write to its folder")
+    steps = [[git, "-C", str(clone), "pull", "--ff-only"], [sys.executable, str(clone / "bootstrap.py"), "--version"]]
     quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}  # a remote that wants a password is no reason to wait
     for step in steps:
         done = process.run(step, env=quiet, seconds=UPDATE_S)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -172,7 +171,7 @@ class LocalEngine:
 
 def _open_slurm() -> SlurmEngine:
     """Find srun, and the allocation that we are in; raise UsageError where there is no srun."""
-    if shutil.which("srun") is None or shutil.which("sinfo") is None:
+    if process.find_program("srun") is None or process.find_program("sinfo") is None:
         hint = "Log in to a node that submits jobs, or use this machine alone: --engine local"
         raise UsageError("no-srun", "srun not found: this machine is not part of a Slurm cluster", hint=hint)
     listed = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST")

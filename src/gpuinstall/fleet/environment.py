@@ -7,7 +7,6 @@ last proof of an environment lies beside it: what a prolog asks in a moment."""
 from __future__ import annotations
 
 import json
-import shutil
 import tarfile
 import time
 from contextlib import suppress
@@ -58,7 +57,7 @@ class Placing:
 def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Bring a lock's environment here, proven on this node's GPUs; raise what installing raises."""
     # Squashfs where its programs are, else an archive that every Python can unpack.
-    squashed = shutil.which("mksquashfs") and shutil.which("unsquashfs")
+    squashed = process.find_program("mksquashfs") and process.find_program("unsquashfs")
     packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
     place, image = placing.place(group), packed if packed.exists() or (squashed and not archive.exists()) else archive
     if placing.mode == "image" and not placing.builds:

@@ -20,6 +20,7 @@ from gpuinstall.files import own_cache_folder
 from gpuinstall.fleet.documents import LockGroup, NodeRecord
 from gpuinstall.fleet.environment import Placing, install_group, keep_proof, own_environment
 from gpuinstall.probe import read_machine
+from gpuinstall.process import find_program
 from gpuinstall.shell import quoted
 from gpuinstall.verify import Verdict, verify_environment
 
@@ -96,7 +97,7 @@ def survey_node(reporter: Reporter) -> dict[str, Any]:
         "machine": read_machine(reporter).to_dict(),
         "scratch": asdict(scratch) | {"path": str(scratch.path)},
         "gigabits": sum(filter(None, fabric)) or max(filter(None, cards), default=None),
-        "tools": [name for name in ("mksquashfs", "unsquashfs") if shutil.which(name)],
+        "tools": [name for name in ("mksquashfs", "unsquashfs") if find_program(name)],
     }
 
 

@@ -74,7 +74,7 @@ class Toolchain:
 def _places(environ: Mapping[str, str]) -> Iterator[str]:
     if home := environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
         yield shutil.which("nvcc", path=str(Path(home) / "bin")) or str(Path(home) / "bin" / "nvcc")
-    if path := shutil.which("nvcc", path=environ.get("PATH")):
+    if path := process.find_program("nvcc", environ.get("PATH")):
         yield path
     if path := shutil.which("nvcc", path=str(Path(_USUAL) / "bin")):
         yield path

@@ -50,8 +50,8 @@ PROGRAMS = """\
 
 Each package below runs one small operation on each GPU. All other packages of torch's family, and compiled packages
 that require torch, are only imported (`<package>-import`), as is any package where the operation does not apply. Each
-has its own process and three minutes. Programs are skipped if a check of torch failed; without a usable device they are
-imported, if they can be.
+has its own process and three minutes, deepspeed fifteen because it compiles; compilers end with the process. Programs
+are skipped if a check of torch failed; without a usable device they are imported, if they can be.
 """
 
 OUTSIDE = """

@@ -219,6 +219,15 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
     assert sha256_of(again) == again.parent.name != kept.parent.name
 
 
+def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compiling) -> None:
+    compiling.built("one")
+    (compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled").chmod(0o777)
+    words = ("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    error = compiling.beside("2").document(*words, exit_code=4)["errors"][0]
+    assert error["code"] == "unsafe-cache"
+    assert "gpuinstall/compiled" in error["message"]
+
+
 def test_what_packages_of_pyg_require_is_known_without_their_setup(
     workshop: Workshop, stand_in_folder: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ import tomli_w
 from gpuinstall.catalog import authored
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import Capacity, read_capacity
-from gpuinstall.files import own_cache_folder
+from gpuinstall.files import check_cache, own_cache_folder
 from gpuinstall.lock.compiled import kept_wheel
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
+    if builds and here:
+        check_cache(site.kept, reporter)
     compiled = [build for build in builds if here and kept_wheel(site.compiled(build), reporter)]
     for build in compiled:
         reporter.step("Source", f"{build} was compiled before for {site.torch}")

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.catalog.pages import parse_page
+from gpuinstall.errors import GpuInstallError
+from gpuinstall.install.scripts import read_script
 from tests.lab.clone import ROOT
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import COSTLY, JSON, costing, fuzzed, known_readers
@@ -87,3 +90,15 @@ def test_a_machine_without_end_is_read_no_further_than_the_longest_document() ->
     limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB, of which a plan needs a tenth
     done = process.run(["sh", "-c", limited, sys.executable], seconds=60)
     assert (done.status, "it is not JSON" in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("repeated", ["# /// script\n", "\n", "#\n", " "])
+def test_a_script_that_opens_its_metadata_many_times_or_never_ends_them_is_read_at_once(
+    tmp_path: Path, repeated: str
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("# /// script\n" + repeated * 50_000, encoding="utf-8")
+    start = time.process_time()
+    with suppress(GpuInstallError):
+        assert read_script(file) is None
+    assert time.process_time() - start < 2

@@ -60,14 +60,16 @@ def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
     Raise UsageError where its metadata are malformed.
     """
     try:
-        blocks = list(_BLOCK.finditer(read_document(file)))
-        table = parse_toml(re.sub(r"(?m)^# ?", "", blocks[0]["toml"])) if blocks else {}
+        text = read_document(file)
+        count = len(re.findall(r"(?m)^# /// script\b", text))
+        block = _BLOCK.search(text) if count == 1 else None  # from each of many it would read to the end
+        table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
     except (OSError, ValueError) as error:
         raise _malformed(file, getattr(error, "strerror", None) or str(error)) from None
     requirements, python = table.get("dependencies", []), table.get("requires-python")
-    if len(blocks) > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
+    if count > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
         raise _malformed(file, "it has one block, with a list of dependencies and a requires-python")
-    return Script(file, (*map(str, requirements), *extra), python) if blocks or extra else None
+    return Script(file, (*map(str, requirements), *extra), python) if block or extra else None
 
 
 def _malformed(file: Path, reason: str) -> UsageError:

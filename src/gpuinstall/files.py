@@ -138,11 +138,11 @@ def _is_everybodys(status: os.stat_result) -> bool:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """The SHA-256 of a regular file."""
     import hashlib
 
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

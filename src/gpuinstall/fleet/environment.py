@@ -125,7 +125,7 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
     """Make a folder of an image; what is there already stays."""
     if (place / ".venv").exists():
         return
-    if not image.exists():
+    if not image.is_file():
         raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report --run-dir DIR")
     if group.image is None or sha256_of(image) != group.image:
         message = f"{image} is not the image of the plan: another program wrote it"

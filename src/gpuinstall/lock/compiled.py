@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import remove_path, sha256_of, written
+from gpuinstall.files import is_folder, remove_path, sha256_of, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,10 @@ _IN_CACHE = [f"sdists-v*/{'*/' * depth}" for depth in (4, 5, 6)]
 
 def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
     """The wheel that is kept in a folder; one that is not what was compiled is removed."""
-    for wheel in folder.glob("*/*.whl"):
-        if sha256_of(wheel) == wheel.parent.name:
-            return wheel
+    for wheel in (wheel for wheel in folder.glob("*/*.whl") if is_folder(folder) and is_folder(wheel.parent)):
+        with suppress(OSError):
+            if not wheel.is_symlink() and sha256_of(wheel) == wheel.parent.name:
+                return wheel
         reporter.warn(f"{wheel} has changed since it was compiled, and is not used")
         remove_path(wheel)
     return None

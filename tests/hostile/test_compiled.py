@@ -1,0 +1,45 @@
+"""Compiled wheels that others may have put into a run folder: nothing is removed or read beyond it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.lock.compiled import kept_wheel
+from gpuinstall.reporter import SilentReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    folder = tmp_path / "victim" / "wheels"
+    folder.mkdir(parents=True)
+    (folder / "a.whl").write_text("mine")
+    return folder
+
+
+def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(victim: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "0").symlink_to(victim)
+    (tmp_path / "linked").symlink_to(victim.parent)
+
+    for folder in (tmp_path / "kept", tmp_path / "linked"):
+        assert kept_wheel(folder, SilentReporter()) is None
+    assert (victim / "a.whl").exists()
+
+
+def test_a_pipe_and_a_link_without_end_are_removed_unread(tmp_path: Path) -> None:
+    folder = tmp_path / "kept" / "0"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "a.whl")
+    (folder / "b.whl").symlink_to("/dev/zero")
+
+    assert kept_wheel(tmp_path / "kept", SilentReporter()) is None
+    assert list(folder.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -288,8 +289,13 @@ def _communicated(
     running.stdout = running.stderr = None  # who reads closes: to close what another thread reads waits for its end
     for reader in readers:
         reader.start()
+    end = math.inf if seconds is None else monotonic() + seconds
+    # To wait for a program with a limit is to look ever more seldom; its streams end as soon as it does.
+    while running.poll() is None and monotonic() < end and any(reader.is_alive() for reader in readers):
+        for reader in readers:
+            reader.join(min(_EVERY_S, max(0.0, end - monotonic())))
     try:
-        running.wait(seconds)
+        running.wait(None if seconds is None else max(0.0, end - monotonic()))
     except subprocess.TimeoutExpired as ended:
         raise subprocess.TimeoutExpired(running.args, ended.timeout, "".join(out), "".join(err)) from None
     for reader in readers:

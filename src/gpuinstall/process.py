@@ -38,8 +38,8 @@ BUSY = 0.01
 """The share of a processor that a program has which does something."""
 _EVERY_S, _CLOSELY_S, _LITTLE_BYTES = 0.25, 0.025, 64_000_000
 """How often a program is looked at, and how often one that holds more than most do: loopback brings 1 GB a second."""
-_AFTERWARDS_S = 5.0
-"""How long what a program wrote may take to be read once it has ended; what it started may hold its streams."""
+_AFTERWARDS_S = 1.0
+"""How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
 _PROC = Path("/proc")
 
 

@@ -61,7 +61,7 @@ WHEELS = [
     # Not in the tables above: each ordinary one beside the torch that its METADATA pins, where the table has that.
     Measured("torchvision", "0.23.0", "2.8 2.9", 12, "2.17"),
     Measured("torchvision", "0.26.0", "2.11", 13, "2.27"),
-    Measured("torchvision", "0.27.0", "2.12", 13, "2.17"),
+    Measured("torchvision", "0.27.0", "2.12", 13, "2.27"),
     Measured("torchaudio", "2.9.1", "2.9", 12, "2.27"),
     Measured("xformers", "0.0.35", ">=2.10", 12, "2.3"),
     Measured("bitsandbytes", "0.47.0", "-", None, "2.4"),

@@ -99,8 +99,9 @@ class Index:
             pytest.skip(f"the default index is not there: {error.message}")
         assert page is not None
         wheels = parse_page(page.text, page.content_type, page.url)
-        url = next(wheel.url for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags))
-        return HttpRanges(self._ask, url, patience=Patience(75))
+        those = [wheel for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags)]
+        first = min(those, key=lambda wheel: wheel.filename)  # a page has no order, and Pythons' wheels differ
+        return HttpRanges(self._ask, first.url, patience=Patience(75))
 
     def _ask(self, url: str, headers: Mapping[str, str], *, login: bool) -> requests.Response:
         assert login

@@ -1,0 +1,120 @@
+"""How densely a folder's Python is written: ``python -m tools.density [FOLDER ...]``.
+
+One line for each folder, They are a mirror, not a gate: a text that has the right numbers
+and reads badly is no better.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+#: What counts as code. Comments, docstrings and line breaks do not.
+CODE = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: The headings. Comments, comprehensions and conditional expressions are counted per 1,000 lines that are not blank;
+#: a comment counts if it has a line of its own. The last is the share of docstrings that have more than one line.
+COLUMNS = (
+    "modules",
+    "classes",
+    "functions",
+    "tokens",
+    "code lines",
+    "per line",
+    "comments",
+    "compr.",
+    "cond.",
+    "long docs",
+)
+
+
+def main(folders: list[str]) -> None:
+    """Print one line of figures for each folder, the folders of ``src/gpuinstall`` unless others are given."""
+    paths = [Path(folder) for folder in folders] or default_folders()
+    write_line("folder", COLUMNS)
+    for path in paths:
+        write_line(str(path), row(measure(path)))
+
+
+def write_line(folder: str, figures: Sequence[str]) -> None:
+    """Write one line of the table."""
+    columns = "".join(f"{figure:>11}" for figure in figures)
+    sys.stdout.write(f"{folder:28}{columns}\n")
+
+
+def default_folders() -> list[Path]:
+    """Return the source as a whole and each of its rooms."""
+    source = Path("src/gpuinstall")
+    rooms = sorted(path.parent for path in source.glob("*/__init__.py"))
+    return [source, *rooms]
+
+
+def measure(folder: Path) -> Counter[str]:
+    """Return the counts of all modules below a folder."""
+    total: Counter[str] = Counter()
+    for path in sorted(folder.rglob("*.py")):
+        total += count(path.read_text(encoding="utf-8"))
+    return total
+
+
+def count(source: str) -> Counter[str]:
+    """Return the counts of one module's source.
+
+    Raises:
+        SyntaxError: if it is not Python.
+    """
+    tree = ast.parse(source)
+    counts = Counter(modules=1, lines=sum(bool(line.strip()) for line in source.splitlines()))
+    documentation: set[int] = set()
+    for docstring in docstrings(tree):
+        counts["docstrings"] += 1
+        counts["long docstrings"] += "\n" in str(docstring.value)
+        documentation.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    for node in ast.walk(tree):
+        counts["classes"] += isinstance(node, ast.ClassDef)
+        counts["functions"] += isinstance(node, FUNCTIONS)
+        counts["comprehensions"] += isinstance(node, COMPREHENSIONS)
+        counts["conditionals"] += isinstance(node, ast.IfExp)
+    code_lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            counts["comments"] += token.line.strip().startswith("#")
+        if token.type in CODE and token.start[0] not in documentation:
+            counts["tokens"] += 1
+            code_lines.add(token.start[0])
+    counts["code lines"] = len(code_lines)
+    return counts
+
+
+def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the docstrings of a module, its classes, functions and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def row(counts: Counter[str]) -> tuple[str, ...]:
+    """Return the figures of one folder in the order of ``COLUMNS``."""
+    thousand_lines = max(counts["lines"], 1) / 1000
+    return (
+        str(counts["modules"]),
+        str(counts["classes"]),
+        str(counts["functions"]),
+        f"{counts['tokens']:,}",
+        f"{counts['code lines']:,}",
+        f"{counts['tokens'] / max(counts['code lines'], 1):.2f}",
+        f"{counts['comments'] / thousand_lines:.0f}",
+        f"{counts['comprehensions'] / thousand_lines:.0f}",
+        f"{counts['conditionals'] / thousand_lines:.0f}",
+        f"{100 * counts['long docstrings'] / max(counts['docstrings'], 1):.0f} %",
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -90,6 +90,23 @@ def test_the_argument_is_the_text_where_it_names_no_file() -> None:
     assert document("x" * 5000 + NO_KERNEL)["causes"][0]["id"] == "F37"
 
 
+def test_a_number_is_the_failure_that_it_names() -> None:
+    texts = {
+        "F38": "F38",
+        "f38": "F38",
+        "[F38]": "F38",
+        "error: no build has code for RTX 5090   [F38]": "F38",
+        "No code for this GPU   [F37, 80% sure]": "F37",
+    }
+    explained = {text: [cause["id"] for cause in document(text)["causes"]] for text in texts}
+    assert {text: ids for text, ids in explained.items() if ids != [texts[text]]} == {}
+    assert document("F999") == {"causes": []}
+
+    heading, *rows = explain("F38").out.splitlines()
+    assert heading.endswith("[F38]")
+    assert [label for row in rows if (label := row[2:8].strip())] == ["why", "do", "not", "not"]
+
+
 def test_the_machine_that_it_comes_from_decides(tmp_path: Path) -> None:
     (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
     assert document(NO_KERNEL, "--machine", tmp_path / "machine.json")["causes"][0]["id"] == "F38"

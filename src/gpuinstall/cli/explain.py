@@ -20,7 +20,15 @@ from gpuinstall.cli.options import read_machine_document
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 from gpuinstall.errors import UsageError
-from gpuinstall.failures.classify import APART, RecognisedCause, advised, classify, in_time, lookalikes
+from gpuinstall.failures.classify import (
+    APART,
+    RecognisedCause,
+    advised,
+    classify,
+    in_time,
+    lookalikes,
+    requested_failure,
+)
 from gpuinstall.failures.excerpt import BLOCK, excerpt_of
 from gpuinstall.failures.table import Lookalike, RefutedAdvice, load_failures
 from gpuinstall.failures.transcript import Transcript
@@ -68,14 +76,15 @@ class ExplainedText(NamedTuple):
 @click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment to repair.")
 @framed("explain")
 def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None) -> Outcome:
-    """Find the cause in an error message: TEXT itself, a file (a log, a notebook) or stdin."""
+    """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "the text and the machine cannot both come from stdin")
     words = _words(Path(venv).absolute()) if venv else {}
     source = _read_text(text)
     transcript = Transcript(source.text)
     origin = read_machine_document(machine) if machine else None
-    causes = classify(transcript, origin, here=_here(), words=words)
+    requested = requested_failure(source.text, origin, here=_here(), words=words)
+    causes = (requested,) if requested else classify(transcript, origin, here=_here(), words=words)
     others = lookalikes(transcript)
     advice = advised(transcript, causes)
     code = _code_beside_torch(source.text, origin, venv)
@@ -215,8 +224,8 @@ def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
 
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]) -> None:
     failure = load_failures()[cause.id]
-    surety = f"{cause.confidence:.0%} sure"
-    terminal.prose(f"{cause.title}   [{cause.id}, {surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
+    surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
+    terminal.prose(f"{cause.title}   [{cause.id}{surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
     rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("one of", "\n".join(f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []

@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,40 @@ from gpuinstall.errors import GpuInstallError, InstallationError, InternalError,
 from gpuinstall.files import keep_temporary_files_apart
 from gpuinstall.shell import joined, quoted
 
-COMMANDS = {
-    "install": "Install PyTorch and other packages, built for your GPUs and proven on them.",
-    "remove": "Remove packages, and what only they needed.",
-    "run": "Run a command in the environment, without activating it.",
-    "doctor": "Find what is wrong with this machine and its PyTorch, and how to fix it.",
-    "explain": "Find the cause of an error message.",
-    "verify": "Prove that a PyTorch works on every GPU here, whoever installed it.",
-    "probe": "Show your GPUs, driver and system.",
-    "plan": "Show which build you would get, and why; change nothing.",
-    "table": "Show which PyTorch runs on which GPU and driver.",
-    "extensions": "Show which prebuilt files of flash-attn and others load here.",
-    "page": "Write an HTML page that shows which PyTorch runs on which GPU.",
-    "lock": "Lock the exact files for each kind of machine.",
-    "sync": "Install exactly the lock that fits this machine.",
-    "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
-    "shellenv": "Make plain uv and pip in this shell keep the same build.",
-    "hook": "Make plain uv and pip install builds that run here, everywhere or in one folder.",
-    "env": "List and remove the environments made by gpuinstall.",
-    "fleet": "Install and verify on every node of a cluster, through Slurm or Ray.",
-    "node": "Run one step of a fleet on this node.",
-    "catalog": "Show the known builds, and read unknown ones from their wheels.",
-    "self": "Show, update or remove gpuinstall itself.",
-    "completion": "Set up TAB completion in your shell.",
+COMMAND_GROUPS: dict[str, dict[str, str]] = {
+    "Every day": {
+        "install": "Install PyTorch and other packages, built for your GPUs and proven on them.",
+        "remove": "Remove packages, and what only they needed.",
+        "run": "Run a command in the environment, without activating it.",
+        "doctor": "Find what is wrong with this machine and its PyTorch, and how to fix it.",
+        "explain": "Find the cause of an error message.",
+        "verify": "Prove that a PyTorch works on every GPU here, whoever installed it.",
+        "plan": "Show which build you would get, and why; change nothing.",
+    },
+    "Teams": {
+        "lock": "Lock the exact files for each kind of machine.",
+        "sync": "Install exactly the lock that fits this machine.",
+        "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
+        "hook": "Make plain uv and pip install builds that run here, everywhere or in one folder.",
+        "shellenv": "Make plain uv and pip in this shell keep the same build.",
+    },
+    "Fleets": {
+        "fleet": "Install and verify on every node of a cluster, through Slurm or Ray.",
+        "node": "Run one step of a fleet on this node.",
+    },
+    "More": {
+        "probe": "Show your GPUs, driver and system.",
+        "table": "Show which PyTorch runs on which GPU and driver.",
+        "extensions": "Show which prebuilt files of flash-attn and others load here.",
+        "page": "Write an HTML page that shows which PyTorch runs on which GPU.",
+        "catalog": "Show the known builds, and read unknown ones from their wheels.",
+        "env": "List and remove the environments made by gpuinstall.",
+        "self": "Show, update or remove gpuinstall itself.",
+        "completion": "Set up TAB completion in your shell.",
+    },
 }
+"""What each command does, in the order and under the headings of ``gpuinstall --help``."""
+COMMANDS = dict(chain.from_iterable(commands.items() for commands in COMMAND_GROUPS.values()))
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -77,8 +88,11 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        # All groups together, so that the descriptions stand below each other throughout.
+        width = max(map(len, COMMANDS))
+        for heading, commands in COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in commands.items()])
 
 
 @click.command(cls=Commands, context_settings=HELP)
@@ -202,7 +216,8 @@ def _run(arguments: list[str]) -> int:
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as wanted:
         click.echo(wanted.ctx.get_help())
-        return UsageError.exit_code
+        # The program by itself asks what it can do; a group such as "export" lacks its command.
+        return 0 if wanted.ctx.parent is None else UsageError.exit_code
 
 
 def _missing_folder(error: Exception) -> UsageError | None:

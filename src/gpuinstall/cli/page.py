@@ -16,10 +16,10 @@ from gpuinstall.units import display_path
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
     required=True,
-    metavar="DIR",
-    help="The folder to write it to.",
+    metavar="PATH",
+    help="The file to write, such as gpus.html, or the folder for index.html.",
 )
 @framed("page")
 def command(terminal: Terminal, output: Path) -> Outcome:
@@ -28,8 +28,14 @@ def command(terminal: Terminal, output: Path) -> Outcome:
     from gpuinstall.page import selector_page
 
     terminal.wait("planning for every kind of GPU and driver; this takes a minute")
-    place = output / "index.html"
+    place = page_file(output)
     with written(place) as file:  # where nothing can be written, that is said before the minute
         size = file.write(selector_page(load_catalog()).encode())
     line = f"{display_path(place)}, {size // 1000} kB"
     return Outcome({"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line))
+
+
+def page_file(output: Path) -> Path:
+    """Return the file that ``--output`` means: itself where it is named like a page, else one in that folder."""
+    is_page = output.suffix.lower() in {".html", ".htm"} and not output.is_dir()
+    return output if is_page else output / "index.html"

@@ -55,6 +55,11 @@ class Tally:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all of it is known to be done: what still follows, such as unpacking, is no longer this work."""
+        return self.total is not None and self.came >= self.total
+
+    @property
     def running(self) -> list[str]:
         """The parts that have begun and not ended, the largest first."""
         begun = [part for part, done in self.done.items() if self.parts.get(part) is None or done != self.parts[part]]
@@ -118,7 +123,7 @@ def bars(label: str, tally: Tally, console: Console) -> Iterator[Progress]:
     """Draw a bar for each of the largest parts under way, and one for all."""
     from rich.live import Live
 
-    drawing = _Drawing(label, tally, console.width)
+    drawing = Drawing(label, tally, console.width)
 
     def advance(part: str, count: int) -> None:
         with drawing.lock:
@@ -129,7 +134,7 @@ def bars(label: str, tally: Tally, console: Console) -> Iterator[Progress]:
 
 
 @dataclass(frozen=True)
-class _Drawing:
+class Drawing:
     """The bars of one work, drawn anew each time that rich asks for them."""
 
     label: str
@@ -141,6 +146,8 @@ class _Drawing:
         from rich.console import Group
 
         with self.lock:
+            if self.tally.is_complete:
+                return Group()
             running = self.tally.running if len(self.tally.parts) > 1 else []
             pace = self.tally.pace()
             return Group(self._table([*running, None]), *([f"{'':11} {pace}"] if pace else []))

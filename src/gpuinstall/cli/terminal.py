@@ -240,11 +240,15 @@ def page_of(identity: str) -> str:
 
 
 def columns(stream: TextIO) -> int | None:
-    """How wide a terminal is; None where nobody reads in one."""
+    """Return how wide a terminal is, no more than ``COLUMNS`` says; None if the stream is not a terminal."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or None
+        size = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         return None
+    requested = os.environ.get("COLUMNS", "")
+    widths = [size, int(requested) if requested.isdecimal() else 0]
+    # A terminal that does not know its width (a serial line, some containers) says 0.
+    return min((width for width in widths if width > 0), default=SCREEN)
 
 
 def folded(text: str, width: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ ENGINES = ("kubernetes", "apptainer", "podman")
 PLACES = ("wsl", "windows", *ENGINES, "container", "conda", "macos")
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
+# A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
+_NUMBER = re.compile(r"(?:.*\[)?(?P<id>F[1-9]\d*)(?:, \d+% sure)?\]?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,23 @@ def classify(
         commands = fix(failure.id, context, legacy=legacy)
         causes.append(RecognisedCause(failure.id, failure.title, weight, evidence, line, commands))
     return tuple(causes)
+
+
+def requested_failure(
+    text: str, machine: Machine | None = None, *, here: Machine | None = None, words: Mapping[str, str] | None = None
+) -> RecognisedCause | None:
+    """Return the failure that ``text`` is the number of, as ``F38`` or as our errors end with it; else None.
+
+    The other arguments are those of :func:`classify`.
+    """
+    number = _NUMBER.fullmatch(text.strip())
+    failure = table.load_failures().get(number["id"].upper()) if number else None
+    if failure is None:
+        return None
+    circumstances = Circumstances(_read(text), machine)
+    context = circumstances.fix_context(machine or here).knowing(**(words or {}))
+    commands = fix(failure.id, context, legacy=circumstances.hold("legacy-gpu"))
+    return RecognisedCause(failure.id, failure.title, confidence=1.0, evidence="", line=1, fix=commands)
 
 
 def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from gpuinstall import __version__, process
-from gpuinstall.cli.main import COMMANDS, run_command_line
+from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, run_command_line
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,7 +25,16 @@ def commands(name: str) -> list[list[str]]:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
+    assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == ["Options", *COMMAND_GROUPS]
     assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(COMMANDS)
+
+
+def test_the_program_by_itself_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([]) == 0
+    alone = capsys.readouterr()
+    run_command_line(["--help"])
+    assert (alone.out.strip(), alone.err) == (capsys.readouterr().out.strip(), "")
+    assert run_command_line(["export"]) == 2, "a group lacks its command"
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

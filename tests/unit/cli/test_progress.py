@@ -8,9 +8,9 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import progress
-from gpuinstall.cli.progress import Tally, short
+from gpuinstall.cli.progress import Drawing, Tally, short
 from gpuinstall.cli.table import show_table
-from gpuinstall.cli.terminal import Terminal, folded
+from gpuinstall.cli.terminal import Terminal, columns, folded
 from gpuinstall.errors import UsageError
 from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
 from tests.lab.screen import screen
@@ -36,6 +36,34 @@ def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: py
     assert any(line.startswith("Download    torch 2.14.1") and "of 850 MB" in line for line in lines)
     assert any("in all" in line and "15 MB of 1.4 GB" in line for line in lines)
     assert lines[-1] == "Fetched     3 files"
+
+
+def test_a_line_is_no_wider_than_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = {}
+    for size, variable in ((120, "60"), (60, "120"), (0, "60"), (60, ""), (60, "wide"), (60, "0"), (0, "")):
+        monkeypatch.setenv("COLUMNS", variable)
+        with screen(size) as (stream, _):
+            widths[size, variable] = columns(stream)
+    assert widths.pop((0, "")) == 80
+    assert {case: width for case, width in widths.items() if width != 60} == {}
+
+
+def test_the_bars_are_gone_when_all_is_done() -> None:
+    tally = Tally(WHEELS, "bytes")
+    for name, size in WHEELS.items():
+        tally.add(name, size - 1)
+    assert "in all" in rendered(tally)
+
+    for name in WHEELS:
+        tally.add(name, 1)
+    assert rendered(tally) == ""
+
+
+def rendered(tally: Tally) -> str:
+    """What the bars of a work are on the screen."""
+    text = StringIO()
+    Terminal().console(text).print(Drawing("Download", tally, 80), end="")
+    return text.getvalue()
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

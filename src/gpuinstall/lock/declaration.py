@@ -255,11 +255,15 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
     where it is malformed.
     """
     from packaging.markers import Marker
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
 
     catalog, held = load_catalog(), dict[str, str]()
     try:
         for row in parse_toml(read_listed(path, path.parent)).get("package", ()):
-            name, version = normalised(row["name"]), row.get("version")
+            # Parsed, for it becomes a line of a file for uv; a folder has no version.
+            name = canonicalize_name(row["name"], validate=True)
+            version = str(Version(row["version"])) if row.get("version") else ""
             # The markers of which one has to hold: uv's list of them, PDM's text, Poetry's text or table by group.
             written = row.get("resolution-markers") or row.get("markers") or row.get("marker") or ()
             tabled = written.values() if isinstance(written, dict) else written

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import tomli
 import tomli_w
+from packaging.version import Version
 
 from gpuinstall import process, uv
 from gpuinstall.facts.pythons import find_python
@@ -82,12 +83,15 @@ class ResolverProject:
             if not unlisted.exists():
                 _write_index(dict.fromkeys(self.pages, ()), scratch / "unlisted")
                 (scratch / "unlisted").rename(unlisted)
-        (folder / "constraints.txt").write_text("\n".join(self.pins.constraints), encoding="utf-8")
+        # Parsed before anything is written: a line break in one would be an option of uv's.
+        constraints = [parse_requirement(text).text for text in self.pins.constraints]
+        preferences = {name: str(Version(version)) for name, version in self.pins.preferred.items()}
+        (folder / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
         lock, requirements = (folder / name for name in PREFERRED)
-        packages = [{"name": name, "version": version} for name, version in sorted(self.pins.preferred.items())]
+        packages = [{"name": name, "version": version} for name, version in sorted(preferences.items())]
         preferred = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages}
         lock.write_text(tomli_w.dumps(preferred), encoding="utf-8")
-        requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, self.pins.preferred.items())), encoding="utf-8")
+        requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, preferences.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
         (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
         (folder / "uv.toml").write_text(resolver_settings(self.pages, unlisted), encoding="utf-8")

@@ -32,6 +32,7 @@ _PROCESSORS = {
 _REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
 """Whose repositories are not called as their packages are."""
 
+_LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
 _FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
@@ -80,6 +81,8 @@ class Asked(NamedTuple):
 
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
+    if _LINE_BREAK.search(text.strip()):  # it would be a second line of a file for uv
+        raise UsageError("requirement-malformed", "a requirement has a line break or a control character in it")
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         hint = f"gpuinstall install 'torch{text[misnamed.end() :].strip()}'"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import tomli
+from packaging.version import InvalidVersion
 
 from gpuinstall.catalog.pages import parse_page
+from gpuinstall.errors import UsageError
 from gpuinstall.lock.lock import is_unknown, unknown_hash
+from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
 from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed, torch
@@ -82,3 +86,12 @@ def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
         "torch": ("2.9.1+cu126", ("vllm", "xformers")),
         "vllm": ("0.9.1", ()),
     }
+
+
+def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path: Path) -> None:
+    wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
+    for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
+        with pytest.raises((UsageError, InvalidVersion)):
+            ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path, tmp_path)
+        written = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()]
+        assert not any("/etc/passwd" in text for text in written)

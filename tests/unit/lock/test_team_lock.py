@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,3 +106,19 @@ def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path: Pa
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
         read_team_lock(tmp_path / "uv.lock", {})
+
+
+HERE = marker_environment("linux", "x86_64", "3.12")
+BREAKS = ("2.3.4\\n-r /etc/passwd", "2.3.4 --index-url https://index.example/", "not a version")
+
+
+def test_a_version_that_is_none_is_no_line_for_uv(tmp_path: Path) -> None:
+    names = {f'name = "numpy"\nversion = "{version}"' for version in BREAKS}
+    names |= {'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"', 'name = "num py"\nversion = "2.3.4"'}
+    accepted = []
+    for file in ("uv.lock", "poetry.lock", "pdm.lock"):
+        for row in sorted(names):
+            (tmp_path / file).write_text(f"[[package]]\n{row}\n", encoding="utf-8")
+            with suppress(UsageError):
+                accepted.append((file, row, read_team_lock(tmp_path / file, HERE)))
+    assert accepted == []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from gpuinstall.errors import UsageError
@@ -67,3 +69,18 @@ def test_what_names_no_folder_or_has_no_marker_is_malformed(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(text)
     assert caught.value.code == "requirement-malformed"
+
+
+def test_a_requirement_is_one_line() -> None:
+    accepted = []
+    for text in (
+        'numpy ; platform_release == "a\n-r /etc/passwd"',
+        "numpy @ https://files.example/a.whl\n-r",
+        "./lib[a\n-r /etc/passwd\n]",
+        "numpy\r-r /etc/passwd",
+        "numpy\x00",
+        "numpy\u2028-r",
+    ):
+        with suppress(UsageError):
+            accepted.append(parse_requirement(text))
+    assert accepted == []

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROJECT = "pyproject.toml"
+MAX_REQUIREMENTS = 10_000
+"""The requirements of a file with all that it includes; airflow's constraints have 800 lines."""
+MAX_FILES = 1_000
+MAX_DEPTH = 100
+MAX_LINE = 100_000
+"""The characters of a line; one with 200 hashes has 17,000."""
 _ELSEWHERE = "Package sources are set by --torch-index and by pip's and uv's configuration"
 
 
@@ -48,20 +54,19 @@ def split_group(name: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (name, "")
 
 
-def read_requirements(path: Path, inside: tuple[Path, ...] = ()) -> RequirementsFile:
-    """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more."""
-    if "\0" in str(path):
-        raise UsageError("requirements-unreadable", "the name of a requirements file is not valid")
-    if path.resolve() in inside:
-        raise UsageError("requirements-circular", f"{path} includes itself")
-    return _parse_lines(read_listed(path).replace("\\\n", " ").splitlines(), path, (*inside, path.resolve()))
+def read_requirements(path: Path) -> RequirementsFile:
+    """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more.
+
+    Raise UsageError for a file that cannot be read, includes itself, or is longer than anybody would write.
+    """
+    return _Reader(path).read(path)
 
 
 def read_conda(path: Path) -> RequirementsFile:
     """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda."""
     inside, pip, lines, conda = False, -1, list[str](), list[str]()
-    for line in read_listed(path).splitlines():
-        item = re.match(r"( *)- +(.+?)\s*(?: #.*)?$", line)
+    for line in _lines(path):
+        item = re.match(r"( *)- +(.+)", line.partition(" #")[0].rstrip())
         if item and inside:
             depth, entry = len(item[1]), item[2].strip("'\"")
             pip = depth if entry == "pip:" else pip if depth > pip else -1
@@ -69,7 +74,7 @@ def read_conda(path: Path) -> RequirementsFile:
                 (conda if pip < 0 else lines).append(entry)
         elif re.match(r"[\w-]+:", line):
             inside, pip = line.startswith("dependencies:"), -1
-    return _parse_lines(lines, path, ()) | RequirementsFile(conda=tuple(conda))
+    return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
 
 
 def read_listed(path: Path, folder: Path | None = None) -> str:
@@ -81,20 +86,77 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
 
 
-def _parse_lines(lines: Iterable[str], path: Path, files: tuple[Path, ...]) -> RequirementsFile:
-    """Read the lines of the file at ``path``; ``files`` are those that led to it, itself among them."""
-    contents = RequirementsFile()
-    for line in (line.partition(" #")[0].strip() for line in lines):
-        if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
-            contents |= read_requirements(path.parent / further[1], files)
-        elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
-            constraining = read_requirements(path.parent / further[1], files)
-            contents |= constraining._replace(
-                requirements=(), constraints=constraining.requirements + constraining.constraints
-            )
-        elif line and not line.startswith("#"):
-            place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
-            plain, *options = re.split(r"(?:^|\s+)(--?[a-z][\w-]*)", place)
-            wanted = (plain if place == line else f"-e {plain}",) if plain else ()
-            contents |= RequirementsFile(wanted, (), tuple(options[::2]))
-    return contents
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file, those that end in a backslash joined with the next."""
+    lines = read_listed(path).replace("\\\n", " ").splitlines()
+    if any(len(line) > MAX_LINE for line in lines):
+        raise _too_much(f"{path} has a line of more than {MAX_LINE:,} characters")
+    return lines
+
+
+class _Reader:
+    """Reads one file with all that it includes, each once: included again, a file requires nothing new."""
+
+    def __init__(self, first: Path) -> None:
+        self.first = first
+        self.seen: set[tuple[Path, bool]] = set()
+        self.requirements = 0
+
+    def read(self, path: Path, chain: tuple[Path, ...] = (), *, constrains: bool = False) -> RequirementsFile:
+        """Read a file.
+
+        Args:
+            path: The file.
+            chain: The files through which it is included, the first one first.
+            constrains: Whether it is included by ``-c``.
+        """
+        if "\0" in str(path):
+            raise UsageError("requirements-unreadable", "the name of a requirements file is not valid")
+        place = path.resolve()
+        if place in chain:
+            raise UsageError("requirements-circular", f"{path} includes itself")
+        if (place, constrains) in self.seen:
+            return RequirementsFile()
+        self.seen.add((place, constrains))
+        if len(chain) >= MAX_DEPTH:
+            raise _too_much(f"{path} is included through more than {MAX_DEPTH} files")
+        if len(self.seen) > MAX_FILES:
+            raise _too_much(f"{self.first} includes more than {MAX_FILES:,} files")
+        return self.parse(_lines(path), path, (*chain, place), constrains=constrains)
+
+    def parse(
+        self,
+        lines: Iterable[str],
+        path: Path,
+        chain: tuple[Path, ...] = (),
+        *,
+        constrains: bool = False,
+    ) -> RequirementsFile:
+        """Parse the lines of the file at ``path``; ``chain`` ends with itself."""
+        requirements, constraints, options = list[str](), list[str](), list[str]()
+        for line in (line.partition(" #")[0].strip() for line in lines):
+            if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
+                included = self.read(path.parent / further[1], chain, constrains=constrains)
+                requirements += included.requirements
+                constraints += included.constraints
+                options += included.options
+            elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
+                included = self.read(path.parent / further[1], chain, constrains=True)
+                constraints += (*included.requirements, *included.constraints)
+                options += included.options
+            elif line and not line.startswith("#"):
+                place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
+                # One blank before an option: to skip all of them would be tried anew at each of 90,000.
+                plain, *found = re.split(r"(?:^|\s)(--?[a-z][\w-]*)", place)
+                plain = plain.rstrip()
+                options += found[::2]
+                if plain:
+                    requirements.append(plain if place == line else f"-e {plain}")
+                    self.requirements += 1
+            if self.requirements > MAX_REQUIREMENTS:
+                raise _too_much(f"{self.first} lists more than {MAX_REQUIREMENTS:,} requirements")
+        return RequirementsFile(tuple(requirements), tuple(constraints), tuple(options))
+
+
+def _too_much(message: str) -> UsageError:
+    return UsageError("requirements-too-long", message)

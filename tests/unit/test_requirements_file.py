@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import read_inputs
+from gpuinstall.lock.declaration import lines_in, read_inputs
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements, split_group
 
 if TYPE_CHECKING:
@@ -50,3 +52,54 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
     assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == ("numpy",)
     with pytest.raises(UsageError, match="no usable dependency group 'docs'"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
+
+
+def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None:
+    for number in range(40):
+        further = f"{number + 1}.txt"
+        (tmp_path / f"{number}.txt").write_text(f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n")
+    (tmp_path / "40.txt").write_text("numpy\n")
+    assert read_requirements(tmp_path / "0.txt") == RequirementsFile(("numpy",), ("numpy",))
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"in.txt": "-r in.txt\n"}, "in.txt includes itself"),
+        ({"in.txt": "-r other.txt\n", "other.txt": "-c in.txt\n"}, "in.txt includes itself"),
+        ({"in.txt": f"numpy{' ' * 900_000}# x\n"}, "in.txt has a line of more than 100,000 characters"),
+        ({"in.txt": "numpy \\\n" * 90_000}, "in.txt has a line of more than 100,000 characters"),
+        ({"in.txt": "numpy\n" * 10_001}, "in.txt lists more than 10,000 requirements"),
+        (
+            {"in.txt": "-r other.txt\n" + "numpy\n" * 9_000, "other.txt": "torch\n" * 9_000},
+            "in.txt lists more than 10,000 requirements",
+        ),
+        (
+            {f"{number or 'in'}.txt": f"-r {number + 1}.txt\n" for number in range(1500)},
+            "100.txt is included through more than 100 files",
+        ),
+        (
+            {"in.txt": "".join(f"-r {number}.txt\n" for number in range(1500))}
+            | {f"{number}.txt": "" for number in range(1500)},
+            "in.txt includes more than 1,000 files",
+        ),
+    ],
+)
+def test_files_beyond_every_bound_end_with_a_plain_error(tmp_path: Path, written: dict[str, str], message: str) -> None:
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_requirements(tmp_path / "in.txt")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"])
+def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
+    blanks = line.format(" " * 90_000)
+    (tmp_path / "in.txt").write_text(blanks)
+    (tmp_path / "in.yml").write_text(f"dependencies:\n  - pip:\n    - {blanks}\n")
+    start = time.process_time()
+    for name in ("in.txt", "in.yml"):
+        with suppress(UsageError):
+            lines_in(read_inputs(str(tmp_path / name)))
+    assert time.process_time() - start < 2

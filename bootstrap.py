@@ -17,8 +17,10 @@ try:
     import os
     import platform
     import re
+    import shlex
     import shutil
     import signal
+    import stat
     import subprocess
     import tarfile
     import tempfile
@@ -498,7 +500,7 @@ def ways_to_room() -> List[str]:
     """List what a person can do where a disk is full or a folder cannot be written: write everything elsewhere."""
     variables = ["LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", "UV_CACHE_DIR", "TEMP" if WINDOWS else "TMPDIR"]
     elsewhere = " ".join(f"{variable}=/path/to/folder" for variable in variables)
-    return ["df -h   # which disk is full", f"{SET} {elsewhere}   # another disk; then run this again"]
+    return ["df -h   # which disk is full", f"{SET} {elsewhere}   # another disk, a folder of your own; run this again"]
 
 
 UV_WAYS: Dict[str, Callable[[Job], Path]] = {
@@ -537,8 +539,9 @@ def tool_environment(kit: Kit, screen: Screen) -> Path:
     began = time.monotonic()
     data = data_folder()
     tool = data / kit.name
+    check_owners(tool)
     if not python_of(tool).exists():
-        with staging_folder(data, screen) as stage:
+        with private_umask(), staging_folder(data, screen) as stage:
             if not python_of(tool).exists():
                 tool_in_place(Job(kit, stage, data, screen), tool)
     else:
@@ -608,6 +611,52 @@ def remove_old(job: Job) -> None:
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
+def check_owners(folder: Path) -> None:
+    """Raise BootstrapError if another user can exchange ``folder`` of the data folder, or anything on the way to it.
+
+    A sticky folder is safe to pass through, as only the owner of an entry can exchange it, but not to hold the tool,
+    whose name can be foreseen: whoever makes it first owns it.
+    """
+    if WINDOWS:
+        return
+    owners = {0, os.getuid(), os.stat("/").st_uid}  # in a user namespace, root is seen as another user
+    holders = {data_folder().resolve(), folder.resolve()}
+    elsewhere = f"{SET} XDG_DATA_HOME=/path/to/folder   # a folder of your own; then run this again"
+    for part in way_to(folder):
+        try:
+            status = part.lstat()
+        except FileNotFoundError:
+            return
+        if status.st_uid not in owners:
+            message = f"{part} belongs to another user (uid {status.st_uid}), who could change what is run from it"
+            by_sudo = ["Run it without sudo, or with root's own home: sudo -H"] if "SUDO_UID" in os.environ else []
+            raise BootstrapError(4, message, do=[*by_sudo, elsewhere])
+        is_everybodys = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_IWOTH)
+        is_sticky = bool(status.st_mode & stat.S_ISVTX)
+        if is_everybodys and (part.resolve() in holders or not is_sticky):
+            message = f"everyone can write to {part}, and so change what is run from it"
+            raise BootstrapError(4, message, do=[f"chmod o-w {shlex.quote(str(part))}", elsewhere])
+
+
+def way_to(path: Path) -> Iterator[Path]:
+    """List each folder and each link that a path leads through, the path included, from the root on."""
+    for part in (*reversed(path.parents), path):
+        yield part
+        if part.is_symlink():
+            yield from way_to(part.parent / os.readlink(str(part)))
+
+
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Make folders that others cannot write to, also if the user's umask would let them."""
+    usual = os.umask(0o022)
+    os.umask(usual | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(usual)
+
+
 @contextmanager
 def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
@@ -616,6 +665,8 @@ def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     try:
         with exclusive(data, screen) as certain:
             data.mkdir(parents=True, exist_ok=True)
+            for folder in (data, *data.iterdir()):  # another user may have been faster than the first look
+                check_owners(folder)
             remove_leftovers(data, 0 if certain else 86400)
             stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
             try:

@@ -86,13 +86,14 @@ def test_gitlabs_schema_accepts_its_recipe() -> None:
 def test_the_recipes_for_ci_do_the_same(tmp_path: Path) -> None:
     """They run, with programs that write down how they were called."""
     log = tmp_path / "log"
-    tool = tmp_path / ".cache" / "data" / "gpuinstall" / "bin" / "gpuinstall"
+    tool = tmp_path / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"
     for program in (tmp_path / "bin" / "python3", tool):
         program.parent.mkdir(parents=True)
         program.write_text(f'#!/bin/sh\necho {program.name} "$@" >> {log}\n', encoding="utf-8")
         program.chmod(0o755)
     job = read(GITLAB)["torch"]
     variables = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_PROJECT_DIR": str(tmp_path)}
+    variables["HOME"] = str(tmp_path)
     exports = [f'export {name}="{value}"' for name, value in job["variables"].items()]
     called = []
     for script in (["sh", "-e", "-c", "\n".join([*exports, *job["script"]])], [SHELL]):

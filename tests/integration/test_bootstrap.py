@@ -185,6 +185,21 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clo
     assert "Traceback" not in done.stderr
 
 
+def test_a_tool_that_a_stranger_put_there_is_not_run(person: Person, clone: Path, tmp_path: Path) -> None:
+    name = bootstrap.kit_from_clone(clone).name
+    python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    python.chmod(0o755)
+    (tmp_path / "shared").chmod(0o777)
+    settings = {"XDG_DATA_HOME": str(tmp_path / "shared")}
+    done = person.run(sys.executable, clone / "bootstrap.py", "--version", settings=settings)
+
+    assert done.returncode == 4
+    assert f"error: everyone can write to {tmp_path / 'shared'}, and so change what is run from it" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.heavy
 def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path) -> None:
     python = Path("/usr/bin/python3")

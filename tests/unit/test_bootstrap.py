@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -199,6 +200,80 @@ def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody: Path, mon
     assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert bootstrap.data_folder() == Path("/data/gpuinstall")
+
+
+def data_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    tool = bootstrap.data_folder() / "1-abc"
+    tool.mkdir(parents=True)
+    return tool
+
+
+def refusal(folder: Path) -> str:
+    """What a person is told of a folder; empty if it is taken."""
+    try:
+        bootstrap.check_owners(folder)
+    except bootstrap.BootstrapError as error:
+        assert error.status == 4
+        assert error.do[-1].startswith("export XDG_DATA_HOME=")
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", [".", "data", "data/gpuinstall", "data/gpuinstall/1-abc"])
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_folder_that_everyone_writes_to_holds_no_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, sticky: bool
+) -> None:
+    tool = data_below(tmp_path / "data", monkeypatch)
+    assert refusal(tool) == ""
+    folder = tmp_path / name
+    folder.chmod(0o1777 if sticky else 0o777)
+    is_only_passed = name in {".", "data"}
+
+    message = f"everyone can write to {folder}, and so change what is run from it"
+    assert refusal(tool) == ("" if sticky and is_only_passed else message)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("name", [".", "data", "data/gpuinstall", "data/gpuinstall/1-abc"])
+def test_another_users_folder_holds_no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    tool = data_below(tmp_path / "data", monkeypatch)
+    os.chown(tmp_path / name, 12345, -1)
+
+    assert refusal(tool).startswith(f"{tmp_path / name} belongs to another user (uid 12345)")
+
+
+def test_the_way_through_links_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_folder = tmp_path / "open"
+    (tmp_path / "own").mkdir()
+    open_folder.mkdir()
+    (open_folder / "second").symlink_to(tmp_path / "own")
+    (tmp_path / "first").symlink_to(open_folder / "second")
+    tool = data_below(tmp_path / "first", monkeypatch)
+    assert refusal(tool) == ""
+    open_folder.chmod(0o777)
+
+    assert refusal(tool).startswith(f"everyone can write to {open_folder}, ")
+
+
+def test_a_umask_that_lets_everyone_write_makes_no_such_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    usual = os.umask(0)
+    try:
+        with (
+            bootstrap.private_umask(),
+            bootstrap.staging_folder(bootstrap.data_folder(), bootstrap.Screen(quiet=True)) as stage,
+        ):
+            modes = [folder.stat().st_mode for folder in (stage, *list(stage.parents)[:2])]
+        restored = os.umask(0)
+    finally:
+        os.umask(usual)
+
+    assert [stat.S_IMODE(mode) & 0o022 for mode in modes] == [0, 0, 0]
+    assert restored == 0
 
 
 def test_a_program_that_does_not_answer_is_passed_over() -> None:

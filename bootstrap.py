@@ -189,7 +189,7 @@ def reason(output: str) -> str:
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
     lines = [unreachable.group(1)] if unreachable else [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if re.match(r"error|cause|caused by", line, re.IGNORECASE)] or lines[-1:]
-    return re.sub(r"://[^/@\s]+@", "://****@", "; ".join(said[:3]))[:300]
+    return re.sub(r"://[^/\s]+@", "://****@", "; ".join(said[:3]))[:300]
 
 
 @lru_cache(maxsize=None)
@@ -619,7 +619,7 @@ def check_owners(folder: Path) -> None:
     """
     if WINDOWS:
         return
-    owners = {0, os.getuid(), os.stat("/").st_uid}  # in a user namespace, root is seen as another user
+    owners = {0, os.getuid(), Path("/").stat().st_uid}  # in a user namespace, root is seen as another user
     holders = {data_folder().resolve(), folder.resolve()}
     elsewhere = f"{SET} XDG_DATA_HOME=/path/to/folder   # a folder of your own; then run this again"
     for part in way_to(folder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.finding import Finding
+from gpuinstall.text import redacted
 
 if TYPE_CHECKING:
     from gpuinstall.advice import Advice
@@ -31,12 +32,13 @@ class GpuInstallError(Exception):
         id: str | None = None,  # noqa: A002  the key of the failure catalogue
         data: dict[str, Any] | None = None,
     ) -> None:
+        message = redacted(message)
         super().__init__(message)
         self.code = code
         self.message = message
-        self.hint = None if hint is None else str(hint)
-        self.why = why
-        self.evidence = evidence
+        self.hint = None if hint is None else redacted(str(hint))
+        self.why = why and redacted(why)
+        self.evidence = evidence and redacted(evidence)
         self.id = id
         self.data = data
 

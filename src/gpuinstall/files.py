@@ -125,16 +125,24 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         return
     if os.name != "posix":
         return
-    if _is_everybodys(status):
+    if status.st_mode & stat.S_IWOTH:  # sticky too: what a cache is asked for has a name that can be foreseen
         message = f"everyone can write to the cache {folder} and so change what is installed from it"
         hint = f"chmod o-w {quoted(folder)}   # or use another: XDG_CACHE_HOME, UV_CACHE_DIR"
         raise InstallationError("unsafe-cache", message, hint=hint)
-    if status.st_uid not in {0, os.getuid()}:
+    for above in folder.resolve().parents:
+        if _is_everybodys(above.stat()):
+            reporter.warn(f"everyone can write to {above} and so exchange the cache {folder}, which is installed from")
+    if not is_of_this_user(folder.resolve()):
         reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")
 
 
 def _is_everybodys(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+
+
+def is_of_this_user(path: Path) -> bool:
+    """Whether a file, folder or link is this user's or root's."""
+    return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
 
 
 def sha256_of(path: Path) -> str:

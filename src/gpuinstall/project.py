@@ -227,7 +227,8 @@ class Project:
 
         Raise UsageError where the folder is not trusted; then also for packages in it, whose code would run.
         """
-        from gpuinstall.sources.sources import FolderSetting, redacted
+        from gpuinstall.sources.sources import FolderSetting
+        from gpuinstall.text import redacted
 
         settings = []
         for text in (text for text in declared.requirements if text not in own):

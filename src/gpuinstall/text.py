@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextvars import ContextVar
 from unicodedata import category
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 """As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""
+
+
+_LOGIN = re.compile(r"(https?:/|://)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)")
+"""The user and password of an address, also where a path has taken one of its slashes, or it has no scheme."""
+
+
+def redacted(text: str) -> str:
+    """Take the user and password out of every address in ``text``."""
+    return _LOGIN.sub(r"\1****@", text) if "@" in text else text
 
 
 def some(names: Sequence[str]) -> str:
@@ -20,8 +30,9 @@ def some(names: Sequence[str]) -> str:
 def visible(text: str, keep: str = "") -> str:
     r"""Write out what moves a cursor, turns text around or begins a line: ``\x1b``, ``\n``, ``\u202e``.
 
-    What is printed as itself stays, and so do the characters of ``keep``.
+    What is printed as itself stays, and so do the characters of ``keep``. No password in an address is shown.
     """
+    text = redacted(text)
     if text.isprintable():
         return text
     return "".join(

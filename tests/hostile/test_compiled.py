@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.files import sha256_of
 from gpuinstall.lock.compiled import kept_wheel
 from gpuinstall.reporter import SilentReporter
 
@@ -43,3 +44,19 @@ def test_a_pipe_and_a_link_without_end_are_removed_unread(tmp_path: Path) -> Non
 
     assert kept_wheel(tmp_path / "kept", SilentReporter()) is None
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("name", ["", "{sha256}", "{sha256}/a.whl"])
+def test_a_wheel_of_another_user_is_not_taken(tmp_path: Path, name: str) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_text("not ours")
+    sha256 = sha256_of(wheel)
+    folder = tmp_path / "kept"
+    (folder / sha256).mkdir(parents=True)
+    kept = wheel.rename(folder / sha256 / "a.whl")
+    assert kept_wheel(folder, SilentReporter()) == kept
+    os.chown(folder / name.format(sha256=sha256), 12345, -1)
+
+    assert kept_wheel(folder, SilentReporter()) is None
+    assert kept.exists()

@@ -214,8 +214,6 @@ def refusal(folder: Path) -> str:
     try:
         bootstrap.check_owners(folder)
     except bootstrap.BootstrapError as error:
-        assert error.status == 4
-        assert error.do[-1].startswith("export XDG_DATA_HOME=")
         return str(error)
     return ""
 
@@ -257,9 +255,7 @@ def test_the_way_through_links_is_looked_at_too(tmp_path: Path, monkeypatch: pyt
     assert refusal(tool).startswith(f"everyone can write to {open_folder}, ")
 
 
-def test_a_umask_that_lets_everyone_write_makes_no_such_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     usual = os.umask(0)
     try:

@@ -10,7 +10,8 @@ import pytest
 from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import files_below, own_cache_folder, remove_path, write_atomically, written
+from gpuinstall.files import check_cache, files_below, own_cache_folder, remove_path, write_atomically, written
+from gpuinstall.reporter import SilentReporter
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
@@ -43,6 +44,43 @@ def test_disk_that_is_full_is_named() -> None:
     with pytest.raises(InstallationError) as caught, written(_full()) as file:
         file.write(b"x" * 100_000)
     assert caught.value.code == "not-writable"
+
+
+class Warnings(SilentReporter):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path: Path) -> None:
+    taken = []
+    for mode in (0o777, 0o1777, 0o755, 0o775):
+        tmp_path.chmod(mode)
+        try:
+            check_cache(tmp_path, SilentReporter())
+        except InstallationError:
+            continue
+        taken.append(mode)
+    assert taken == [0o755, 0o775]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+def test_a_folder_above_a_cache_that_everyone_can_write_to_is_named(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    warned = []
+    for mode in (0o777, 0o1777, 0o755):
+        tmp_path.chmod(mode)
+        warnings = Warnings()
+        check_cache(cache, warnings)
+        warned.append(warnings.texts)
+    text = f"everyone can write to {tmp_path} and so exchange the cache {cache}, which is installed from"
+    assert warned == [[text], [], []]
 
 
 def _half_written(file: IO[bytes]) -> None:

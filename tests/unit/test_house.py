@@ -21,7 +21,7 @@ catalog -> backend errors files location threads versions web
 config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files shell
-errors -> finding
+errors -> finding text
 export -> backend environments errors lock marked_block shell text
 extensions -> catalog errors learned threads vendors versions web
 facts -> failures files process reporter
@@ -44,7 +44,7 @@ patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors learned location lock plan probe reporter request requirements_file session sources
+project -> config environments errors learned location lock plan probe reporter request requirements_file session sources text
 pytest_plugin ->
 receipt -> errors files
 reporter ->

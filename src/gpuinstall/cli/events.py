@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.cli.terminal import Terminal
+from gpuinstall.text import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class EventTerminal(Terminal):
         self._event("result", **document)
 
     def _event(self, event: str, /, **values: Any) -> None:
-        text = json.dumps({"event": event, **values})
+        text = redacted(json.dumps({"event": event, **values}))
         self.record(text)
         self.block(text)
 

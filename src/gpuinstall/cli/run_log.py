@@ -47,13 +47,11 @@ class RunLog:
 
     def write(self, text: str) -> None:
         """Add lines, their time before them."""
-        from gpuinstall.sources.sources import redacted
-
         with suppress(OSError):
             if self.path is None:
                 self.path = _begun(self.command)
                 self.write(joined(["gpuinstall", *self.arguments]))
-            line = f"{time.strftime('%H:%M:%S')} {visible(redacted(text), chr(10))}\n"
+            line = f"{time.strftime('%H:%M:%S')} {visible(text, chr(10))}\n"
             self.size += len(line)
             if self.size <= RUN_BYTES:
                 with self.path.open("a", encoding="utf-8", errors="replace") as file:

@@ -18,7 +18,7 @@ from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import RunLog, in_a_line
 from gpuinstall.errors import GpuInstallError, InternalError
 from gpuinstall.shell import joined
-from gpuinstall.text import visible
+from gpuinstall.text import redacted, visible
 from gpuinstall.units import display_path, duration
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Terminal:
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the one document that a command comes to."""
         text = json.dumps(document)  # a hundred times as fast as with indentation
-        self.block(text if len(text) > READ_BYTES else json.dumps(document, indent=2))
+        self.block(redacted(text if len(text) > READ_BYTES else json.dumps(document, indent=2)))
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
@@ -181,7 +181,7 @@ class Terminal:
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write a command line."""
-        self._show(self.style(f"{'':11} $ {joined(map(in_a_line, argv))}", "dim", self.err))
+        self._show(self.style(f"{'':11} $ {visible(joined(map(in_a_line, argv)))}", "dim", self.err))
 
     def ended(self, finished: Finished) -> None:
         """Keep what it said."""

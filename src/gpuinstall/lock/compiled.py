@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, remove_path, sha256_of, written
+from gpuinstall.files import is_folder, is_of_this_user, remove_path, sha256_of, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +23,14 @@ _IN_CACHE = [f"sdists-v*/{'*/' * depth}" for depth in (4, 5, 6)]
 
 
 def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
-    """The wheel that is kept in a folder; one that is not what was compiled is removed."""
+    """Return the wheel that is kept in a folder.
+
+    One that is not what was compiled is removed, one that another user put there is left: its own folder says its hash.
+    """
     for wheel in (wheel for wheel in folder.glob("*/*.whl") if is_folder(folder) and is_folder(wheel.parent)):
+        if not all(is_of_this_user(path) for path in (folder, wheel.parent, wheel)):
+            reporter.warn(f"{wheel} belongs to another user, and is not used")
+            continue
         with suppress(OSError):
             if not wheel.is_symlink() and sha256_of(wheel) == wheel.parent.name:
                 return wheel

@@ -1,5 +1,5 @@
 """Where packages come from: the torch index, find-links folders, the default index, and the certificates to trust."""
 
-from gpuinstall.sources.sources import OFFICIAL, Sources, read_sources, redacted
+from gpuinstall.sources.sources import OFFICIAL, Sources, read_sources
 
-__all__ = ["OFFICIAL", "Sources", "read_sources", "redacted"]
+__all__ = ["OFFICIAL", "Sources", "read_sources"]

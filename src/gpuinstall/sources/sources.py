@@ -94,7 +94,7 @@ class Sources:
         """
         every = tuple(dict.fromkeys((*named, *configured)))
         if wrong := next((address for address in every if not re.match(r"https?://[^/]", address)), None):
-            message = f"the source of extensions {redacted(wrong)!r} is not a URL"
+            message = f"the source of extensions {wrong!r} is not a URL"
             raise UsageError("extension-source", message, hint="Give a page of files: https://index.example/{name}/")
         theirs = (_without_login(address) for address in configured if address not in named)
         chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
@@ -174,11 +174,6 @@ def torch_index_of(named: str | None) -> str:
     return _without_login(_base(named)) if named else OFFICIAL
 
 
-def redacted(text: str) -> str:
-    """Take the credentials out of every address in ``text``."""
-    return re.sub(_LOGIN, "****@", text)
-
-
 def _without_login(address: str) -> str:
     return re.sub(_LOGIN, "", address)
 
@@ -186,7 +181,7 @@ def _without_login(address: str) -> str:
 def _login(address: str) -> tuple[str, str]:
     login, _, host = _host(address).rpartition("@")
     if unquote(login).startswith("-") or not unquote(login).isprintable():  # an option of keyring, a line of netrc
-        raise UsageError("malformed-address", f"{redacted(address)!r} is not a URL: its login has odd characters")
+        raise UsageError("malformed-address", f"{address!r} is not a URL: its login has odd characters")
     return host, unquote(login)
 
 
@@ -194,11 +189,11 @@ def _host(address: str) -> str:
     try:
         return urlsplit(address).netloc
     except ValueError as error:
-        raise UsageError("malformed-address", f"{redacted(address)!r} is not a URL: {error}") from error
+        raise UsageError("malformed-address", f"{address!r} is not a URL: {error}") from error
 
 
 def _base(named: str) -> str:
     if not re.match(r"https?://[^/]", named):
         hint = "the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/"
-        raise UsageError("torch-index", f"the torch index {redacted(named)!r} is not a URL", hint=hint)
+        raise UsageError("torch-index", f"the torch index {named!r} is not a URL", hint=hint)
     return named.rstrip("/")

@@ -11,7 +11,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.location import Location
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import _logins as netrc_of
-from gpuinstall.sources import OFFICIAL, Sources, read_sources, redacted
+from gpuinstall.sources import OFFICIAL, Sources, read_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,11 +117,6 @@ def test_uv_gets_one_default_index_and_none_beside_it(environ: dict[str, str], t
         "UV_FIND_LINKS": "",
         "UV_NO_CONFIG": "1",
     }
-
-
-def test_redacted_hides_every_login_in_a_text() -> None:
-    text = "https://u:p@ss@a.example/x and http://token@b.example but not you@c.example"
-    assert redacted(text) == "https://****@a.example/x and http://****@b.example but not you@c.example"
 
 
 CHOICES = {

@@ -94,6 +94,8 @@ def test_a_number_is_the_failure_that_it_names() -> None:
     texts = {
         "F38": "F38",
         "f38": "F38",
+        "F03": "F03",
+        "F3": "F03",
         "[F38]": "F38",
         "error: no build has code for RTX 5090   [F38]": "F38",
         "No code for this GPU   [F37, 80% sure]": "F37",

@@ -28,7 +28,7 @@ PLACES = ("wsl", "windows", *ENGINES, "container", "conda", "macos")
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 # A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
-_NUMBER = re.compile(r"(?:.*\[)?(?P<id>F[1-9]\d*)(?:, \d+% sure)?\]?", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:.*\[)?F(?P<number>\d+)(?:, \d+% sure)?\]?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def requested_failure(
     The other arguments are those of :func:`classify`.
     """
     number = _NUMBER.fullmatch(text.strip())
-    failure = table.load_failures().get(number["id"].upper()) if number else None
+    failure = table.load_failures().get(f"F{number['number']:0>2}") if number else None
     if failure is None:
         return None
     circumstances = Circumstances(_read(text), machine)

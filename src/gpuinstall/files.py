@@ -20,6 +20,7 @@ from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from configparser import RawConfigParser
 
     from gpuinstall.reporter import Reporter
 
@@ -40,6 +41,29 @@ def open_regular(path: Path) -> IO[bytes]:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(os.open(path, _AT_ONCE), "rb")
+
+
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+
+
+def check_outside(path: Path, named_by: Path) -> None:
+    """Raise UsageError for a path outside a project that a file of it, ``named_by``, must not lead to.
+
+    It may lead to files and folders of its own owner. /proc/self/environ is a regular file of this user, too.
+    """
+    place = path.resolve()
+    if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
+        raise UsageError("path-outside", f"{named_by} names {path}, which is no file of a project")
+    try:
+        status = place.stat()
+        owner = named_by.stat().st_uid
+    except OSError as error:
+        raise UsageError("path-outside", f"{named_by} names {path}, which cannot be read: {error.strerror}") from None
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise UsageError("path-outside", f"{named_by} names {path}, which is not a regular file or a folder")
+    if status.st_uid != owner:
+        why = "a path outside the folder is followed only to what belongs to the same user"
+        raise UsageError("path-outside", f"{named_by} names {path}, which belongs to another user", why=why)
 
 
 def read_document(path: Path, folder: Path | None = None) -> str:
@@ -87,6 +111,22 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomli.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def parse_ini(text: str) -> RawConfigParser:
+    """Parse a file of sections and settings; raise ValueError, without its text, if it is malformed."""
+    import configparser
+
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(text)
+    except configparser.MissingSectionHeaderError as error:
+        raise ValueError(f"line {error.lineno} is in no section") from None
+    except configparser.ParsingError as error:
+        raise ValueError(f"line {error.errors[0][0]} is not a setting") from None
+    except (configparser.DuplicateSectionError, configparser.DuplicateOptionError) as error:
+        raise ValueError(f"line {error.lineno} repeats a section or a setting") from None
+    return parser
 
 
 def keep_temporary_files_apart() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.config import Config, read_config
 from gpuinstall.errors import UsageError
+from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
+    from gpuinstall.requirements_file import Inclusion
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
 
@@ -219,8 +221,20 @@ class Project:
         if note := conda_note(declared.listed.conda, names):
             reporter.warn(f"{declared.file}: {note}")
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
+        files = (declared.listed, *self.settings.files.values())
+        self._admit_included([inclusion for file in files for inclusion in file.included], reporter)
         self.admit_addresses(asked, own, reporter)
         return asked.following(recorded)
+
+    def _admit_included(self, inclusions: Sequence[Inclusion], reporter: Reporter) -> None:
+        """Name the files outside the folder that requirements files include; raise UsageError if it is not trusted."""
+        from gpuinstall.sources.sources import FolderSetting
+
+        folder = self.folder.resolve()
+        outside = [each for each in dict.fromkeys(inclusions) if not each.file.is_relative_to(folder)]
+        settings = [FolderSetting("-r", each.included_by, str(each.file), "requirements") for each in outside]
+        if settings:
+            self.sources.admit(settings, reporter)
 
     def admit_addresses(self, declared: FolderRequest, own: Container[str], reporter: Reporter) -> None:
         """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
@@ -235,20 +249,29 @@ class Project:
             requirement = parse_requirement(text)
             url = requirement.url or ""
             place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
-            inside = Location.parse(place).is_from(Location.parse(str(self.folder)))
+            location = Location.parse(place)
+            inside = location.is_from(Location.parse(str(self.folder)))
             if url and not (inside and self.sources.trust_folder):
                 file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
+                if location.server == "file://" and not inside:
+                    check_outside(Path(location.path), self.folder)
                 role = f"the source of {requirement.name}"
                 settings.append(FolderSetting(requirement.name, self.folder / file, redacted(place), role))
         if settings:
             self.sources.admit(settings, reporter)
 
-    @property
+    @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
+        from gpuinstall.lock.folder_request import FolderRequest
+
         named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
         listed = functools.reduce(operator.or_, self.settings.files.values(), named)
-        return self.request_for(listed if listed.requirements else self.declaration.listed | listed)
+        if not listed.requirements:
+            self.admit_addresses(FolderRequest().declaring(self.declaration), (), self.reporter)
+            listed = self.declaration.listed | listed
+        self._admit_included(listed.included, self.reporter)
+        return self.request_for(listed)
 
     def request_for(self, listed: RequirementsFile) -> Request:
         """The request for what is ``listed``, by the settings of the caller and of the project.

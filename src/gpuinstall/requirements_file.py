@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import read_document
+from gpuinstall.files import check_outside, read_document
+from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 PROJECT = "pyproject.toml"
@@ -22,25 +24,46 @@ MAX_LINE = 100_000
 _ELSEWHERE = "Package sources are set by --torch-index and by pip's and uv's configuration"
 
 
+class Inclusion(NamedTuple):
+    """A file outside the folder that another one includes."""
+
+    file: Path
+    included_by: Path
+
+
 class RequirementsFile(NamedTuple):
     """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
 
-    ``options`` are pip's in it, which are not read; ``conda`` is what conda brings, as conda writes it.
+    ``options`` are pip's in it, which are not read; ``conda`` is what conda brings, as conda writes it; ``included``
+    are the files outside the folder that were read with it.
     """
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     conda: tuple[str, ...] = ()
+    included: tuple[Inclusion, ...] = ()
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Both together."""
-        return RequirementsFile(*(one + another for one, another in zip(self, other, strict=True)))
+        return joined_files((self, other))
 
     @property
     def unread(self) -> str:
         """What is not read of it, for people."""
         return f"{', '.join(dict.fromkeys(self.options))} is not read here: {_ELSEWHERE}"
+
+
+def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
+    """Return what several files ask for together."""
+    each = tuple(files)
+    return RequirementsFile(
+        requirements=tuple(chain.from_iterable(file.requirements for file in each)),
+        constraints=tuple(chain.from_iterable(file.constraints for file in each)),
+        options=tuple(chain.from_iterable(file.options for file in each)),
+        conda=tuple(chain.from_iterable(file.conda for file in each)),
+        included=tuple(chain.from_iterable(file.included for file in each)),
+    )
 
 
 def group_path(group: str) -> str:
@@ -64,17 +87,19 @@ def read_requirements(path: Path) -> RequirementsFile:
 
 def read_conda(path: Path) -> RequirementsFile:
     """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda."""
-    inside, pip, lines, conda = False, -1, list[str](), list[str]()
-    for line in _lines(path):
+    inside, pip, lines, conda = False, -1, list[tuple[int, str]](), list[str]()
+    for number, line in _lines(path):
         item = re.match(r"( *)- +(.+)", line.partition(" #")[0].rstrip())
         if item and inside:
             depth, entry = len(item[1]), item[2].strip("'\"")
             pip = depth if entry == "pip:" else pip if depth > pip else -1
-            if entry != "pip:":
-                (conda if pip < 0 else lines).append(entry)
+            if entry != "pip:" and pip < 0:
+                conda.append(entry)
+            elif entry != "pip:":
+                lines.append((number, entry))
         elif re.match(r"[\w-]+:", line):
             inside, pip = line.startswith("dependencies:"), -1
-    return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
+    return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(conda=tuple(conda))
 
 
 def read_listed(path: Path, folder: Path | None = None) -> str:
@@ -86,12 +111,20 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a file, those that end in a backslash joined with the next."""
-    lines = read_listed(path).replace("\\\n", " ").splitlines()
-    if any(len(line) > MAX_LINE for line in lines):
-        raise _too_much(f"{path} has a line of more than {MAX_LINE:,} characters")
-    return lines
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers, those that end in a backslash joined with the next."""
+    first, parts, length = 1, list[str](), 0
+    for number, line in enumerate(read_listed(path).splitlines(), 1):
+        first = first if parts else number
+        parts.append(line.removesuffix("\\"))
+        length += len(line)
+        if length > MAX_LINE:
+            raise _too_much(f"{path} has a line of more than {MAX_LINE:,} characters")
+        if not line.endswith("\\"):
+            yield first, " ".join(parts)
+            parts, length = [], 0
+    if parts:
+        yield first, " ".join(parts)
 
 
 class _Reader:
@@ -102,60 +135,87 @@ class _Reader:
         self.seen: set[tuple[Path, bool]] = set()
         self.requirements = 0
 
-    def read(self, path: Path, chain: tuple[Path, ...] = (), *, constrains: bool = False) -> RequirementsFile:
+    def read(self, path: Path, including: tuple[Path, ...] = (), *, constrains: bool = False) -> RequirementsFile:
         """Read a file.
 
         Args:
             path: The file.
-            chain: The files through which it is included, the first one first.
+            including: The files through which it is included, the first one first.
             constrains: Whether it is included by ``-c``.
         """
         if "\0" in str(path):
             raise UsageError("requirements-unreadable", "the name of a requirements file is not valid")
         place = path.resolve()
-        if place in chain:
+        if place in including:
             raise UsageError("requirements-circular", f"{path} includes itself")
         if (place, constrains) in self.seen:
             return RequirementsFile()
         self.seen.add((place, constrains))
-        if len(chain) >= MAX_DEPTH:
+        if len(including) >= MAX_DEPTH:
             raise _too_much(f"{path} is included through more than {MAX_DEPTH} files")
         if len(self.seen) > MAX_FILES:
             raise _too_much(f"{self.first} includes more than {MAX_FILES:,} files")
-        return self.parse(_lines(path), path, (*chain, place), constrains=constrains)
+        return self.parse(_lines(path), path, (*including, place), constrains=constrains)
 
     def parse(
         self,
-        lines: Iterable[str],
+        lines: Iterable[tuple[int, str]],
         path: Path,
-        chain: tuple[Path, ...] = (),
+        including: tuple[Path, ...],
         *,
         constrains: bool = False,
     ) -> RequirementsFile:
-        """Parse the lines of the file at ``path``; ``chain`` ends with itself."""
-        requirements, constraints, options = list[str](), list[str](), list[str]()
-        for line in (line.partition(" #")[0].strip() for line in lines):
+        """Parse the numbered lines of the file at ``path``; ``including`` ends with itself."""
+        parts = list[RequirementsFile]()
+        for number, written in lines:
+            line = written.partition(" #")[0].strip()
             if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
-                included = self.read(path.parent / further[1], chain, constrains=constrains)
-                requirements += included.requirements
-                constraints += included.constraints
-                options += included.options
+                parts.append(self._include(further[1], path, including, constrains=constrains))
             elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
-                included = self.read(path.parent / further[1], chain, constrains=True)
-                constraints += (*included.requirements, *included.constraints)
-                options += included.options
+                limits = self._include(further[1], path, including, constrains=True)
+                constraints = limits.requirements + limits.constraints
+                parts.append(limits._replace(requirements=(), constraints=constraints))
             elif line and not line.startswith("#"):
                 place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
                 # One blank before an option: to skip all of them would be tried anew at each of 90,000.
                 plain, *found = re.split(r"(?:^|\s)(--?[a-z][\w-]*)", place)
                 plain = plain.rstrip()
-                options += found[::2]
+                parts.append(RequirementsFile(options=tuple(found[::2])))
                 if plain:
-                    requirements.append(plain if place == line else f"-e {plain}")
+                    requirement = plain if place == line else f"-e {plain}"
+                    _check_requirement(requirement, f"{path}, line {number}", is_shown=not _is_outside(path, including))
+                    parts.append(RequirementsFile((requirement,)))
                     self.requirements += 1
             if self.requirements > MAX_REQUIREMENTS:
                 raise _too_much(f"{self.first} lists more than {MAX_REQUIREMENTS:,} requirements")
-        return RequirementsFile(tuple(requirements), tuple(constraints), tuple(options))
+        return joined_files(parts)
+
+    def _include(self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool) -> RequirementsFile:
+        """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
+
+        A stranger's file could otherwise have the secrets of this user read, and shown in an error.
+        """
+        included = path.parent / name
+        if "\0" in name or not _is_outside(included, including):
+            return self.read(included, including, constrains=constrains)
+        check_outside(included, path)
+        inclusion = Inclusion(included.resolve(), path)
+        return RequirementsFile(included=(inclusion,)) | self.read(included, including, constrains=constrains)
+
+
+def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
+    """Whether a file lies outside the folder of the first one; a link lies where it leads."""
+    return not path.resolve().is_relative_to(including[0].parent)
+
+
+def _check_requirement(text: str, place: str, *, is_shown: bool) -> None:
+    """Raise UsageError for a line that is no requirement; what stands there is repeated only if it ``is_shown``."""
+    try:
+        parse_requirement(text)
+    except UsageError as error:
+        if is_shown:
+            raise UsageError(error.code, f"{place}: {error.message}", hint=error.hint) from None
+        raise UsageError("requirement-malformed", f"{place} is not a requirement") from None
 
 
 def _too_much(message: str) -> UsageError:

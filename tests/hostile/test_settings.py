@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import tomli
 
+from gpuinstall import process
 from gpuinstall.lock.lock import render, sealed
 from tests.hostile.settings import KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.driver import FakeDriver
@@ -104,6 +106,29 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here: Workshop, t
         refused = wary.document(*words, exit_code=2)["errors"][0]
         assert refused["code"] == "folder-not-trusted", words
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here: Workshop, tmp_path: Path) -> None:
+    requirements = here.folder / "requirements.txt"
+    (tmp_path / "base.txt").write_text("filelock\n", encoding="utf-8")
+    requirements.write_text("-r ../base.txt\n", encoding="utf-8")
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    process.run([sys.executable, "-m", "venv", "--without-pip", here.folder / "other"])
+    commands = (("plan",), ("lock", "--target", "cpu"), ("install",), ("install", "--into", "--venv", "other"))
+    for words in commands:
+        if "install" not in words:
+            named = here.run(*words, "-q").err
+            assert f"{tmp_path / 'base.txt'}, as {requirements} says: requirements" in named, words
+        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
+    secretive = replace(here, variables={**here.variables, "TOKEN": "hunter2 hunter3"})
+    (tmp_path / "secrets").write_text("hunter2 hunter3\n", encoding="utf-8")
+    for line in ("-r /proc/self/environ", "-r ../secrets"):
+        requirements.write_text(f"{line}\n", encoding="utf-8")
+        for words in commands:
+            done = secretive.run(*words)
+            assert done.status == 2, words
+            logs = [path.read_text("utf-8") for path in here.caches.rglob("*.log") if path.is_file()]
+            assert not any("hunter" in text for text in (done.out, done.err, *logs)), words
 
 
 def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:

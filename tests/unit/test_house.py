@@ -44,12 +44,12 @@ patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors learned location lock plan probe reporter request requirements_file session sources text
+project -> config environments errors files learned location lock plan probe reporter request requirements_file session sources text
 pytest_plugin ->
 receipt -> errors files
 reporter ->
 request -> backend
-requirements_file -> errors files
+requirements_file -> errors files plan
 session -> files patience process uv web
 shell -> text
 sources -> errors files location marked_block

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.declaration import lines_in, read_inputs
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements, split_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> None:
@@ -103,3 +102,67 @@ def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
         with suppress(UsageError):
             lines_in(read_inputs(str(tmp_path / name)))
     assert time.process_time() - start < 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="owners, links and pipes as Unix has them")
+def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "base.txt").write_text("numpy\n")
+    (tmp_path / "secrets").write_text("numpy\nAWS_SECRET=hunter2 and more\n")
+    (folder / "link.txt").symlink_to(tmp_path / "secrets")
+    os.mkfifo(tmp_path / "pipe")
+    others = Path("/etc/passwd")
+    if os.getuid() == 0:
+        others = tmp_path / "others.txt"
+        others.write_text("numpy\n")
+        os.chown(others, 12345, -1)
+    said = {}
+    for line in (
+        "-r ../base.txt",
+        "-c ../base.txt",
+        "-r ../secrets",
+        "-r link.txt",
+        "-c link.txt",
+        "-r ../pipe",
+        "-r ../none.txt",
+        "-r /proc/self/environ",
+        "-r /dev/../proc/self/environ",
+        "-c /sys/kernel/mm/transparent_hugepage/enabled",
+        "-r /dev/stdin",
+        f"-r {others}",
+    ):
+        (folder / "in.txt").write_text(f"{line}\n")
+        try:
+            said[line] = [str(each.file.name) for each in read_requirements(folder / "in.txt").included]
+        except UsageError as error:
+            said[line] = [error.code]
+            assert "hunter2" not in f"{error.message} {error.why} {error.hint}"  # noqa: PT017  one table of them
+    assert said == {
+        "-r ../base.txt": ["base.txt"],
+        "-c ../base.txt": ["base.txt"],
+        "-r ../secrets": ["requirement-malformed"],
+        "-r link.txt": ["requirement-malformed"],
+        "-c link.txt": ["requirement-malformed"],
+        "-r ../pipe": ["path-outside"],
+        "-r ../none.txt": ["path-outside"],
+        "-r /proc/self/environ": ["path-outside"],
+        "-r /dev/../proc/self/environ": ["path-outside"],
+        "-c /sys/kernel/mm/transparent_hugepage/enabled": ["path-outside"],
+        "-r /dev/stdin": ["path-outside"],
+        f"-r {others}": ["path-outside"],
+    }
+
+
+def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("torch\nnumpy \\\n  >=2\nnumpy=2\n")
+    with pytest.raises(UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement") as raised:
+        read_requirements(tmp_path / "in.txt")
+    assert raised.value.hint == "gpuinstall install numpy==2"
+
+
+def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text("token hunter2\n")
+    with pytest.raises(UsageError, match="line 1 is in no section") as raised:
+        read_inputs(str(tmp_path / "setup.cfg"))
+    assert "hunter2" not in raised.value.message

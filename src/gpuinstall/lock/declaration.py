@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from configparser import ConfigParser, Error
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from packaging.errors import ExceptionGroup
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_toml
+from gpuinstall.files import parse_ini, parse_toml
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
@@ -102,11 +101,9 @@ def read_inputs(name: str) -> RequirementsFile:
             return RequirementsFile(tuple(_as_locked(parse_toml(text).get("packages", ()))))
         if path.name == PROJECT:
             return parse_project({**parse_toml(text), "dependency-groups": {}}, load_catalog().family).listed
-        settings = ConfigParser(interpolation=None)
-        settings.read_string(text)
-        listed = settings.get("options", "install_requires", fallback="").splitlines()
+        listed = parse_ini(text).get("options", "install_requires", fallback="").splitlines()
         return RequirementsFile(tuple(filter(None, map(str.strip, listed))))
-    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, Error) as error:
+    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError) as error:
         why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
         code = "group-unknown" if group else "requirements-malformed"

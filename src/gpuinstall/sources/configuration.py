@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_toml, read_document
+from gpuinstall.files import parse_ini, parse_toml, read_document
 from gpuinstall.marked_block import without_blocks
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
@@ -114,13 +114,7 @@ def parse_pip_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
 
 def parse_pip_file(text: str, folder: Path) -> Indexes:
     """Read a ``pip.conf``: its sections global, download and install; raise ValueError where it is malformed."""
-    import configparser
-
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read_string(text)
-    except configparser.Error as error:
-        raise ValueError(str(error).replace("\n", " ")) from error
+    parser = parse_ini(text)
     options: dict[str, str] = {}
     for section in ("global", "download", "install"):
         if parser.has_section(section):

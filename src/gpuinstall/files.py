@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from configparser import RawConfigParser
 
     from gpuinstall.reporter import Reporter
@@ -33,6 +35,8 @@ _CONTAINERS, _VALUES, _WIDEST = 500_000, 2_000_000, 100_000_000
 A package of 100,000 files has 400,000 and 1,200,000.
 """
 
+_REWRITES, _LEFT_S = 10, 60
+"""How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
 _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -264,13 +268,16 @@ def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
 
 @contextmanager
 def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
-    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError."""
+    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
+
+    It has the mode of the file that it replaces from its first byte.
+    """
     import secrets
 
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
+        with _created_like(part, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -282,6 +289,78 @@ def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
             part.unlink()
 
 
+def _created_like(part: Path, path: Path) -> IO[bytes]:
+    """Create a file that is as open as the one that it replaces, and never more; a new one as the umask leaves it.
+
+    A token in the file is not shown to others for a moment, nor for good where a file system refuses a chmod.
+    """
+    try:
+        status = path.lstat()
+    except OSError:
+        return part.open("xb")
+    if not stat.S_ISREG(status.st_mode):
+        return part.open("xb")
+    file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb")
+    if os.name == "posix":
+        with suppress(OSError):
+            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+    return file
+
+
+def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
+    """Replace a file of the user's by what ``edit`` makes of it, None where it is not there.
+
+    What another program writes in the meantime is edited in its turn, and not lost.
+
+    Raises:
+        InstallationError: it cannot be written, or changes all the time.
+        OSError: it cannot be read, or is not a regular file.
+    """
+    place = path.resolve()
+    _remove_parts(place)
+    for _ in range(_REWRITES):
+        before = _bytes_at(place)
+        after = edit(before)
+        if after == before:
+            return
+        with suppress(_ChangedMeanwhileError):
+            if after is None:
+                _check_unchanged(place, before)
+                place.unlink()
+                return
+            with written(place) as file:
+                file.write(after)
+                file.flush()
+                _check_unchanged(place, before)
+            return
+    raise InstallationError("file-busy", f"{path} was changed by another program each time it was to be written")
+
+
+class _ChangedMeanwhileError(Exception):
+    """A file is not what it was when it was read."""
+
+
+def _remove_parts(place: Path) -> None:
+    """Remove what a run that was killed has left beside a file: it may hold a token, as the file does."""
+    name = re.compile(rf"\.{re.escape(place.name[:40])}\.[0-9a-f]{{8}}")
+    with suppress(OSError):
+        for part in place.parent.iterdir():
+            if name.fullmatch(part.name) and time.time() - part.lstat().st_mtime > _LEFT_S:
+                remove_path(part)
+
+
+def _check_unchanged(place: Path, before: bytes | None) -> None:
+    if _bytes_at(place) != before:
+        raise _ChangedMeanwhileError
+
+
+def _bytes_at(place: Path) -> bytes | None:
+    try:
+        return read_raw(place)
+    except FileNotFoundError:
+        return None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that a person named; raise UsageError where it cannot be written."""
     try:
@@ -291,7 +370,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Write a file, behind a link if there is one, as open as it was; a pipe or /dev/stdout is not replaced.
+    """Write a file, behind a link if there is one; a pipe or /dev/stdout is not replaced.
 
     Raise InstallationError where it cannot be written.
     """
@@ -299,11 +378,7 @@ def write_in_place(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
         return
-    place = path.resolve()
-    mode = place.stat().st_mode if place.exists() else None
-    write_atomically(place, text)
-    if mode is not None:
-        place.chmod(stat.S_IMODE(mode))
+    write_atomically(path.resolve(), text)
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:

@@ -10,7 +10,15 @@ import pytest
 from platformdirs import user_cache_path
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import check_cache, files_below, own_cache_folder, remove_path, write_atomically, written
+from gpuinstall.files import (
+    check_cache,
+    files_below,
+    own_cache_folder,
+    remove_path,
+    rewrite,
+    write_atomically,
+    written,
+)
 from gpuinstall.reporter import SilentReporter
 
 
@@ -117,3 +125,60 @@ def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.setenv("XDG_CACHE_HOME", named)
     assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)
+
+
+def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pip.conf"
+    for mode, refused, expected in ((0o600, False, 0o600), (0o640, False, 0o640), (0o640, True, 0o600)):
+        path.write_text("token", encoding="utf-8")
+        path.chmod(mode)
+        with monkeypatch.context() as patch:
+            if refused:  # as on a file system without modes
+                patch.setattr(os, "fchmod", _refused)
+            with written(path) as file:
+                (part,) = (entry for entry in tmp_path.iterdir() if entry != path)
+                assert part.stat().st_mode & 0o777 == expected
+                file.write(b"token")
+        assert path.stat().st_mode & 0o777 == expected
+
+
+def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path: Path) -> None:
+    path, calls = tmp_path / "uv.toml", []
+
+    def edit(before: bytes | None) -> bytes:
+        calls.append(before)
+        if len(calls) == 1:
+            path.write_bytes(b"theirs\n")
+        return (before or b"") + b"ours\n"
+
+    rewrite(path, edit)
+    assert path.read_bytes() == b"theirs\nours\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_changes_all_the_time_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "uv.toml"
+    path.write_bytes(b"")
+
+    def edit(before: bytes | None) -> bytes:
+        path.write_bytes(changed := (before or b"") + b"theirs\n")
+        return changed + b"ours\n"
+
+    with pytest.raises(InstallationError) as caught:
+        rewrite(path, edit)
+    assert caught.value.code == "file-busy"
+    assert b"ours" not in path.read_bytes()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
+    part, young = tmp_path / ".pip.conf.0123abcd", tmp_path / ".pip.conf.0123abce"
+    part.write_text("token", encoding="utf-8")
+    young.write_text("token", encoding="utf-8")
+    os.utime(part, (0, 0))
+    rewrite(tmp_path / "pip.conf", lambda _before: b"")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"pip.conf", young.name}
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")

@@ -75,7 +75,8 @@ def command(
 
             paths, evidence = project.paths, _check_fitness(project)
             say_stranger(paths.venv, terminal)
-            evidence += [*refresh(project), str(Path(words[0]).absolute())] if evidence else []
+            hooks = refresh(project) if evidence else None
+            evidence = [] if hooks is None else [*evidence, *hooks, str(Path(words[0]).absolute())]
     _become([*words], paths, receipt, evidence)
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import tomli
 
 from gpuinstall.environments.environment import fingerprint
+from gpuinstall.environments.guard import pip_section
 from gpuinstall.errors import UsageError
-from gpuinstall.marked_block import with_block
+from gpuinstall.marked_block import BOM, NEW, with_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.machine import Machine
@@ -28,8 +28,8 @@ _FAMILY = ("torch", "torchvision", "torchaudio", "torchcodec")
 class Hook:
     """Torch's builds that run on a machine: the ``build`` chosen for it, its ``index``, and the ``bound`` of versions.
 
-    ``uv_backend`` is the word by which uv knows the index, None where it has none; ``note`` the machine, the base of
-    the index, and whether the file is a new one.
+    ``uv_backend`` is the word by which uv knows the index, None where it has none; ``note`` the machine and the base
+    of the index.
     """
 
     build: Build
@@ -39,7 +39,7 @@ class Hook:
     note: str
 
     @classmethod
-    def of(cls, plan: Plan, machine: Machine, catalog: Catalog, *, by_name: Collection[str], new: bool) -> Hook:
+    def of(cls, plan: Plan, machine: Machine, catalog: Catalog, *, by_name: Collection[str]) -> Hook:
         """The builds of one backend, from the oldest to the newest that runs, and none that does not.
 
         What another index has of them (``2.14.1+cu132``), which a person may name beside, is excluded by name.
@@ -52,7 +52,7 @@ class Hook:
         excluded = sorted({other.torch for other in builds if other.backend == build.backend} - runs)
         rivals = [other.name for other in builds if other.labelled and other not in plan.runnable]
         bound = [f"torch>={min(runs)}", f"<={max(runs)}", *(f"!={version}" for version in (*excluded, *rivals))]
-        tag, note = build.backend.tag, f"{fingerprint(machine)} {base}{' new' * new}"
+        tag, note = build.backend.tag, f"{fingerprint(machine)} {base}"
         return cls(build, f"{base}/{tag}", ",".join(bound), tag if tag in by_name else None, note)
 
     @property
@@ -62,34 +62,52 @@ class Hook:
         own = {"cpu": (), "cuda": ("triton",)}.get(kind, (f"triton-{kind}", f"pytorch-triton-{kind}"))
         return tuple(f"{self.index}/{name}/" for name in (*_FAMILY, *own))
 
-    def in_uv(self, text: str, pages: Sequence[str]) -> str:
+    def in_uv(self, text: str, pages: Sequence[str], *, new: bool) -> str:
         """Write it into a ``uv.toml``; raise UsageError where that says something else already.
 
         ``torch-backend`` counts for ``uv pip``, ``uv tool`` and ``uvx``; the ``pages`` of another index, which all have
-        to be there, for ``uv pip`` alone: elsewhere they would come into every uv.lock.
+        to be there, for ``uv pip`` alone: elsewhere they would come into every uv.lock. ``new`` says that there was no
+        such file.
         """
+        note = self.note + NEW * new
         backend = [f"torch-backend = {json.dumps(self.uv_backend)}"] if self.uv_backend else []
+        _check(text, "uv", _parse_uv, "malformed-configuration")
         if not backend:
-            text = with_block(text, -1, self.note, ["[pip]", f"find-links = {json.dumps(pages)}"])
-        text = with_block(text, 0, self.note, [*backend, f"constraint-dependencies = [{json.dumps(self.bound)}]"])
-        return _checked(text, "uv", tomli.loads)
+            text = with_block(text, -1, note, ["[pip]", f"find-links = {json.dumps(pages)}"])
+        text = with_block(text, 0, note, [*backend, f"constraint-dependencies = [{json.dumps(self.bound)}]"])
+        _check(text, "uv", _parse_uv, "hook-taken")
+        return text
 
-    def in_pip(self, text: str, constraints: Path, links: Sequence[str]) -> str:
+    def in_pip(self, text: str, constraints: Sequence[str], links: Sequence[str], *, new: bool) -> str:
         """Write it into a ``pip.conf``; raise UsageError where that says something else already.
 
-        ``constraints`` is the file of the bound, ``links`` are the places that pip was told of before.
+        ``constraints`` are the addresses of constraints files, ``links`` the places that pip was told of before.
         """
-        pages = [f"    {page}" for page in (*links, *self.pages)]
-        lines = ["[install]", f"constraint = {constraints.as_uri()}", "find-links =", *pages]
-        return _checked(with_block(text, -1, self.note, lines), "pip", configparser.RawConfigParser().read_string)
+        lines = pip_section(constraints, (*links, *self.pages))
+        _check(text, "pip", _parse_pip, "malformed-configuration")
+        text = with_block(text, -1, self.note + NEW * new, lines)
+        _check(text, "pip", _parse_pip, "hook-taken")
+        return text
 
 
-def _checked(text: str, tool: str, parse: Callable[[str], object]) -> str:
-    """Raise UsageError where a file says something twice now: what it says itself stays as it is."""
+def _check(text: str, tool: str, parse: Callable[[str], object], code: str) -> None:
+    """Raise UsageError where a tool cannot read its file, or the file says something twice now."""
     try:
         parse(text)
     except (ValueError, configparser.Error) as error:
-        message = f"{tool}'s configuration already has a setting of its own there; it was left unchanged"
-        hint = f"gpuinstall hook {tool} --show   # prints the lines to add by hand"
-        raise UsageError("hook-taken", message, evidence=str(error).replace("\n", " "), hint=hint) from None
-    return text
+        evidence = str(error).replace("\n", " ")
+        if code == "hook-taken":
+            message = f"{tool}'s configuration already has a setting of its own there; it was left unchanged"
+            hint = f"gpuinstall hook {tool} --show   # prints the lines to add by hand"
+        else:
+            message = f"{tool} cannot read its own configuration; it was left unchanged"
+            hint = "pip config debug   # names the file" if tool == "pip" else "uv --show-settings pip list"
+        raise UsageError(code, message, evidence=evidence, hint=hint) from None
+
+
+def _parse_uv(text: str) -> object:
+    return tomli.loads(text.removeprefix(BOM))
+
+
+def _parse_pip(text: str) -> None:
+    configparser.RawConfigParser().read_string(text)

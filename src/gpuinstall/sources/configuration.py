@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
-from gpuinstall.marked_block import without_blocks
+from gpuinstall.marked_block import BrokenBlockError, without_blocks
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _PASSED_OVER = """
@@ -81,10 +81,31 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     return _pip_own_files(environ)[-1] if tool == "pip" else _user_folder(environ) / "uv/uv.toml"
 
 
-def pip_links(environ: Mapping[str, str], file: Path, text: str) -> tuple[str, ...]:
-    """The find-links that pip would take without a further section in ``file``: of its ``text``, else of the others."""
-    others = (_read_pip_file(path, file.parent, ()).find_links for path in reversed(_pip_user_files(environ)))
-    return parse_pip_file(text, file.parent).find_links or next(filter(None, others), ())
+def pip_words(environ: Mapping[str, str], file: Path, text: str, option: str) -> tuple[str, ...]:
+    """Return the words that ``pip install`` would take for an option without a further section in ``file``.
+
+    A section ``install`` counts more than ``global``, whatever file it is in, and a later file more than an earlier.
+
+    Args:
+        environ: The variables that say which files pip reads.
+        file: One of them, or a further one that counts most.
+        text: What ``file`` is taken to hold.
+        option: Its name in the files, such as ``constraint``.
+    """
+    others = (*_pip_user_files(environ), *_pip_near_files(environ))
+    texts = {**{path: _text(path) for path in others}, file: text}
+    words: tuple[str, ...] = ()
+    for section in ("global", "install"):
+        for path, content in texts.items():
+            words = _pip_words(path, content, section, option) or words
+    return words
+
+
+def _pip_words(path: Path, text: str, section: str, option: str) -> tuple[str, ...]:
+    try:
+        return tuple(_pip_options(text, section).get(option, "").split())
+    except ValueError as error:
+        raise _malformed(path, error) from error
 
 
 def trusts_folder(environ: Mapping[str, str]) -> bool:
@@ -114,12 +135,18 @@ def parse_pip_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
 
 def parse_pip_file(text: str, folder: Path) -> Indexes:
     """Read a ``pip.conf``: its sections global, download and install; raise ValueError where it is malformed."""
-    parser = parse_ini(text)
     options: dict[str, str] = {}
     for section in ("global", "download", "install"):
-        if parser.has_section(section):
-            options |= {_option(name): value for name, value in parser.items(section)}
+        options |= _pip_options(text, section)
     return _of_pip(options, folder)
+
+
+def _pip_options(text: str, section: str) -> dict[str, str]:
+    """Return what one section of a ``pip.conf`` sets; raise ValueError where the file is malformed."""
+    parser = parse_ini(text)
+    if not parser.has_section(section):
+        return {}
+    return {_option(name): value for name, value in parser.items(section)}
 
 
 def parse_uv_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
@@ -233,9 +260,16 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
 
 
 def _text(path: Path, folder: Path | None = None) -> str:
-    """Read a file without what we wrote for plain pip and uv; empty where there is none."""
+    """Read a file without what we wrote for plain pip and uv; empty where there is none.
+
+    A block that somebody has changed since is theirs, and counts as pip and uv read it.
+    """
     try:
-        return without_blocks(read_document(path, folder))
+        text = read_document(path, folder)
+        try:
+            return without_blocks(text)
+        except BrokenBlockError:
+            return text
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     except (OSError, UnicodeDecodeError) as error:

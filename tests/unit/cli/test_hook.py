@@ -1,0 +1,136 @@
+"""``gpuinstall hook`` and the user's own files: everything in them stays, and comes back to the byte."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuinstall.cli.hook import refresh
+from gpuinstall.cli.main import run_command_line
+from gpuinstall.project import Settings, open_project
+from gpuinstall.reporter import SilentReporter
+
+OWN = "# gpuinstall hook: "
+END = "# end of gpuinstall hook"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's settings, with no other configuration; the command runs in a folder beside them."""
+    for name in os.environ:
+        if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "VIRTUAL_ENV")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nothing"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "settings" / "pip").mkdir(parents=True)
+    (tmp_path / "settings" / "uv").mkdir()
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "settings"
+
+
+def error(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["errors"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pip/pip.conf", b"[global]\r\ntimeout = 20\r\n"),
+        ("pip/pip.conf", b"[global]\r\ntimeout = 20"),
+        ("uv/uv.toml", b"\xef\xbb\xbfnative-tls = false\n"),
+        ("uv/uv.toml", b"\xef\xbb\xbfnative-tls = false\r\n[pip]\r\nno-deps = true"),
+        ("uv/uv.toml", b""),
+    ],
+)
+def test_a_file_comes_back_to_the_byte(home: Path, name: str, text: bytes) -> None:
+    file, tool = home / name, name.partition("/")[0]
+    file.write_bytes(text)
+    file.chmod(0o600)
+    assert run_command_line(["hook", tool]) == 0
+    hooked = file.read_bytes()
+    assert hooked.startswith(text[:3])
+    assert OWN.encode() in hooked
+    assert (b"\r\n" in text) == (hooked.count(b"\r\n") == hooked.count(b"\n") > 0)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert run_command_line(["hook", tool, "--remove"]) == 0
+    assert file.read_bytes() == text
+    assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"])
+def test_a_file_that_pip_cannot_read_is_named(home: Path, text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    file = home / "pip" / "pip.conf"
+    file.write_bytes(text)
+    assert run_command_line(["hook", "pip", "--json"]) == 2
+    assert error(capsys)["code"] == "malformed-configuration"
+    assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize("section", ["global", "install"])
+def test_a_constraint_of_another_file_still_counts(home: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = home / "venv"
+    environment.mkdir()
+    monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+    (environment / "pip.conf").write_text(f"[{section}]\nconstraint = /srv/mine.txt\n", encoding="utf-8")
+    assert run_command_line(["hook", "pip"]) == 0
+    own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
+    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text(encoding="utf-8")
+
+
+def test_a_constraint_of_the_file_itself_still_counts(home: Path) -> None:
+    file = home / "pip" / "pip.conf"
+    file.write_text("[global]\nconstraint =\n    /srv/a.txt\n    https://index.example/b.txt\n", encoding="utf-8")
+    assert run_command_line(["hook", "pip"]) == 0
+    assert "\nconstraint = /srv/a.txt https://index.example/b.txt file://" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(f"{END} ", "# "), (OWN, "# "), ("torch-backend", 'keyring-provider = "disabled"\ntorch-backend')],
+)
+def test_lines_that_may_be_the_users_are_not_removed(
+    home: Path, before: str, after: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "uv" / "uv.toml"
+    file.write_text("# mine\nnative-tls = false\n", encoding="utf-8")
+    assert run_command_line(["hook", "uv"]) == 0
+    changed = file.read_text(encoding="utf-8").replace(before, after)
+    file.write_text(changed, encoding="utf-8")
+    capsys.readouterr()
+    for words in (["--remove"], []):
+        assert run_command_line(["hook", "uv", *words, "--json"]) == 2
+        assert error(capsys)["code"] == "hook-changed"
+    assert file.read_text(encoding="utf-8") == changed
+
+
+def test_a_constraints_file_of_the_users_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = home / "pip" / "gpuinstall-constraints.txt"
+    file.write_text("six==1.0\n", encoding="utf-8")
+    assert run_command_line(["hook", "pip", "--json"]) == 2
+    assert error(capsys)["code"] == "hook-taken"
+    assert not (home / "pip" / "pip.conf").exists()
+
+    file.unlink()
+    assert run_command_line(["hook", "pip"]) == 0
+    file.write_text(f"{file.read_text(encoding='utf-8')}six==1.0\n", encoding="utf-8")
+    assert run_command_line(["hook", "pip", "--remove"]) == 0
+    assert file.read_text(encoding="utf-8") == "six==1.0\n"
+    assert not (home / "pip" / "pip.conf").exists()
+
+
+def test_a_refresh_that_failed_is_tried_again(home: Path) -> None:
+    file = home / "uv" / "uv.toml"
+    assert run_command_line(["hook", "uv"]) == 0
+    hooked = file.read_text(encoding="utf-8")
+    file.write_text(hooked.replace(END, "# end"), encoding="utf-8")
+    with open_project(Path.cwd(), Settings(), SilentReporter()) as project:
+        assert refresh(project) is None
+        file.write_text(hooked, encoding="utf-8")
+        assert str(file) in (refresh(project) or [])

@@ -224,6 +224,12 @@ def files_below(folder: Path) -> Iterator[Path]:
                     yield Path(entry)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file or a link, and no folder; what resists is left."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 def remove_path(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
     import shutil
@@ -254,8 +260,8 @@ def _remove_deep(folder: Path) -> None:
 
 
 def write_anew(path: Path, text: str) -> None:
-    """Write a small file of ours in the place of whatever lies there; raise OSError."""
-    remove_path(path)
+    """Write a small file of ours in the place of a file or a link; raise OSError, also for a folder there."""
+    remove_file(path)
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
 

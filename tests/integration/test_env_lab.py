@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.ownership import user_paths
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
 
@@ -50,16 +51,28 @@ def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_o
     assert elsewhere.document("env", "list")["data"] == {"environments": []}
 
 
-def test_what_is_not_ours_is_not_removed(workshop: Workshop) -> None:
-    (workshop.folder / "thesis").mkdir()
-    (workshop.folder / "thesis" / "chapter").touch()
+def test_only_what_is_ours_is_removed(workshop: Workshop) -> None:
+    thesis = workshop.folder / "thesis"
+    (thesis / "conda-meta").mkdir(parents=True)
+    (thesis / "pyvenv.cfg").touch()
     assert code(workshop, "remove", "--venv", "thesis") == "not-ours"
     assert code(workshop, "remove", "--venv", "thesis", "--yes") == "not-ours"
-    workshop.document("install")
-    packages = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
+    workshop.document("install", "torch==2.13.0")
+    venv = workshop.folder / ".venv"
+    assert user_paths(venv) == (), "what an installation writes is not the user's"
+    (venv / "notebooks").mkdir()
+    (venv / "notebooks" / "a.ipynb").touch()
+    changed = workshop.run("install", "torch==2.14.1")
+    assert "Moved       notebooks, which no installer wrote" in changed.err
+    (venv / "train.py").touch()
+    packages = next((venv / "lib").glob("python*/site-packages"))
     (packages / "cowsay-6.1.dist-info").mkdir()
     assert code(workshop, "remove") == "users-packages"
-    assert (workshop.folder / ".venv" / "bin" / "python").exists()
-    assert (workshop.folder / "thesis" / "chapter").exists()
-    workshop.document("env", "remove", "--yes")
-    assert workshop.entries() == {"pylock.cu130.toml", "thesis"}
+    removed = workshop.run("env", "remove", "--yes", "--quiet")
+    assert f"train.py, which no installer wrote: in {venv}" in removed.err
+    assert f"Removed     cowsay 6.1: added by pip or uv to {venv}" in removed.err
+    assert [path.name for path in venv.iterdir()] == ["train.py"]
+    [kept] = workshop.folder.glob(".venv.kept/*/notebooks/a.ipynb")
+    assert f"notebooks, which no installer wrote: in {kept.parent.parent}" in removed.err
+    assert workshop.entries() == {".venv", ".venv.kept", "pylock.cu130.toml", "thesis"}
+    assert {path.name for path in thesis.iterdir()} == {"conda-meta", "pyvenv.cfg"}

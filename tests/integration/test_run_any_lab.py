@@ -127,6 +127,29 @@ def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_s
     shutil.rmtree(workshop.folder / ".venv-cpu")
 
 
+def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop: Workshop, play: Play) -> None:
+    play(NEW_DRIVER)
+    venv, ours = workshop.folder / ".venv-cu130", workshop.folder / "ours"
+    previous = workshop.folder / ".venv-cu130.gpuinstall" / "previous"
+    venv.rename(ours)
+    try:
+        (venv / "thesis").mkdir(parents=True)
+        (venv / "thesis" / "chapter").touch()
+        refused = started(workshop, "--install", "--no-proof")
+        assert (refused.status, refused.out) == (2, "")
+        assert "it has files that no installer wrote: thesis" in refused.err
+        assert f"gpuinstall sync --target cu130 --venv {venv} --replace" in refused.err
+        assert (venv / "thesis" / "chapter").exists()
+        done = started(workshop, "--install", "--replace", "--no-proof")
+        assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n"), done.err
+        assert (previous / "thesis" / "chapter").exists()
+        assert f"thesis, which no installer wrote, with the replaced environment: in {previous}" in done.err
+    finally:
+        shutil.rmtree(venv)
+        shutil.rmtree(previous.parent, ignore_errors=True)
+        ours.rename(venv)
+
+
 def test_equal_files_of_two_environments_are_one_on_the_disk(made: Workshop) -> None:
     venvs = (made.folder / f".venv-{tag}" for tag in ("cu126", "cu130"))
     first, second = (next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs)

@@ -63,14 +63,14 @@ def _list(_terminal: Terminal) -> Outcome:
 @command.command("remove", help="Remove the environment and its previous one; keep the locks.")
 @options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; also remove what gpuinstall did not make.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask; also remove packages that were added by pip or uv.")
 @install_options.wait
 @framed("env")
 def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
     from gpuinstall.install.previous import find_removable, remove
 
     paths = EnvironmentPaths.at(Path(venv))
-    folders = find_removable(paths, previous_only=previous, anything=yes)
+    folders = find_removable(paths, previous_only=previous, with_packages=yes)
     if not yes:
         named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
         if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
@@ -78,7 +78,7 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
             raise UsageError("not-confirmed", message, hint="the same with --yes")
         if not click.confirm(visible(f"Remove {named}?"), err=True):
             raise UsageError("not-confirmed", "nothing was removed")
-    gone = remove(paths, wait, terminal, previous_only=previous, anything=yes)
+    gone = remove(paths, wait, terminal, previous_only=previous, with_packages=yes)
 
     def show(screen: Terminal) -> None:
         for folder in gone:

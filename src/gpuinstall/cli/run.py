@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--any", "several", is_flag=True, help="Choose among the environments .venv-cu126, … as sync does.")
 @click.option("--proof/--no-proof", default=True, help="With --any: run kernels once on each machine.")
 @click.option("--install", "missing", is_flag=True, help="With --any: install the environment if it is missing.")
+@click.option("--replace", "replacing", is_flag=True, help="With --install: also replace what gpuinstall did not make.")
 @click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: a folder of wheels.")
 @click.option(
     "--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU, use the CPU."
@@ -50,6 +51,7 @@ def command(
     several: bool,
     proof: bool,
     missing: bool,
+    replacing: bool,
     wheels: Path | None,
     allow_cpu: bool,
     sourcing: dict[str, Any],
@@ -68,7 +70,10 @@ def command(
         if several:
             from gpuinstall.install.start import environment_to_start
 
-            paths, evidence = environment_to_start(project, proof=proof, installing=missing, allow_cpu=allow_cpu), []
+            paths = environment_to_start(
+                project, proof=proof, installing=missing, replacing=replacing, allow_cpu=allow_cpu
+            )
+            evidence = []
         else:
             from gpuinstall.cli.hook import refresh
             from gpuinstall.environments.records import say_stranger

@@ -32,6 +32,9 @@ NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
 CONSTRAINTS = "constraints.txt"
+PIP_SETTINGS = (CONSTRAINTS, "pip.conf", "pip.ini")
+_OWN_CONSTRAINTS = re.compile(r"# The builds that \S+ holds\. ")
+_OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = file:\S+\n")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -160,6 +163,14 @@ def pip_constraints(lock: str, versions: Mapping[str, str]) -> str:
     """Write the locked builds as a constraints file for pip and uv."""
     head = f"# The builds that {lock} holds. pip.conf beside this file names it; to lift it, delete that line.\n"
     return head + "".join(f"{name}=={version}\n" for name, version in versions.items())
+
+
+def is_own_pip_setting(file: Path) -> bool:
+    """Whether a file of an environment is as ``write_pip_settings`` writes it, and nobody has edited it since."""
+    with suppress(OSError, ValueError):
+        text = read_document(file, file.parent)
+        return _OWN_CONSTRAINTS.match(text) is not None or _OWN_CONFIGURATION.fullmatch(text) is not None
+    return False
 
 
 def pip_configuration(file: Path) -> str:

@@ -44,6 +44,11 @@ class InstalledPackage:
         """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
         return parse_record(_text(self.record / "RECORD"))
 
+    @property
+    def recorded(self) -> tuple[RecordedFile, ...]:
+        """All that the installation recorded, scripts and data outside the folder of the packages included."""
+        return _read_rows(_text(self.record / "RECORD"))
+
     @cached_property
     def lost(self) -> tuple[str, ...]:
         """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
@@ -84,12 +89,15 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 
 
 def parse_record(text: str) -> tuple[RecordedFile, ...]:
-    """Read the rows of a RECORD; up to the first that is malformed."""
+    """Read the rows of a RECORD within the folder of the packages; up to the first that is malformed."""
+    return tuple(row for row in _read_rows(text) if not _OUTSIDE.match(row.path))
+
+
+def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     rows: list[RecordedFile] = []
     with suppress(csv.Error, ValueError):  # a row that is cut ends the list
         for path, digest, size in csv.reader(text.splitlines()):
-            if not _OUTSIDE.match(path):
-                rows.append(RecordedFile(path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0))
+            rows.append(RecordedFile(path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0))
     return tuple(rows)
 
 

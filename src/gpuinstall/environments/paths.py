@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from gpuinstall.shell import quoted
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
+_STAGED = re.compile(r"staging-[0-9a-f]{8}")
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
@@ -76,7 +78,7 @@ class EnvironmentPaths:
     @property
     def stagings(self) -> list[Path]:
         """The environments that were being built, by this run or by runs that died."""
-        return sorted(self.work.glob(f"{_STAGING}*"))
+        return sorted(path for path in self.work.glob(f"{_STAGING}*") if _STAGED.fullmatch(path.name))
 
     @property
     def previous(self) -> Path:
@@ -87,6 +89,11 @@ class EnvironmentPaths:
     def has_previous(self) -> bool:
         """Say whether there is one: a folder, and no link that somebody put there."""
         return is_folder(self.previous)
+
+    @property
+    def kept(self) -> Path:
+        """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
+        return self.venv.with_name(f"{self.venv.name}.kept")
 
     @property
     def aside(self) -> Path:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_document, remove_path, unwritable, write_anew
+from gpuinstall.files import read_document, remove_file, unwritable, write_anew
 from gpuinstall.install.swap import finish_swap
 from gpuinstall.interruption import defer_interrupts
 
@@ -44,7 +44,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
         try:
             _acquire(guard, paths, wait, reporter)
             write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
-            finish_swap(paths)
+            finish_swap(paths, reporter)
         except OSError as error:
             _tidy(paths, made)
             raise unwritable(paths.work, error) from None
@@ -53,7 +53,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
         if guard.is_locked:
             with defer_interrupts():
                 with suppress(OSError, InstallationError):  # what cannot be done now is left to the next run
-                    finish_swap(paths)
+                    finish_swap(paths, reporter)
                 with suppress(OSError):
                     _owner_file(paths).unlink(missing_ok=True)
                 _tidy(paths, made)
@@ -99,7 +99,7 @@ def _open(paths: EnvironmentPaths) -> None:
         with suppress(FileExistsError):
             write_anew(ignored, "*\n")
     if not _is_ours(paths.guard):
-        remove_path(paths.guard)
+        remove_file(paths.guard)
 
 
 def _is_ours(path: Path) -> bool:

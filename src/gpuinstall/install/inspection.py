@@ -18,6 +18,7 @@ from gpuinstall.environments.environment import (
     read_marker,
     unlocked_packages,
 )
+from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
@@ -112,14 +113,19 @@ class ExistingEnvironment:
         """
         venv, previous = self.paths.venv, self.paths.previous
         if not (self.is_empty or self.marker):
-            is_environment = (venv / "pyvenv.cfg").exists()
-            kind = "an environment gpuinstall did not make" if is_environment else "not ours"
+            is_venv = is_environment(venv)
+            kind = "an environment gpuinstall did not make" if is_venv else "not ours"
+            names = user_paths(venv)
+            hints = [
+                "the same with --venv DIR   # another folder",
+                "the same with --into   # installs torch into it, and keeps the rest",
+                f"the same with --replace   # replaces it; the old one is kept in {previous}",
+            ]
             raise UsageError(
                 "not-ours",
                 f"{venv} is {kind}",
-                hint="the same with --venv DIR   # another folder\n"
-                "the same with --into   # installs torch into it, and keeps the rest\n"
-                f"the same with --replace   # replaces it; the old one is kept in {previous}",
+                why=f"it has files that no installer wrote: {some(names)}" if names else None,
+                hint="\n".join(hints if is_venv else (hints[0], hints[2])),
             )
         extra = unlocked_packages(self.packages, self._locked)
         if extra and self.changed_build:

@@ -65,7 +65,7 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
                 verdict = prove(fit, interpreter(venv), machine, here, session).to_dict()
                 _write_marker(venv, fit, verdict, here or machine, final=paths.venv)
             if is_new:
-                swap_in(paths, venv, keep=options.keep)
+                swap_in(paths, venv, project.reporter, keep=options.keep)
             else:
                 publish_lock(paths)
     except KernelFailedError as failed:

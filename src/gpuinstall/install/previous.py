@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import Marker, installed_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
+from gpuinstall.environments.ownership import added_packages
 from gpuinstall.environments.records import forget, was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
+from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.swap import discard, size_of, swap_in
+from gpuinstall.install.inspection import check_replaceable
+from gpuinstall.install.swap import size_of, swap_in
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,50 +49,70 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
             why = "it may have come with the folder, and would run unproven"
             hint = "gpuinstall sync   # makes one from the lock"
             raise UsageError("not-made-here", message, why=why, hint=hint)
-        swap_in(paths, paths.previous)
+        swap_in(paths, paths.previous, reporter)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
     return marker
 
 
 def remove(
-    paths: EnvironmentPaths, wait: float, reporter: Reporter, *, previous_only: bool, anything: bool = False
+    paths: EnvironmentPaths,
+    wait: float,
+    reporter: Reporter,
+    *,
+    previous_only: bool,
+    with_packages: bool = False,
 ) -> list[Previous]:
-    """Remove an environment and the previous one, or that alone; locks stay. Raise UsageError where there is none.
+    """Remove an environment of ours and the previous one, or that alone; locks stay.
 
-    ``anything`` says that an environment which is not ours, or holds more than we put there, goes too. Each is moved
-    out of the way in one stroke, so that no half of it is ever removable.
+    The user's own files are left in the environment's folder; those in the previous one are moved
+    to a dated folder.
+
+    Args:
+        paths: the environment.
+        wait: the seconds to wait for another run.
+        reporter: is told what of the user's was found, and where it is now.
+        previous_only: removes only the previous environment.
+        with_packages: also removes packages that the user added.
+
+    Raises:
+        UsageError: there is none, or it is not ours.
     """
     check_replaceable(paths)
     with environment_lock(paths, wait, reporter):
-        removed = find_removable(paths, previous_only=previous_only, anything=anything)
-        for previous in removed:
-            discard(previous.path, paths)
+        removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+        for each in removed:
+            is_previous = each.path == paths.previous
+            dispose(each.path, paths, reporter, leave_user_files=not is_previous)
     if not previous_only:
         forget(paths.venv)
         remove_kernel(paths.venv)
     return removed
 
 
-def find_removable(paths: EnvironmentPaths, *, previous_only: bool, anything: bool) -> list[Previous]:
+def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_packages: bool) -> list[Previous]:
     """Find what would be removed.
 
-    Raise UsageError where there is nothing, or, unless ``anything`` may go, an environment that is not ours alone.
+    Raises:
+        UsageError: there is nothing, it is not ours, or it has packages that the user added and
+            that are not to be removed.
     """
     if previous_only:
         if not paths.has_previous:
             raise _no_previous(paths)
         return [Previous(paths.previous, size_of(paths.previous))]
-    if not paths.venv.exists():
+    if not os.path.lexists(paths.venv):
         hint = "gpuinstall env list"
         raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
-    is_environment = (paths.venv / "pyvenv.cfg").is_file() or (paths.venv / "conda-meta").is_dir()
-    try:
-        if not (anything and is_environment):
-            inspect_environment(paths).check_ownership()
-    except UsageError as error:
-        error.hint = "the same with --yes   # removes it with everything in it" if is_environment else None
-        raise
-    return [Previous(folder, size_of(folder)) for folder in (paths.venv, paths.previous) if is_folder(folder)]
+    if read_marker(paths.venv) is None:
+        message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
+        hint = "gpuinstall env list   # the environments that it made"
+        raise UsageError("not-ours", message, hint=hint)
+    if not with_packages and (packages := added_packages(paths.venv)):
+        message = f"{paths.venv} has packages that are not in its lock: {some(packages)}"
+        hint = "the same with --yes   # removes them too"
+        raise UsageError("users-packages", message, hint=hint, data={"packages": list(packages)})
+    folders = (paths.venv, paths.previous)
+    return [Previous(folder, size_of(folder)) for folder in folders if is_folder(folder)]
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:

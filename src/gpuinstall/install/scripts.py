@@ -81,7 +81,7 @@ def remove_unused_scripts(current: EnvironmentPaths, reporter: Reporter) -> None
     made = [EnvironmentPaths(venv) for venv in remembered() if venv.parent.parent == _folder()]
     made.sort(key=lambda paths: (paths == current, paths.folder.stat().st_mtime), reverse=True)
     for paths in made[KEPT_SCRIPTS:]:
-        remove(paths, 0, reporter, previous_only=False, anything=True)
+        remove(paths, 0, reporter, previous_only=False, with_packages=True)
         remove_path(paths.folder)
         reporter.step("Removed", f"{paths.folder.name}, a script's environment that was not used for long")
 

@@ -28,17 +28,23 @@ if TYPE_CHECKING:
 
 
 def environment_to_start(
-    project: Project, *, proof: bool = True, installing: bool = False, allow_cpu: bool = False
+    project: Project,
+    *,
+    proof: bool = True,
+    installing: bool = False,
+    replacing: bool = False,
+    allow_cpu: bool = False,
 ) -> EnvironmentPaths:
     """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
 
     With ``proof`` kernels run where this machine was not proven with the lock yet: that it was is kept in the user's
-    cache. ``installing`` brings an environment that is not there, ``allow_cpu`` takes a lock for the CPU where none for
-    GPUs runs.
+    cache. ``installing`` brings an environment that is not there, ``replacing`` also in place of what is not ours, and
+    ``allow_cpu`` takes a lock for the CPU where none for GPUs runs.
     Raise MachineError or NoBuildError where no lock runs here, VerificationError where a kernel fails.
     """
-    reporter, locked = project.reporter, InstallOptions(locked=True, replace=True, keep=False, attempts=1)
-    situation = read_situation(project, locked)
+    reporter, locked = project.reporter, InstallOptions(locked=True, attempts=1)
+    # Whatever lies at .venv itself stays there: it is not the environment that is started.
+    situation = read_situation(project, replace(locked, replace=True))
     machine = situation.request.machine
     fit = _fit(situation, allow_cpu=allow_cpu)
     unproven = proof and not _proof(fit, machine).exists()
@@ -55,7 +61,13 @@ def environment_to_start(
             message = f"there is no environment of {fit.lock.name} at {paths.venv}"
             raise UsageError("environment-missing", message, hint=joined(words))
         settings = replace(project.settings, request=Request(backend=fit.choice.build.backend.tag), venv=paths.venv)
-        done = install(replace(project, settings=settings), replace(locked, target=fit.lock.target))
+        options = replace(locked, target=fit.lock.target, replace=replacing)
+        try:
+            done = install(replace(project, settings=settings), options)
+        except UsageError as error:
+            if error.code in {"not-ours", "users-packages"}:
+                error.hint = f"{joined((*words, '--replace'))}   # the old one stays in {paths.previous}"
+            raise
         verdict = done.verdict.get("status")
     elif unproven:
         verdict = prove(fit, interpreter(paths.venv), machine, machine, project.session).status

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.ownership import user_paths
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     files_below,
@@ -28,21 +29,28 @@ from gpuinstall.files import (
     is_folder,
     read_document,
     read_json,
+    remove_file,
     remove_path,
     unwritable,
     write_atomically,
 )
+from gpuinstall.install.disposal import dispose, finish_disposals
 from gpuinstall.interruption import defer_interrupts
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.reporter import Reporter
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 _AT_FDCWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
 _NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
+_PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
+"""A file of ours that was being written."""
+
 _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
@@ -55,7 +63,7 @@ class _Journal(NamedTuple):
 
 
 @defer_interrupts()
-def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> None:
+def swap_in(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool = True) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
@@ -67,27 +75,41 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, *, keep: bool = True) -> No
             paths.venv.rename(paths.aside)
             newcomer.rename(paths.venv)
     except OSError as error:
-        finish_swap(paths)
+        finish_swap(paths, reporter)
         if error.errno not in _FIXED:
             raise unwritable(paths.venv, error) from None
         message = f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
         hint = "gpuinstall install --venv DIR   # another folder"
         raise InstallationError("not-replaceable", message, hint=hint) from None
     try:
-        _finish(paths, newcomer, keep=keep)
+        _finish(paths, newcomer, reporter, keep=keep)
     except OSError as error:
         raise unwritable(paths.previous, error) from None
 
 
-def finish_swap(paths: EnvironmentPaths) -> None:
+def finish_swap(paths: EnvironmentPaths, reporter: Reporter) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
-    journal, marker = _read_journal(paths), read_marker(paths.venv)
-    if journal and marker and marker.id == journal.id:
-        _finish(paths, paths.work / journal.newcomer, keep=journal.keep)
+    journal = _read_journal(paths)
+    if journal and _is_exchanged(paths, journal):
+        _finish(paths, paths.work / journal.newcomer, reporter, keep=journal.keep)
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
-    for part in (paths.journal, paths.private_lock, paths.build_settings, *paths.work.glob(".*.*"), *paths.stagings):
-        remove_path(part)
+    parts = [path for path in paths.work.iterdir() if _PART.fullmatch(path.name)]
+    for file in (paths.journal, paths.private_lock, paths.build_settings, *parts):
+        remove_file(file)
+    for staging in paths.stagings:
+        remove_path(staging)
+    finish_disposals(paths, reporter)
+
+
+def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
+    """Whether the newcomer has taken the environment's place, even if it was removed from there since."""
+    marker = read_marker(paths.venv)
+    if marker and marker.id == journal.id:
+        return True
+    replaced = paths.work / journal.newcomer
+    marker = read_marker(replaced)
+    return is_folder(replaced) and (marker.id if marker else None) != journal.id
 
 
 def size_of(folder: Path) -> int:
@@ -104,24 +126,18 @@ def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
     return None
 
 
-def _finish(paths: EnvironmentPaths, newcomer: Path, *, keep: bool) -> None:
+def _finish(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool) -> None:
     publish_lock(paths)
     replaced = paths.aside if is_folder(paths.aside) else newcomer
     if is_folder(replaced) and replaced != paths.previous:
-        discard(paths.previous, paths)
+        dispose(paths.previous, paths, reporter)
         replaced.rename(paths.previous)
     if not keep:
-        discard(paths.previous, paths)
+        dispose(paths.previous, paths, reporter)
+    elif names := user_paths(paths.previous) if paths.has_previous else ():
+        text = f"{some(names)}, which no installer wrote, with the replaced environment: in {paths.previous}"
+        reporter.notice("Moved", text)
     paths.journal.unlink(missing_ok=True)
-
-
-def discard(folder: Path, paths: EnvironmentPaths) -> None:
-    """Remove an environment, or nothing of it: first out of the way in one stroke; raise InstallationError."""
-    if os.path.lexists(folder):
-        try:
-            remove_path(folder.rename(paths.work / f".discarded.{os.urandom(4).hex()}"))
-        except OSError as error:
-            raise unwritable(folder, error) from None
 
 
 def publish_lock(paths: EnvironmentPaths) -> None:

@@ -61,6 +61,13 @@ def test_a_folder_that_is_not_ours_is_left_alone(paths: EnvironmentPaths, file: 
     assert refused(paths).code == "not-ours"
 
 
+def test_a_refusal_names_the_files_of_the_users(paths: EnvironmentPaths) -> None:
+    paths.venv.mkdir()
+    for name in ("pyvenv.cfg", "train.py", ".git"):
+        (paths.venv / name).touch()
+    assert refused(paths).why == "it has files that no installer wrote: .git, train.py"
+
+
 def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths: EnvironmentPaths) -> None:
     paths.venv.touch()
     with pytest.raises(UsageError, match="is a file"):

@@ -11,6 +11,7 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
 from gpuinstall.install import swap
 from gpuinstall.install.swap import exchange, finish_swap, swap_in
+from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def beside(paths: EnvironmentPaths) -> str:
 
 
 def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentPaths) -> None:
-    swap_in(paths, paths.staging)
+    swap_in(paths, paths.staging, SilentReporter())
     assert name_of(paths.venv) == "new"
     assert beside(paths) == lock_text("2.15.0")
     assert not paths.staging.exists()
@@ -57,25 +58,25 @@ def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentP
 
 @pytest.mark.usefixtures("either_way")
 def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: EnvironmentPaths) -> None:
-    swap_in(replaced, replaced.staging)
+    swap_in(replaced, replaced.staging, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
 def test_none_is_kept_where_none_is_wanted(replaced: EnvironmentPaths) -> None:
-    swap_in(replaced, replaced.staging, keep=False)
+    swap_in(replaced, replaced.staging, SilentReporter(), keep=False)
     assert name_of(replaced.venv) == "new"
     assert not replaced.previous.exists()
 
 
 @pytest.mark.usefixtures("either_way")
 def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(replaced: EnvironmentPaths) -> None:
-    swap_in(replaced, replaced.staging)
-    swap_in(replaced, replaced.previous)
+    swap_in(replaced, replaced.staging, SilentReporter())
+    swap_in(replaced, replaced.previous, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
     assert beside(replaced) == lock_text("2.14.1")
-    swap_in(replaced, replaced.previous)
+    swap_in(replaced, replaced.previous, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
 
@@ -96,7 +97,14 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("step", "call"),
-    [("write_atomically", 1), ("exchange", 1), ("publish_lock", 1), ("remove_path", 1), ("write_atomically", 2)],
+    [
+        ("write_atomically", 1),
+        ("exchange", 1),
+        ("publish_lock", 1),
+        ("dispose", 1),
+        ("user_paths", 1),
+        ("write_atomically", 2),
+    ],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: str, call: int
@@ -104,8 +112,8 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     with monkeypatch.context() as patched:
         kill_before(patched, swap, step, call)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.staging)
-    finish_swap(replaced)
+            swap_in(replaced, replaced.staging, SilentReporter())
+    finish_swap(replaced, SilentReporter())
     now = name_of(replaced.venv), name_of(replaced.previous), beside(replaced)
     assert now in {("old", "older", lock_text("2.14.1")), ("new", "old", lock_text("2.15.0"))}
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
@@ -119,8 +127,8 @@ def test_a_run_killed_between_two_renames_is_repaired(
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.staging)
-    finish_swap(replaced)
+            swap_in(replaced, replaced.staging, SilentReporter())
+    finish_swap(replaced, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) in {("old", "older"), ("new", "old")}
     assert not replaced.aside.exists()
 
@@ -133,16 +141,16 @@ def test_going_back_killed_between_two_renames_loses_neither(
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.previous)
-    finish_swap(replaced)
+            swap_in(replaced, replaced.previous, SilentReporter())
+    finish_swap(replaced, SilentReporter())
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
 def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: EnvironmentPaths) -> None:
-    (replaced.work / "staging-of another run").mkdir()
+    (replaced.work / "staging-0123abcd").mkdir()
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
-    finish_swap(replaced)
+    finish_swap(replaced, SilentReporter())
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
     assert replaced.stagings == []
@@ -157,7 +165,7 @@ def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
 
     monkeypatch.setattr(swap, "exchange", fixed)
     with pytest.raises(InstallationError) as caught:
-        swap_in(replaced, replaced.staging)
+        swap_in(replaced, replaced.staging, SilentReporter())
     assert caught.value.code == "not-replaceable"
     assert "--venv" in (caught.value.hint or "")
     assert name_of(replaced.venv) == "old"
@@ -169,11 +177,11 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Environmen
     (replaced.folder / "pylock.cu126.toml").unlink()
     (replaced.folder / "pylock.cu126.toml").mkdir()
     with pytest.raises(InstallationError):
-        swap_in(replaced, replaced.staging)
+        swap_in(replaced, replaced.staging, SilentReporter())
     with pytest.raises(InstallationError):
-        finish_swap(replaced)
+        finish_swap(replaced, SilentReporter())
     (replaced.folder / "pylock.cu126.toml").rmdir()
-    finish_swap(replaced)
+    finish_swap(replaced, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
 
@@ -191,18 +199,18 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", renamed)
         with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
-            swap_in(replaced, replaced.staging)
+            swap_in(replaced, replaced.staging, SilentReporter())
         with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
-            finish_swap(replaced)
+            finish_swap(replaced, SilentReporter())
         assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "older")
-    finish_swap(replaced)
+    finish_swap(replaced, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
 def test_something_that_is_no_environment_is_kept_as_the_previous_one(paths: EnvironmentPaths) -> None:
     paths.venv.mkdir()
     (paths.venv / "thesis.txt").write_text("mine", encoding="utf-8")
-    swap_in(paths, paths.staging)
+    swap_in(paths, paths.staging, SilentReporter())
     assert (paths.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"
 
 

@@ -1,0 +1,179 @@
+"""Whose the files of an environment are.
+
+An installer's files are listed in the RECORD of a package, and Python compiles them. Others come
+with the making of an environment, or are gpuinstall's own. Everything else is the user's, and no
+command of gpuinstall deletes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from gpuinstall.environments.environment import (
+    NAME,
+    PIP_SETTINGS,
+    installed_packages,
+    is_own_pip_setting,
+    locked_versions,
+    read_marker,
+    unlocked_packages,
+)
+from gpuinstall.environments.packages import file_size, read_packages
+from gpuinstall.environments.paths import packages_folders
+from gpuinstall.files import read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+_COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
+_COMPILED = re.compile(r"(?P<folder>.*/)?__pycache__/(?P<module>[^/.]+)\.[^/]+\.(pyc|nbi|nbc)")
+"""What Python and Numba compile of a module, beside it."""
+
+_MAKING = re.compile(
+    r"pyvenv\.cfg|CACHEDIR\.TAG|\.lock|lib64"
+    r"|(bin|Scripts)/(activate(\.\w+)?|activate_this\.py|Activate\.ps1|deactivate\.\w+|pydoc\.bat)"
+    # A venv of Python 3.14 has a link with the Greek letter too.
+    r"|(bin|Scripts)/(python|𝜋thon)[\d.]*t?(w?\.exe)?"
+    r"|(lib/python[^/]*|Lib)/site-packages/_virtualenv\.(py|pth)"
+)
+"""What venv, virtualenv and uv write when they make an environment."""
+
+_IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
+"""The ``.gitignore`` that comes with an environment; one of the user's lists something."""
+
+
+def is_environment(folder: Path) -> bool:
+    """Whether a folder is a virtual environment, whoever made it."""
+    return (folder / "pyvenv.cfg").is_file() or read_marker(folder) is not None
+
+
+def user_paths(folder: Path) -> tuple[str, ...]:
+    """Return the user's own files and folders in an environment, by their paths in it.
+
+    A folder that holds nothing else is named, and not its files. In a folder that is no environment
+    everything is the user's. A folder that cannot be read is named as a file is, the environment
+    itself as an empty path.
+    """
+    paths = tuple(_list_paths(folder))
+    owned = _owned_paths(folder, paths) if is_environment(folder) else frozenset[str]()
+    return topmost_paths(paths, owned)
+
+
+def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ...]:
+    """Return the paths that are not ``owned``, each as high as nothing owned is below it."""
+    shared_folders = {""}
+    for path in owned:
+        folder = path.rpartition("/")[0]
+        while folder not in shared_folders:
+            shared_folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    found = set[str]()
+    for path in paths:
+        if path in owned:
+            continue
+        highest = path
+        while (folder := highest.rpartition("/")[0]) not in shared_folders:
+            highest = folder
+        found.add(highest)
+    return tuple(sorted(found))
+
+
+def added_packages(venv: Path) -> tuple[str, ...]:
+    """Return the packages that pip or uv added to an environment, as ``name version``."""
+    installed = installed_packages(venv)
+    marker = read_marker(venv)
+    locked = dict[str, str]()
+    for name, version in locked_versions(venv, marker).items() if marker else ():
+        # A lock has no version of what comes from a folder or a repository.
+        locked[name] = version or installed.get(name, "")
+    if "pip" not in locked:
+        installed.pop("pip", None)
+    return unlocked_packages(installed, locked)
+
+
+def only_copies(venv: Path) -> tuple[str, ...]:
+    """Return those of the added packages that came from a file or a folder which is gone."""
+    added = {text.partition(" ")[0]: text for text in added_packages(venv)}
+    packages = (package for package in read_packages(packages_folders(venv)) if package.name in added)
+    return tuple(added[package.name] for package in packages if _is_source_gone(package.record))
+
+
+def _is_source_gone(record: Path) -> bool:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        address = urlsplit(json.loads(read_document(record / "direct_url.json", record))["url"])
+        return address.scheme == "file" and not os.path.lexists(url2pathname(address.path))
+    return False
+
+
+def _list_paths(folder: Path) -> Iterator[str]:
+    """Yield the files and links in a folder of any depth, and the folders that cannot be listed."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            with os.scandir(folder / below) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{below}{entry.name}/")
+                    else:
+                        yield f"{below}{entry.name}"
+        except OSError:
+            yield below.rstrip("/")
+
+
+def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
+    """Return the paths that an installer, the making of the environment, or gpuinstall wrote."""
+    recorded = _recorded_paths(venv)
+    own_files = _own_files(venv)
+    owned = set[str]()
+    compiled_files = []
+    for path in paths:
+        if path in recorded or path in own_files or _MAKING.fullmatch(path):
+            owned.add(path)
+        elif compiled := _COMPILED.fullmatch(path):
+            compiled_files.append(compiled)
+    for compiled in compiled_files:
+        if f"{compiled['folder'] or ''}{compiled['module']}.py" in owned:
+            owned.add(compiled[0])
+    return frozenset(owned)
+
+
+def _recorded_paths(venv: Path) -> set[str]:
+    """Return the files that the packages recorded."""
+    root = venv.resolve()
+    recorded = set[str]()
+    for package in read_packages(packages_folders(venv)):
+        site = package.record.parent
+        if not site.is_relative_to(root):
+            continue
+        base = site.relative_to(root).as_posix()
+        for file in package.recorded:
+            path = f"{base}/{file.path}"
+            if ".." not in path:
+                recorded.add(path)
+                continue
+            path = os.path.normpath(path).replace(os.sep, "/")
+            # Outside the folder of the packages a RECORD could name a file of the user's. Installers
+            # write the size of what they put there, virtualenv alone not that of its commands.
+            is_command = not file.size and _COMMAND.fullmatch(path)
+            if path.startswith(f"{base}/") or is_command or file_size(root / path) == file.size:
+                recorded.add(path)
+    return recorded
+
+
+def _own_files(venv: Path) -> set[str]:
+    """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
+    own = {name for name in PIP_SETTINGS if is_own_pip_setting(venv / name)}
+    if marker := read_marker(venv):
+        own |= {NAME, marker.lock}
+    with suppress(OSError, ValueError):
+        if _IGNORE_ALL.fullmatch(read_document(venv / ".gitignore", venv)):
+            own.add(".gitignore")
+    return own

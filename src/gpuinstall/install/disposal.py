@@ -1,0 +1,126 @@
+"""An environment that goes: the user's own files are moved out of it, the rest is deleted.
+
+::
+
+    leaving    work/.leaving-…     the environment, out of the way in one stroke
+    kept       venv.kept/<date>/   the user's own files, which nothing of ours removes
+    discarded  work/.discarded-…   what is left of it, all written by an installer or by gpuinstall
+
+A run that dies in between is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.ownership import added_packages, only_copies, user_paths
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import is_folder, remove_file, remove_path, unwritable
+from gpuinstall.shell import quoted
+from gpuinstall.text import some
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.reporter import Reporter
+
+_LEAVING = re.compile(r"\.leaving-[0-9a-f]{8}")
+_DISCARDED = re.compile(r"\.discarded-[0-9a-f]{8}")
+
+
+def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter, *, leave_user_files: bool = False) -> None:
+    """Delete an environment, but nothing of the user's: that is named, and kept in a dated folder.
+
+    Args:
+        folder: the environment; a link there is removed, and not what it leads to.
+        paths: beside which environment the user's own files are kept.
+        reporter: is told of them, and of the packages that the user added.
+        leave_user_files: puts the user's own files back where they were.
+
+    Raises:
+        InstallationError: something cannot be moved; nothing is deleted then.
+    """
+    if folder.is_symlink():
+        remove_file(folder)
+    if not os.path.lexists(folder):
+        return
+    try:
+        leaving = folder.rename(paths.work / f".leaving-{os.urandom(4).hex()}")
+        _take_apart(leaving, folder, paths, reporter, leave_user_files=leave_user_files)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def finish_disposals(paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Go on with the environments that a run was disposing of when it was killed; raise OSError."""
+    for entry in sorted(paths.work.iterdir()):
+        if not is_folder(entry):
+            continue
+        if _LEAVING.fullmatch(entry.name):
+            _take_apart(entry, paths.previous, paths, reporter, leave_user_files=False)
+        elif _DISCARDED.fullmatch(entry.name):
+            remove_path(entry)
+
+
+def _take_apart(
+    leaving: Path,
+    folder: Path,
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+    *,
+    leave_user_files: bool,
+) -> None:
+    """Move the user's own files out of what was ``folder``, and delete the rest; raise OSError."""
+    names = user_paths(leaving)
+    reason = ""
+    if copies := only_copies(leaving):
+        reason = f"it has the only copy of {', '.join(copies)}"
+    elif names:
+        destination = folder if leave_user_files else _dated_folder(paths)
+        try:
+            _move_all(names, leaving, destination)
+            text = f"{some(names)}, which no installer wrote: in {destination}"
+            reporter.notice("Kept", text)
+        except OSError as error:
+            # What belongs to another user cannot be moved out of our folder, but along with it.
+            reason = f"some of it cannot be moved: {error.strerror}"
+    if reason:
+        kept = leaving.rename(_dated_folder(paths) / folder.name)
+        reporter.notice("Kept", f"{kept}, complete: {reason}")
+        return
+    if packages := added_packages(leaving):
+        text = f"{', '.join(packages)}: added by pip or uv to {folder}"
+        reporter.notice("Removed", text)
+    remove_path(leaving.rename(paths.work / f".discarded-{os.urandom(4).hex()}"))
+
+
+def _move_all(names: Sequence[str], source: Path, destination: Path) -> None:
+    for name in names:
+        target = destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "a file of that name is there", str(target))
+        (source / name).rename(target)
+
+
+def _dated_folder(paths: EnvironmentPaths) -> Path:
+    """Make a new folder for what is kept; raise InstallationError if a link or a file is in its place."""
+    if os.path.lexists(paths.kept) and not is_folder(paths.kept):
+        message = f"{paths.kept}, for files of yours, is not a folder"
+        hint = f"mv {quoted(paths.kept)} {quoted(f'{paths.kept}.old')}"
+        raise InstallationError("not-writable", message, hint=hint)
+    date = time.strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        folder = paths.kept / (date if number == 1 else f"{date}-{number}")
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    return folder

@@ -1,0 +1,166 @@
+"""Whose the files of an environment are, with environments that venv and uv make."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process, uv
+from gpuinstall.environments.environment import write_pip_settings
+from gpuinstall.environments.ownership import (
+    added_packages,
+    only_copies,
+    topmost_paths,
+    user_paths,
+)
+from tests.lab.wheels import make_wheel
+from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOP = {
+    "a file": (["thesis.txt"], "pyvenv.cfg", ("thesis.txt",)),
+    "a folder": (["notes/a/1", "notes/b/2"], "pyvenv.cfg", ("notes",)),
+    "a folder beside what is owned": (["lib/x/notes/1", "lib/x/2"], "lib/x/y", ("lib/x/2", "lib/x/notes")),
+    "a folder of the same beginning": (["library/1"], "lib/y", ("library",)),
+    "nothing": ([], "pyvenv.cfg", ()),
+    "a folder that cannot be listed": (["", "lib"], "pyvenv.cfg", ("", "lib")),
+}
+
+
+def test_a_path_is_named_as_high_as_it_is_the_users_alone() -> None:
+    found = {case: topmost_paths([*paths, owned], {owned}) for case, (paths, owned, _) in TOP.items()}
+    assert found == {case: expected for case, (_, _, expected) in TOP.items()}
+
+
+@pytest.fixture(scope="module", params=["venv", "uv venv"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with two packages that are compiled, one of which has commands and data."""
+    folder = tmp_path_factory.mktemp("made")
+    venv = folder / "env"
+    made: dict[str, list[str | Path]] = {
+        "venv": [sys.executable, "-m", "venv", "--without-pip", venv],
+        "uv venv": [uv.uv(), "venv", "--relocatable", "--python", sys.executable, venv],
+    }
+    assert process.run(made[request.param]).ok
+    data = "tool-1.0.data/data"
+    modules = {
+        "tool/__init__.py": "",
+        "tool/inner.py": "",
+        f"{data}/share/tool/page.html": "a page",
+        f"{data}/etc/tool.conf": "a setting",
+        "tool-1.0.data/scripts/tool": "#!python\n",
+        "tool-1.0.dist-info/entry_points.txt": "[console_scripts]\ntool-again = tool:main\n",
+    }
+    wheels = (make_wheel(folder, "tool", "1.0", modules=modules), make_wheel(folder, "other", "2.0"))
+    words = ("pip", "install", "--no-index", "--compile-bytecode", "--python", venv / "bin/python")
+    done = process.run([uv.uv(), *words, *wheels])
+    assert done.ok, done.err
+    return venv
+
+
+@pytest.fixture
+def venv(installed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(installed, tmp_path / "env", symlinks=True)
+
+
+def site(venv: Path) -> Path:
+    return next(venv.glob("lib/python*/site-packages"))
+
+
+def test_nothing_of_an_installed_environment_is_the_users(venv: Path) -> None:
+    assert user_paths(venv) == ()
+
+
+def test_everything_else_in_an_environment_is_the_users(venv: Path) -> None:
+    packages = site(venv).relative_to(venv).as_posix()
+    files = [
+        "train.py",
+        "bin/my-tool",
+        "bin/python-notes.txt",
+        "share/tool/mine.html",
+        "lib/thesis/chapter",
+        f"{packages}/mine.py",
+        f"{packages}/tool/mine.py",
+        f"{packages}/tool/__pycache__/mine.cpython-312.pyc",
+        f"{packages}/mine.pth",
+    ]
+    for file in (*files, ".git/HEAD", ".git/objects/ab/cd", "etc/tool.conf", ".gitignore"):
+        (venv / file).parent.mkdir(parents=True, exist_ok=True)
+        (venv / file).write_text("mine, and longer than what was there", encoding="utf-8")
+    (venv / "data").symlink_to("/")
+    (venv / "empty").mkdir()
+    expected = {*files, ".git", "etc", ".gitignore", "data", "lib/thesis"} - {"lib/thesis/chapter"}
+    assert set(user_paths(venv)) == expected
+
+
+def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv: Path) -> None:
+    cache = site(venv) / "tool" / "__pycache__"
+    for name in ("inner.cpython-313.opt-1.pyc", "inner.fast-3.py311.nbi", "inner.fast-3.py311.1.nbc"):
+        (cache / name).touch()
+    assert user_paths(venv) == ()
+
+
+def test_a_record_gives_away_no_file_outside_its_packages(venv: Path) -> None:
+    (venv / "thesis.txt").write_text("mine", encoding="utf-8")
+    rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
+    record = next(site(venv).glob("other-*.dist-info/RECORD"))
+    record.write_text(record.read_text(encoding="utf-8") + rows, encoding="utf-8")
+    (venv / "train.py").write_text("mine", encoding="utf-8")
+    assert user_paths(venv) == ("thesis.txt", "train.py")
+
+
+def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").touch()
+    assert user_paths(tmp_path) == ("bin", "thesis")
+
+
+def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> None:
+    venv = make_environment(tmp_path / ".venv", "ours")
+    write_pip_settings(venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", {"torch": "2.14.1"})
+    assert user_paths(venv) == ()
+    with (venv / "pip.conf").open("a", encoding="utf-8") as file:
+        file.write("index-url = https://index.example/simple\n")
+    (venv / "pylock.mine.toml").touch()
+    assert user_paths(venv) == ("pip.conf", "pylock.mine.toml")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads every folder")
+def test_a_folder_that_cannot_be_read_is_the_users(venv: Path) -> None:
+    (venv / "locked").mkdir(mode=0)
+    assert user_paths(venv) == ("locked",)
+
+
+def added(venv: Path, name: str, direct_url: dict[str, object] | None) -> None:
+    record = venv / "lib/python3.12/site-packages" / f"{name}-1.0.dist-info"
+    record.mkdir()
+    if direct_url:
+        (record / "direct_url.json").write_text(json.dumps(direct_url), encoding="utf-8")
+
+
+def test_packages_that_were_added_are_those_in_no_lock(tmp_path: Path) -> None:
+    venv = make_environment(tmp_path / ".venv", "ours")
+    added(venv, "cowsay", None)
+    added(venv, "pip", None)
+    assert added_packages(venv) == ("cowsay 1.0",)
+
+
+def test_a_package_is_the_only_copy_where_its_source_is_gone(tmp_path: Path) -> None:
+    venv = make_environment(tmp_path / ".venv", "ours")
+    (tmp_path / "there is").mkdir()
+    here, gone = ((tmp_path / name).as_uri() for name in ("there is", "gone.whl"))
+    added(venv, "here", {"url": here, "dir_info": {"editable": True}})
+    added(venv, "gone", {"url": gone, "archive_info": {}})
+    added(venv, "gone_editable", {"url": gone, "dir_info": {"editable": True}})
+    added(venv, "remote", {"url": "https://index.example/remote-1.0.whl"})
+    added(venv, "indexed", None)
+    assert only_copies(venv) == ("gone 1.0", "gone-editable 1.0")

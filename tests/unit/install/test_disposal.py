@@ -1,0 +1,199 @@
+"""An environment that goes, and what of it stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.errors import InstallationError
+from gpuinstall.install import disposal
+from gpuinstall.install.disposal import dispose, finish_disposals
+from gpuinstall.reporter import SilentReporter
+from tests.unit.install.environments import make_environment
+
+
+class Killed(BaseException):
+    """Plays kill -9."""
+
+
+class Listener(SilentReporter):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, label: str, text: str) -> None:
+        self.notices.append(f"{label} {text}")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> EnvironmentPaths:
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    paths.work.mkdir()
+    make_environment(paths.previous, "old")
+    return paths
+
+
+def write(file: Path, text: str = "mine") -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def kept(paths: EnvironmentPaths) -> set[str]:
+    """The files that were kept, without the dates of their folders."""
+    return {file.partition("/")[2] for file in files(paths.kept)} if paths.kept.exists() else set()
+
+
+def test_an_environment_of_installers_alone_goes_without_a_word(paths: EnvironmentPaths) -> None:
+    listener = Listener()
+    dispose(paths.previous, paths, listener)
+    assert [*paths.work.iterdir()] == []
+    assert not paths.kept.exists()
+    assert listener.notices == []
+
+
+def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths: EnvironmentPaths) -> None:
+    write(paths.previous / "notebooks" / "a.ipynb")
+    write(paths.previous / "lib/python3.12/site-packages/mine.py")
+    listener = Listener()
+    dispose(paths.previous, paths, listener)
+    expected = {"notebooks/a.ipynb", "lib/python3.12/site-packages/mine.py"}
+    assert kept(paths) == expected
+    [notice] = listener.notices
+    assert "notebooks" in notice
+    assert f"in {next(paths.kept.iterdir())}" in notice
+    make_environment(paths.previous, "next")
+    write(paths.previous / "data.csv")
+    dispose(paths.previous, paths, listener)
+    assert kept(paths) == {*expected, "data.csv"}
+    assert [*paths.work.iterdir()] == []
+
+
+def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths: EnvironmentPaths, tmp_path: Path) -> None:
+    write(tmp_path / "project" / ".git" / "HEAD")
+    write(tmp_path / "project" / "bin" / "python")
+    dispose(tmp_path / "project", paths, SilentReporter())
+    assert kept(paths) == {".git/HEAD", "bin/python"}
+
+
+def test_files_of_the_users_can_stay_where_they_are(paths: EnvironmentPaths) -> None:
+    make_environment(paths.venv, "ours")
+    write(paths.venv / "train.py")
+    write(paths.venv / "notes" / "1")
+    listener = Listener()
+    dispose(paths.venv, paths, listener, leave_user_files=True)
+    assert files(paths.venv) == {"train.py", "notes/1"}
+    assert listener.notices == [f"Kept notes, train.py, which no installer wrote: in {paths.venv}"]
+
+
+def test_packages_that_were_added_are_listed_with_their_versions(paths: EnvironmentPaths) -> None:
+    (paths.previous / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
+    listener = Listener()
+    dispose(paths.previous, paths, listener)
+    assert listener.notices == [f"Removed cowsay 6.1: added by pip or uv to {paths.previous}"]
+
+
+def test_the_only_copy_of_a_package_keeps_its_environment(paths: EnvironmentPaths) -> None:
+    url = {"url": (paths.folder / "gone.whl").as_uri()}
+    record = paths.previous / "lib/python3.12/site-packages/mine-1.0.dist-info"
+    write(record / "direct_url.json", json.dumps(url))
+    listener = Listener()
+    dispose(paths.previous, paths, listener)
+    assert f"previous/{(record / 'direct_url.json').relative_to(paths.previous)}" in kept(paths)
+    assert "previous/gpuinstall.json" in kept(paths)
+    assert "it has the only copy of mine 1.0" in listener.notices[0]
+
+
+def test_what_cannot_be_moved_out_goes_with_its_environment(
+    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(paths.previous / "others")
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name == "others":
+            raise PermissionError(13, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    dispose(paths.previous, paths, SilentReporter())
+    assert {"previous/others", "previous/gpuinstall.json"} <= kept(paths)
+    assert [*paths.work.iterdir()] == []
+
+
+@pytest.mark.parametrize("place", ["link", "file"])
+def test_kept_files_go_through_no_link(paths: EnvironmentPaths, tmp_path: Path, place: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    if place == "link":
+        paths.kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        paths.kept.touch()
+    write(paths.previous / "data.csv")
+    with pytest.raises(InstallationError, match="is not a folder"):
+        dispose(paths.previous, paths, SilentReporter())
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    paths.kept.unlink()
+    finish_disposals(paths, SilentReporter())
+    assert kept(paths) == {"data.csv"}
+
+
+def test_of_a_link_only_the_link_goes(paths: EnvironmentPaths, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "thesis")
+    link = paths.work / "aside"
+    link.symlink_to(tmp_path / "elsewhere")
+    dispose(link, paths, SilentReporter())
+    assert not link.is_symlink()
+    assert files(tmp_path / "elsewhere") == {"thesis"}
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+def test_a_run_killed_at_any_step_loses_no_file_of_the_users(
+    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """The renames are: out of the way, two files of the user's, what is left."""
+    write(paths.previous / "data.csv")
+    write(paths.previous / "notes" / "1")
+    rename, calls = Path.rename, []
+
+    def dies(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == step:
+            raise Killed
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dies)
+        with pytest.raises(Killed):
+            dispose(paths.previous, paths, SilentReporter())
+    finish_disposals(paths, SilentReporter())
+    left = files(paths.previous) if paths.previous.exists() else set()
+    assert {"data.csv", "notes/1"} <= left | kept(paths)
+    assert {entry.name for entry in paths.work.iterdir()} <= {"previous"}
+
+
+def test_what_was_discarded_is_deleted_by_the_next_run(
+    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_path: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disposal, "remove_path", dies)
+        with pytest.raises(Killed):
+            dispose(paths.previous, paths, SilentReporter())
+    assert len([*paths.work.iterdir()]) == 1
+    finish_disposals(paths, SilentReporter())
+    assert [*paths.work.iterdir()] == []
+
+
+def test_other_files_in_the_working_folder_stay(paths: EnvironmentPaths) -> None:
+    names = {".my.notes", ".leaving-notes", ".discarded-0123", "staging-notes"}
+    for name in names:
+        write(paths.work / name / "file")
+    finish_disposals(paths, SilentReporter())
+    assert {path.name for path in paths.work.iterdir()} == {*names, "previous"}

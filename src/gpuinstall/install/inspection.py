@@ -115,7 +115,7 @@ class ExistingEnvironment:
         if not (self.is_empty or self.marker):
             is_venv = is_environment(venv)
             kind = "an environment gpuinstall did not make" if is_venv else "not ours"
-            names = user_paths(venv)
+            files = user_paths(venv)
             hints = [
                 "the same with --venv DIR   # another folder",
                 "the same with --into   # installs torch into it, and keeps the rest",
@@ -124,7 +124,7 @@ class ExistingEnvironment:
             raise UsageError(
                 "not-ours",
                 f"{venv} is {kind}",
-                why=f"it has files that no installer wrote: {some(names)}" if names else None,
+                why=f"it has files that no installer wrote: {some(files)}" if files else None,
                 hint="\n".join(hints if is_venv else (hints[0], hints[2])),
             )
         extra = unlocked_packages(self.packages, self._locked)

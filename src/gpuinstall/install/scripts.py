@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import remembered
 from gpuinstall.errors import UsageError
-from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_path, write_atomically
+from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_file, write_atomically
 from gpuinstall.install.previous import remove
 from gpuinstall.lock.declaration import locks_in
 
@@ -82,7 +83,10 @@ def remove_unused_scripts(current: EnvironmentPaths, reporter: Reporter) -> None
     made.sort(key=lambda paths: (paths == current, paths.folder.stat().st_mtime), reverse=True)
     for paths in made[KEPT_SCRIPTS:]:
         remove(paths, 0, reporter, previous_only=False, with_packages=True)
-        remove_path(paths.folder)
+        for lock in locks_in(paths.folder):
+            remove_file(lock)
+        with suppress(OSError):  # what else lies there is not ours
+            paths.folder.rmdir()
         reporter.step("Removed", f"{paths.folder.name}, a script's environment that was not used for long")
 
 

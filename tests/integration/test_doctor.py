@@ -59,7 +59,7 @@ def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play
     play(HEALTHY)
     done = doctor()
     assert done.status == 0, done.err
-    assert done.out.splitlines()[-1] == "healthy: the driver and 2 GPUs, torch and 1 package in .venv"
+    assert done.out.splitlines()[-1] == "healthy: the driver and 2 GPUs, 1 package in .venv"
     assert "Preflight   a kernel ran on both GPUs" in done.out
 
 

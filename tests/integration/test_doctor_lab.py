@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall import process
+from gpuinstall.uv import uv
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
 
@@ -53,8 +56,13 @@ def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy
     assert "healthy" not in done.out
 
 
-def test_healthy_says_what_was_looked_at(workshop: Workshop) -> None:
-    workshop.document("install")
+def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
+    installed = workshop.run("install")
+    python = str(workshop.folder / ".venv" / "bin" / "python")
+    listed = process.run([str(uv()), "pip", "list", "--format", "json", "--python", python])
+    count = len(json.loads(listed.out))
+    assert re.findall(r"^Installed +(\d+) packages", installed.err, re.MULTILINE) == [str(count)]
+    assert f" {count} packages in .venv" in last_line(workshop)
     assert last_line(workshop).startswith("healthy: ")
 
 

@@ -277,7 +277,8 @@ def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Worksh
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.13.0+cu126", "passed")
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     assert workshop.lock("pylock.cu126.toml") == before
-    workshop.document("install", "--rollback")
+    back = workshop.run("install", "--rollback")
+    assert re.findall(r"^Changes +(.*)$", back.err, re.MULTILINE) == ["~ torch 2.13.0+cu126 -> 2.14.1+cu126"]
     assert workshop.lock("pylock.cu126.toml") == after
     for more in (("--dry-run",), ("numpy",), ("--into", "--venv", "theirs"), ("--jupyter",), ("--upgrade",)):
         error = workshop.document("install", "--rollback", *more, exit_code=2)["errors"][0]

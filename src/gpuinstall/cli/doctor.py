@@ -133,6 +133,6 @@ def last_line(examination: Examination) -> str:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
     packages, locks = examination.environment.packages, examination.locks
-    parts += [f"torch and {packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
+    parts += [f"{packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
     parts += [f"{locks} lock{'s' * (locks > 1)}"] if locks else []
     return f"healthy: {', '.join(parts)}"

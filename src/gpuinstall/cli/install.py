@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -151,11 +152,16 @@ def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
+    from gpuinstall.environments.environment import installed_packages
     from gpuinstall.install.previous import roll_back
     from gpuinstall.install.swap import size_of
+    from gpuinstall.lock.lock import compare_versions
 
     paths, start = EnvironmentPaths.at(venv), monotonic()
     marker = roll_back(paths, wait, terminal)
+    changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
+    for label, text in zip_longest(["Changes"], map(str, changes), fillvalue=""):
+        terminal.step(label, text or "no version changes")
     environment = {"path": str(paths.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
     data = {
         "plan": None,

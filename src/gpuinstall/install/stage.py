@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import damaged_torch, write_pip_settings
+from gpuinstall.environments.environment import damaged_torch, installed_packages, write_pip_settings
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
@@ -67,7 +67,9 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
     write_pip_settings(paths.staging, paths.venv, fit.lock.name, fit.lock.versions_of(load_catalog().family))
-    session.reporter.step("Installed", f"{len(fit.lock.pylock.packages)} packages", monotonic() - start)
+    # As "uv pip list" counts them: with pip, which no lock holds.
+    count = len(installed_packages(paths.staging))
+    session.reporter.step("Installed", f"{count} packages", monotonic() - start)
     return fit
 
 

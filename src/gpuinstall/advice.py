@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
-_SAME = re.compile(r"^the same (?:again|with (?P<more>.+?)|without (?P<less>\S+))(?P<note>   # .*)?$", re.MULTILINE)
+_SAME = re.compile(r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE)
+_IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,82 @@ class Advice:
         return move + joined((self.program, *self.arguments)) + (self.note and NOTE + self.note)
 
 
-def in_full(text: str, words: Sequence[str]) -> str:
-    """Write each line such as ``the same with --replace`` as the command line that was run, without a login."""
+def in_full(text: str, words: Sequence[str], options: Container[str] | None = None) -> str:
+    """Write each line of advice such as ``the same with --replace`` as the command to run, without a login.
+
+    A change is ``again``, ``with --option VALUE``, ``with NEW in place of OLD`` (requirements or their names), or
+    ``without WORDS``. Where the command line does not hold what would go, which then came from a file, the line is a
+    sentence.
+
+    Args:
+        text: The lines of an advice.
+        words: The command line that was run, with the program.
+        options: The options that its command has; what adds another one is left out. None: all of them.
+    """
     plain = [re.sub(r"(?<=://)[^/\s@]+@", "", word) for word in words]
 
     def command(same: re.Match[str]) -> str:
-        kept = joined(word for word in plain if word != same["less"])
-        return f"{kept} {same['more'] or ''}".rstrip() + (same["note"] or "")
+        change, note = same["change"], same["note"] or ""
+        option = re.match(r"with (--[\w-]+)", change)
+        if option and options is not None and option[1] not in options:
+            return ""
+        changed = _changed(change, plain)
+        if changed is None:
+            note = note.replace(NOTE, ": ", 1)
+            change = re.sub(r"^with (?=\S+ in place of )", "write ", change)
+            changed = change[:1].upper() + change[1:]
+        return f"{changed}{note}\n"
 
-    return _SAME.sub(command, text)
+    lines = _SAME.sub(command, text)
+    return lines if text.endswith("\n") else lines.removesuffix("\n")
+
+
+def _changed(change: str, words: list[str]) -> str | None:
+    """Write a command line with a change; None if it does not hold what the change takes out."""
+    if change == "again":
+        return joined(words)
+    if exchange := _IN_PLACE.fullmatch(change):
+        exchanged = [_exchanged(word, exchange["old"], exchange["new"]) for word in words[2:]]
+        return None if exchanged == words[2:] else joined([*words[:2], *exchanged])
+    if change.startswith("without "):
+        removed = change.removeprefix("without ")
+        rest = _without(removed, words)
+        return None if rest == words else joined(rest)
+    added = change.removeprefix("with ")
+    option, _, value = added.partition(" ")
+    earlier = _without(f"{option} *" if value else option, words)
+    # What follows the command that "run" starts, or "--", is not for us.
+    end = 2 if words[1:2] == ["run"] else earlier.index("--") if "--" in earlier else len(earlier)
+    return " ".join(filter(None, (joined(earlier[:end]), added, joined(earlier[end:]))))
+
+
+def _without(removed: str, words: list[str]) -> list[str]:
+    """Take a word out of a command line, or an option with its value, where ``*`` is any."""
+    option, _, value = removed.partition(" ")
+    if not (option.startswith("-") and value):
+        return [word for word in words if _squeezed(word) != _squeezed(removed)]
+    rest, waiting = list[str](), iter(words)
+    for word in waiting:
+        name, sign, given = word.partition("=")
+        if name != option:
+            rest.append(word)
+            continue
+        given = given if sign else next(waiting, "")
+        if value not in ("*", given):
+            rest += [word] if sign else [word, given]
+    return rest
+
+
+def _exchanged(word: str, old: str, new: str) -> str:
+    """Exchange a requirement, or the name in it."""
+    if _squeezed(word) == _squeezed(old):
+        return new
+    name = re.match(r"[A-Za-z0-9][\w.-]*", word)
+    if name and _squeezed(name[0]) == _squeezed(old):
+        return new + word[name.end() :]
+    return word
+
+
+def _squeezed(word: str) -> str:
+    """Write a requirement, or a name, as it is compared."""
+    return re.sub(r"[-_.]+", "-", re.sub(r"\s", "", word)).lower()

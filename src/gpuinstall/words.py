@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_gpu
+from gpuinstall.catalog.gpu_names import counted_names, find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.support import condensed, known_drivers, served, support_of
@@ -33,6 +34,7 @@ def machine_in_words(
     NVIDIA's forward-compatibility package replaces.
     """
     system, processor = platform_in_words(gpus, driver, os, arch)
+    gpus = tuple(chain.from_iterable(map(counted_names, gpus)))
     cards = tuple(gpu_in_words(name, index) for index, name in enumerate(gpus))
     if driver is None and system != "macos" and not all(card.architecture for card in cards):
         raise _driver_missing(Machine(system, processor, gpus=cards))

@@ -149,7 +149,7 @@ def test_why_answers_the_one_question(question: str, answer: str) -> None:
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
-        ({"gpus": []}, "not torch 2.15.0+cu132: this machine was given no NVIDIA GPU"),
+        ({"gpus": []}, "not torch 2.15.0+cu132: there is no NVIDIA GPU here"),
         ({"driver": None}, "no build was chosen: there is no NVIDIA driver"),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_kernel_that_fails_starts_nothing(workshop: Workshop, play: Play, tmp_
     [
         (MISMATCH, 8, "sudo reboot"),
         (RTX_5090, 3, "pylock.cu126.toml: "),
-        (NO_GPU, 8, "this machine, or container, was given no GPU"),
+        (NO_GPU, 8, "there is no GPU in this machine or container"),
     ],
     ids=["a driver to repair", "no code for the card", "no GPU"],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from gpuinstall.advice import in_full
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.table import load_failures
-from gpuinstall.lock.uv_failure import explain_failure
+from gpuinstall.lock.package_names import LEAST_LIKENESS, known_names
+from gpuinstall.lock.uv_failure import Conflict, explain_failure
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.text import some
 from tests.lab.advice import judged
@@ -39,6 +41,42 @@ def test_a_command_that_is_to_be_run_again_is_written_out_without_a_password(hin
     assert in_full(hint, LINE) == command
 
 
+def test_a_change_of_the_command_keeps_the_rest_of_it() -> None:
+    line = "gpuinstall install torch==9.9 Transfomers[torch]>=4 --backend cu130 --python=3.8 --index-strategy x"
+    kept = "--python=3.8 --index-strategy x"
+    rest = f"torch==9.9 'Transfomers[torch]>=4' --backend cu130 {kept}"
+    changes = {
+        "with --backend cpu": f"torch==9.9 'Transfomers[torch]>=4' {kept} --backend cpu",
+        "with --python 3.12": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x --python 3.12",
+        "with --yes": f"{rest} --yes",
+        "without --python 3.8": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x",
+        "without --backend cu130": f"torch==9.9 'Transfomers[torch]>=4' {kept}",
+        "without torch==9.9": f"'Transfomers[torch]>=4' --backend cu130 {kept}",
+        "with torch in place of torch ==9.9": f"torch 'Transfomers[torch]>=4' --backend cu130 {kept}",
+        "with transformers in place of transfomers": f"torch==9.9 'transformers[torch]>=4' --backend cu130 {kept}",
+    }
+    written = {change: in_full(f"the same {change}", line.split()) for change in changes}
+    expected = {change: f"gpuinstall install {words}" for change, words in changes.items()}
+    assert {change: words for change, words in written.items() if words != expected[change]} == {}
+
+
+def test_a_change_that_the_command_does_not_hold_is_a_sentence() -> None:
+    lines = {
+        "the same without torch==9.9   # torch 2.15.0": "Without torch==9.9: torch 2.15.0",
+        "the same with transformers in place of transfomers": "Write transformers in place of transfomers",
+        "the same without --offline": "Without --offline",
+    }
+    assert {line: in_full(line, ["gpuinstall", "install"]) for line in lines} == lines
+
+
+def test_an_option_is_put_where_the_command_reads_it_and_left_out_where_it_has_none() -> None:
+    run = ["gpuinstall", "run", "--any", "train.py", "--lr", "1"]
+    assert in_full("the same with --wait 9", run) == "gpuinstall run --wait 9 --any train.py --lr 1"
+    assert in_full("the same with --yes", ["gpuinstall", "install", "--", "a"]) == "gpuinstall install --yes -- a"
+    assert in_full("sudo reboot\nthe same with --backend cpu", run, {"--any", "--wait"}) == "sudo reboot"
+    assert in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
+
+
 def test_names_beyond_six_are_a_number() -> None:
     assert some(["numpy", "pandas"]) == "numpy, pandas"
     assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
@@ -59,18 +97,48 @@ def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed:
     assert caught.value.hint == likely
 
 
-@pytest.mark.parametrize(
-    ("typed", "likely"),
-    [
-        ("trch", "gpuinstall install torch"),
-        ("torchvison", "gpuinstall install torchvision"),
-        ("flashattn", "gpuinstall install flash-attn"),
-        ("quux", "Check the name"),
-    ],
-)
-def test_a_package_that_is_not_found_is_answered_with_the_likely_name(typed: str, likely: str) -> None:
-    error = explain_failure(f"No solution found: Because {typed} was not found in the package registry")
-    assert getattr(error, "hint", None) == likely
+class Index:
+    """An index that has every package, in version 2.5."""
+
+    def newest(self, package: str) -> str | None:  # noqa: ARG002
+        return "2.5"
+
+    def likely(self, mistyped: str) -> str | None:
+        return next(iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None)
+
+
+def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
+    names = {
+        "trch": "torch",
+        "torchvison": "torchvision",
+        "flashattn": "flash-attn",
+        "transfomers": "transformers",
+        "rich": None,
+        "quux": None,
+    }
+    message = "No solution found: Because {} was not found in the package registry"
+    errors = {name: explain_failure(message.format(name), (), Index()) for name in names}
+    hints = {name: getattr(error, "hint", None) for name, error in errors.items()}
+    assert hints == {
+        name: f"the same with {likely} in place of {name}" if likely else "Check the name"
+        for name, likely in names.items()
+    }
+    assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", "nobody was asked"
+
+
+def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
+    message = "No solution found\n  cause: Because {} is {}, we can conclude that your requirements are unsatisfiable."
+    exact = message.format("there", "no version of numpy==99.0 and you require numpy==99.0")
+    bounded = message.format("only numpy<=2.5", "available and you require numpy>=99")
+    said = []
+    for text in (exact, bounded):
+        found = explain_failure(text, (), Index())
+        assert isinstance(found, Conflict)
+        said.append((found.error.message, found.error.hint))
+    assert said == [
+        ("numpy 99.0 does not exist; the newest is 2.5", "the same with numpy in place of numpy==99.0"),
+        ("there is no numpy>=99; the newest is 2.5", "the same with numpy in place of numpy>=99"),
+    ]
 
 
 def test_an_advice_that_fails_when_pasted_is_found() -> None:

@@ -33,6 +33,8 @@ _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers, 7900 XTX of one."""
 _LONGEST = 200
 """The letters that are read: no name of a GPU has half as many."""
+_COUNT = re.compile(r"\A(?P<count>[1-9]\d?) ?[x×*] ?(?=[A-Za-z])")
+"""How many of a GPU there are: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
 _ASK_THE_DRIVER = (
@@ -79,13 +81,19 @@ class _Listed(NamedTuple):
     model: str
 
 
+def counted_names(name: str) -> list[str]:
+    """Return the name of each GPU that a name such as ``4x A100`` stands for."""
+    count = _COUNT.match(name)
+    return [name[count.end() :]] * int(count["count"]) if count else [name]
+
+
 @cache
 def find_gpu(name: str) -> NamedGpu:
     """Find a GPU by its name; raise UsageError for none or several, NoBuildError for one that no build is known for.
 
     It has the name as it was written where that leads to several that run the same code.
     """
-    name = name[:_LONGEST]
+    name = _COUNT.sub("", name[:_LONGEST])
     text = _spaced(name)
     words = {*text.split()}
     # The makers that a word of it belongs to, else all.

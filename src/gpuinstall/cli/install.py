@@ -21,7 +21,7 @@ from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
-from gpuinstall.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.errors import UsageError
 from gpuinstall.project import Project, open_project
 from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
@@ -112,21 +112,12 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     from gpuinstall.install import install as installation
     from gpuinstall.lock.fit import read_locks
     from gpuinstall.lock.lock import left_behind
-    from gpuinstall.lock.source_builds import SourceBuildError
-    from gpuinstall.plan.gpus import CPU_INSTEAD
 
     project.session.reporter.step("Machine", machine_line(project.machine))
     if dry_run:
         priced = installation.dry_run(project, wanted)
         return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
-    try:
-        result = _confirmed(project, wanted)
-    except (MachineError, NoBuildError) as error:
-        for_cpu = project.settings.request.is_for_cpu
-        is_other = isinstance(error, SourceBuildError) or error.code == "requirements-conflict"
-        if project.machine.gpus and not for_cpu and not is_other:
-            error.hint = "\n".join(dict.fromkeys([*(error.hint or "").splitlines(), CPU_INSTEAD]))
-        raise
+    result = _confirmed(project, wanted)
     warn_of_unproven(project.reporter, result)
     refresh(project)
     written, folder = result.lock_change == "written", result.paths.folder

@@ -159,7 +159,7 @@ class Drawing:
         for width, ratio in ((11, None), (None, None), (None, 1), (None, None)):
             table.add_column(width=width, ratio=ratio, no_wrap=True)
         for head, part in zip((self.label, *[""] * len(parts)), parts, strict=False):
-            name = short(part, 14 if self.width < NARROW else 24) if part else "in all"
+            name = short(part, 14 if self.width < NARROW else 24) if part else "total"
             table.add_row(head, name, self._bar(part), self.tally.amount(part))
         return table
 

@@ -228,7 +228,13 @@ class Terminal:
 
 def hint_of(error: GpuInstallError) -> str | None:
     """What to do about an error, with the command line that was run where a line says "the same"."""
-    return in_full(error.hint, ["gpuinstall", *sys.argv[1:]]) if error.hint else None
+    import click
+
+    if not error.hint:
+        return None
+    context = click.get_current_context(silent=True)
+    options = [option for parameter in context.command.params for option in parameter.opts] if context else None
+    return in_full(error.hint, ["gpuinstall", *sys.argv[1:]], options) or None
 
 
 def page_of(identity: str) -> str:

@@ -77,7 +77,9 @@ class FleetReport:
     @property
     def summary(self) -> str:
         """How far the nodes have come: no further than the step that was taken."""
-        return f"{self.counts.get('ok', 0)} of {sum(self.counts.values())} nodes are {_REACHED[self.step]}"
+        total = sum(self.counts.values())
+        nodes = "node is" if total == 1 else "nodes are"
+        return f"{self.counts.get('ok', 0)} of {total} {nodes} {_REACHED[self.step]}"
 
     def hosts(self, state: str) -> str:
         """List the nodes in a state."""

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
 EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
+ENVIRONMENT_NAMES: dict[EnvironmentKind, str] = {
+    "venv": "a virtual environment",
+    "conda": "a conda environment",
+    "embedded": "an embedded Python",
+    "colab": "the Python of Colab",
+    "system": "the Python of the system",
+}
 _Answer = TypeVar("_Answer")
 
 _LOOK = """

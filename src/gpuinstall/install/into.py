@@ -12,7 +12,7 @@ from gpuinstall import uv
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
-from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
+from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import preflighted, prove
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
@@ -102,7 +102,9 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
     wanted = LockRequest(machine, request, catalog, pins=VersionPins(preferred=kept))
     resolution = resolve_locks([wanted], session)[0]
     plan, choice = resolution.plan, resolution.choice
-    session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, which is {environment.kind}")
+    session.reporter.step(
+        "Build", f"torch {choice.build.name} · Python {choice.python}, {ENVIRONMENT_NAMES[environment.kind]}"
+    )
     lock = build_incomplete(resolution, request, session)
     held = compare_versions(environment.versions, lock.versions)
     changes = tuple(change for change in held if change.kind != "removed")

@@ -28,6 +28,7 @@ from packaging.version import Version
 from gpuinstall import process, uv
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.lock.lock import unknown_hash, without_unknown
+from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_failure
@@ -175,7 +176,9 @@ def _resolved(project: ResolverProject, session: Session, *, reasons: bool = Fal
         done = project.compile(Path(folder), session, reasons=reasons)
     if done.ok:
         return done.out
-    failure = explain_failure(done.err, project.unlisted)
+    requested = {parse_requirement(text).name for text in project.requirements}
+    names = PackageNames(session, frozenset({*requested, *project.pins.preferred}), project.pages)
+    failure = explain_failure(done.err, project.unlisted, names)
     if isinstance(failure, Conflict):
         return failure
     raise failure

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.text import some
 from gpuinstall.web.answers import ways_to_network
 
 LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
@@ -63,10 +62,37 @@ class Conflict(NamedTuple):
         return Conflict(kind(error.code, f"{package} is unavailable: {error.message}", why=error.why, hint=error.hint))
 
 
-def explain_failure(message: str, unlisted: Collection[str] = ()) -> InstallationError | Conflict:
+class IndexAnswers(Protocol):
+    """What the default index says of a package."""
+
+    def newest(self, package: str) -> str | None:
+        """Return its newest version; None if that is not known."""
+
+    def likely(self, mistyped: str) -> str | None:
+        """Return the name that was probably meant; None if there is none."""
+
+
+class NoAnswers:
+    """The answers where nobody is asked."""
+
+    def newest(self, package: str) -> str | None:  # noqa: ARG002
+        """Know no version."""
+        return None
+
+    def likely(self, mistyped: str) -> str | None:  # noqa: ARG002
+        """Know no name."""
+        return None
+
+
+def explain_failure(
+    message: str, unlisted: Collection[str] = (), index: IndexAnswers | None = None
+) -> InstallationError | Conflict:
     """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
-    ``unlisted`` are packages that no source of the family has.
+    Args:
+        message: What uv wrote.
+        unlisted: Packages that no source of the family has.
+        index: What can be asked of the default index; None: nothing.
     """
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
     account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
@@ -78,12 +104,11 @@ def explain_failure(message: str, unlisted: Collection[str] = ()) -> Installatio
     for signs, code, sentence, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
             return InstallationError(code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint)
-    if explained := _of_one_package(message, cause, unlisted):
+    if explained := _of_one_package(message, cause, unlisted, index or NoAnswers()):
         return explained
     if "No solution found" in message:
-        sentence = "the requirements conflict with each other or with this machine"
-        hint = "gpuinstall install --only torch   # or request fewer versions"
-        return Conflict(NoBuildError("requirements-conflict", sentence, why=cause, hint=hint))
+        sentence = "no versions satisfy all requirements"
+        return Conflict(NoBuildError("requirements-conflict", sentence, why=cause, hint=_other_versions(cause)))
     return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
 
 
@@ -107,8 +132,19 @@ def build_failure(message: str) -> InstallationError | None:
     return InstallationError("build-failed", message, why=why, evidence="\n".join(lines), hint=hint, id=identity)
 
 
-def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> InstallationError | Conflict | None:
-    """What stands against one package, whatever else is asked for."""
+def _other_versions(cause: str) -> str:
+    """Advise to request the packages differently whose versions are requested."""
+    lists = re.findall(r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", cause)
+    names = re.findall(r"([A-Za-z][\w.-]*)[\[<>=!~]", " ".join(lists))
+    if not names:
+        return "Request fewer packages, or other versions"
+    return f"Request {some(list(dict.fromkeys(names)))} in other versions, or in any"
+
+
+def _of_one_package(
+    message: str, cause: str, unlisted: Collection[str], index: IndexAnswers
+) -> InstallationError | Conflict | None:
+    """Explain what stands against one package, whatever else is requested."""
     if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
         package = min(absent)
         if package in load_extensions().unclaimed:
@@ -122,11 +158,28 @@ def _of_one_package(message: str, cause: str, unlisted: Collection[str]) -> Inst
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
         return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))
     if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
-        package, listed = missing[1], {*load_catalog().family, *load_extensions().rows}
-        likely = [f"gpuinstall install {name}" for name in get_close_matches(package, listed, 1)]
-        hint = likely[0] if likely else "Check the name"
+        package = missing[1]
+        likely = index.likely(package)
+        hint = f"the same with {likely} in place of {package}" if likely else "Check the name"
         return InstallationError("package-not-found", f"the index has no package called {package}", hint=hint)
-    return None
+    return _missing_version(cause, index)
+
+
+def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
+    """Explain a version that is requested and that its index does not have."""
+    exact = re.search(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2[ ,]", cause)
+    bounded = re.search(r"only ([\w.-]+)<=?([\w.]+) is available and you require (\1[<>=!~]\S+?),? ", cause)
+    if exact:
+        package, version, requirement = exact[1], exact[2], f"{exact[1]}=={exact[2]}"
+        message, newest = f"{package} {version} does not exist", index.newest(package)
+    elif bounded:
+        package, newest, requirement = bounded[1], bounded[2], bounded[3]
+        message = f"there is no {requirement}"
+    else:
+        return None
+    message += f"; the newest is {newest}" if newest else ""
+    hint = f"the same with {package} in place of {requirement}"
+    return Conflict(NoBuildError("version-not-found", message, hint=hint))
 
 
 def _needs_torch(package: str) -> InstallationError:

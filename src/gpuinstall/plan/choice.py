@@ -29,7 +29,7 @@ from gpuinstall.plan.reasons import (
     passed_over,
     reasons_for,
 )
-from gpuinstall.plan.refusal import explained
+from gpuinstall.plan.refusal import explained, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Reason, Refusal, Rejection, Run, Settled
 from gpuinstall.vendors import rules_for
@@ -57,7 +57,9 @@ def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settle
         return PlanContext(machine, demand, rules.catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
 
     plan = attempt(request)
-    return explained(plan, request, attempt) if isinstance(plan, NoCandidate) else plan
+    if isinstance(plan, NoCandidate):
+        plan = explained(plan, request, attempt)
+    return with_cpu_build(plan, request, attempt) if isinstance(plan, Refusal) else plan
 
 
 def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tuple[object, ...]:
@@ -82,7 +84,7 @@ def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     if fault := gpu_fault(context, usable, left_out):
         return fault
     if not usable and not backends:
-        return _choose_cpu(context, Reason("no-gpu", f"this machine was given no {context.rules.name} GPU"))
+        return _choose_cpu(context, Reason("no-gpu", f"there is no {context.rules.name} GPU here"))
     return _choose_for_gpus(replace(context, gpus=usable), left_out)
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 NO_BUILD_FITS = 3
 NO_SOURCE_ANSWERS = 4
 ONLY_REPAIR_HELPS = 8
-CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
-
 _LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
 
 
@@ -81,16 +79,14 @@ def refused(
     left_out: tuple[LeftOut, ...] = (),
     rejected: tuple[Rejection, ...] = (),
 ) -> Refusal:
-    """Refuse, for the reasons given; where there is a GPU and a CPU build would run, the fix ends with it."""
+    """Refuse, for the reasons given."""
     indices = sorted({*(gpu.index for gpu in context.gpus), *(out.gpu for out in left_out)})
-    cpu_runs = context.machine.libc != "musl" and CPU not in context.demand.backends
-    ways = [fix, CPU_INSTEAD if indices and cpu_runs else None]
     return Refusal(
         gpus=tuple(Run(index, None, "none") for index in indices),
         reasons=reasons,
         rejected=rejected,
         exit_code=exit_code,
-        fix="\n".join(way for way in ways if way) or None,
+        fix=fix or None,
     )
 
 

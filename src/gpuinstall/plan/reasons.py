@@ -42,7 +42,7 @@ def reasons_for(
 ) -> tuple[Reason, ...]:
     """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
-    here = f"this machine was given no {context.rules.name} GPU: unproven until gpuinstall verify runs on one"
+    here = f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one"
     reasons = (
         None if context.gpus else Reason("no-gpu-here", here),
         learned_reason(best, context),

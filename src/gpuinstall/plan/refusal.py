@@ -19,6 +19,7 @@ from gpuinstall.vendors.protocol import Code
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpuinstall.catalog import Build
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.demand import Demand
     from gpuinstall.request import Request
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     Attempt = Callable[[Request], Plan | Refusal | NoCandidate]
 
 
+_TABLE = "gpuinstall table   # which PyTorch runs on which GPU and driver"
+CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
 _CPU_BUILD = """\
 Try again when the index of the CPU build is reachable, or use another: --backend cpu --torch-index https://index.example/whl
 For a machine with GPUs elsewhere, use its backend, such as --backend cu126"""
 
 
 def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refusal:
-    """Refuse: for the machine's sake where no request would be served, else because of what was asked."""
+    """Refuse: because of the machine if no request would be served, else because of what was requested."""
     everything = [text for text in request.requirements if text != "torch"]  # what can stand in the way, in its words
     everything += [f"Python {request.python}"] if request.python else []
     everything += [f"backend {request.backend}"] if request.backend else []
@@ -50,13 +53,22 @@ def explained(unserved: NoCandidate, request: Request, attempt: Attempt) -> Refu
     for words in culprits:
         otherwise = attempt(_weakened(request, frozenset({words})))
         if isinstance(otherwise, Plan):
-            build, named = otherwise.choice.build, unserved.context.cuda_names.get(words)
-            name = named.names.get(build.toolkit[0]) if named and build.toolkit else None
-            change = f"with {name} in its place" if name else f"without {words}"
-            ways.append(f"{change}: torch {build.name}, Python {otherwise.choice.python}")
+            choice = otherwise.choice
+            change = _change(words, choice.build, request, unserved.context)
+            ways.append(f"{change}   # torch {choice.build.name}, Python {choice.python}")
     fix = "\n".join(way for way in ways if way)
     exit_code = NO_SOURCE_ANSWERS if reason.code == "unreachable" else NO_BUILD_FITS
     return refused(unserved.context, exit_code, (reason,), fix, left_out=unserved.left_out, rejected=unserved.rejected)
+
+
+def with_cpu_build(refusal: Refusal, request: Request, attempt: Attempt) -> Refusal:
+    """Advise the CPU build last, on a machine with GPUs, if there is one for this very request."""
+    if not refusal.gpus or request.is_for_cpu:
+        return refusal
+    for_cpu = attempt(replace(request, backend=CPU.tag))
+    if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
+        return replace(refusal, fix="\n".join(filter(None, (refusal.fix, CPU_INSTEAD))))
+    return replace(refusal, fix=refusal.fix or _TABLE)
 
 
 def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> Refusal:
@@ -82,6 +94,23 @@ def _machine_refused(unserved: NoCandidate, rejected: tuple[Rejection, ...]) -> 
         reason = never_made(context.gpus[0], context)
     fix = _way(nearest, context)
     return refused(context, exit_code, (reason,), fix, left_out=unserved.left_out, rejected=rejected)
+
+
+def _change(words: str, build: Build, request: Request, context: PlanContext) -> str:
+    """Say how to request ``build`` by taking back ``words``, which stand in its way."""
+    if words == f"Python {request.python}":
+        return f"the same without --python {request.python}"
+    if words == f"backend {request.backend}":
+        return f"the same without --backend {request.backend}"
+    if words == _allowed(request):
+        return f"Without {words}"
+    if named := context.cuda_names.get(words):
+        other = named.names.get(build.toolkit[0]) if build.toolkit else None
+        if other:
+            return f"the same with {other} in place of {words}"
+    if parse_requirement(words).name == "torch":
+        return f"the same with torch in place of {words}"
+    return f"the same without {words}"
 
 
 def _allowed(request: Request) -> str:
@@ -114,26 +143,48 @@ def _conflict(
 
 
 def _disagreement(culprits: list[str], nearest: Rejection | None, context: PlanContext) -> Reason:
-    sides = list(culprits)
-    if len(sides) == 1:
-        sides.append(_other_side(nearest, context))
+    """Say what cannot be had together, or what cannot be had at all."""
+    code, cause = "no-build", ""
+    if nearest:
+        code = nearest.code
+    if nearest and code not in {"other-torch", "other-backend", "other-cuda"}:
+        cause = f"{nearest.build.name}: {nearest.message}"
+    side = _other_side(nearest, context) if nearest else None
+    if len(culprits) == 1 and side is None:
+        (culprit,) = culprits
+        if cause:
+            return Reason(code, f"no build of torch fits {culprit}; {cause}")
+        return Reason(code, _unknown(culprit, context))
+    sides = culprits if len(culprits) > 1 else [*culprits, str(side)]
     listed = f"{', '.join(sides[:-1])} and {sides[-1]}"
-    if nearest is None or nearest.code in {"other-torch", "other-backend", "other-cuda"}:
-        return Reason(nearest.code if nearest else "no-build", f"{listed} are incompatible: no build has it")
-    return Reason(nearest.code, f"{listed} are incompatible: {nearest.build.name}: {nearest.message}")
+    return Reason(code, f"{listed} are incompatible: {cause or 'no build serves them'}")
 
 
-def _other_side(nearest: Rejection | None, context: PlanContext) -> str:
-    if nearest is None:
-        return f"{context.machine.os} {context.machine.arch}"
+def _unknown(culprit: str, context: PlanContext) -> str:
+    """Say that something requested is not there, at all or for this platform."""
+    platform = f"{context.machine.os} {context.machine.arch}"
+    if culprit.startswith(("backend ", "Python ", "the allowed backends ")):
+        return f"no build of torch is known for {culprit} on {platform}"
+    if culprit in context.cuda_names:
+        return f"{culprit} is for another CUDA than the builds of torch that run here"
+    requirement = parse_requirement(culprit)
+    newest = max((build.torch for build in context.catalog.builds), default=None)
+    if any(requirement.allows(build.torch) for build in context.catalog.builds):
+        return f"{culprit} has no build for {platform}"
+    exact = re.fullmatch(r"==([\w.+!]+)", str(requirement.specifier))
+    what = f"torch {exact[1]} does not exist" if exact else f"there is no {culprit}"
+    return f"{what}; the newest is {newest} (as of {context.catalog.date})"
+
+
+def _other_side(nearest: Rejection, context: PlanContext) -> str | None:
+    """Return what of the machine or its sources a request disagrees with; None if it is the builds themselves."""
     if nearest.code in context.rules.driver_reasons:
         return context.rules.driver
     if nearest.code in context.rules.code_reasons:
         return " with ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
     if nearest.code == "no-companion" and nearest.build.source:
         return "the versions in the sources"
-    sides = {"glibc-too-old": f"glibc {context.machine.glibc}", "no-python": "the installed Pythons"}
-    return sides.get(nearest.code, f"the catalogue of {context.catalog.date}")
+    return f"glibc {context.machine.glibc}" if nearest.code == "glibc-too-old" else None
 
 
 def _way(nearest: Rejection, context: PlanContext) -> str | None:

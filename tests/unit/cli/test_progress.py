@@ -34,7 +34,7 @@ def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: py
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= columns
     assert any(line.startswith("Download    torch 2.14.1") and "of 850 MB" in line for line in lines)
-    assert any("in all" in line and "15 MB of 1.4 GB" in line for line in lines)
+    assert any("total" in line and "15 MB of 1.4 GB" in line for line in lines)
     assert lines[-1] == "Fetched     3 files"
 
 
@@ -52,7 +52,7 @@ def test_the_bars_are_gone_when_all_is_done() -> None:
     tally = Tally(WHEELS, "bytes")
     for name, size in WHEELS.items():
         tally.add(name, size - 1)
-    assert "in all" in rendered(tally)
+    assert "total" in rendered(tally)
 
     for name in WHEELS:
         tally.add(name, 1)

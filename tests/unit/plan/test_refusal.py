@@ -106,7 +106,7 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
     made = choose(asked, Request(backend="cu126"), frozen_catalog())
 
     assert made.exit_code == 3
-    assert "backend cu126 and macos arm64 are incompatible" in made.reasons[0].message
+    assert "no build of torch is known for backend cu126 on macos arm64" in made.reasons[0].message
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,35 @@ def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
     made = choose(machine("Thor", driver="580.95.05"), Request(), frozen_catalog())
 
     assert "supports Thor (sm_110) on linux x86_64" in made.reasons[0].message
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(("torch==9.9",)),
+        Request(("torch==2.14.1+cu126",)),
+        Request(("torch", "torchvision==9.9")),
+        Request(allowed_backends=("cu130",)),
+    ],
+)
+def test_the_cpu_build_is_advised_only_if_there_is_one_for_the_request(request_: Request) -> None:
+    broken = machine("RTX 4090", driver="418.226")
+    for_cpu = choose(broken, replace(request_, backend="cpu"), frozen_catalog())
+    made = choose(broken, request_, frozen_catalog())
+
+    assert made.fix
+    assert ("--backend cpu" in made.fix) == (for_cpu.choice is not None)
+
+
+def test_a_version_that_does_not_exist_is_said_not_to() -> None:
+    messages = {
+        "torch==9.9": "torch 9.9 does not exist; the newest is 2.15.0",
+        "torch>=9": "there is no torch>=9; the newest is 2.15.0",
+    }
+    made = {text: choose(machine("A100"), Request((text,)), frozen_catalog()) for text in messages}
+
+    assert {text: plan.reasons[0].message.partition(" (as of")[0] for text, plan in made.items()} == messages
+    assert {(plan.fix or "").partition("   #")[0] for plan in made.values()} == {
+        "the same with torch in place of torch==9.9",
+        "the same with torch in place of torch>=9",
+    }

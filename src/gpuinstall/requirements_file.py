@@ -102,6 +102,12 @@ def read_conda(path: Path) -> RequirementsFile:
     return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(conda=tuple(conda))
 
 
+def check_count(requirements: int, source: Path | str) -> None:
+    """Raise UsageError if ``source`` has more requirements than anybody would write."""
+    if requirements > MAX_REQUIREMENTS:
+        raise _too_much(f"{source} has more than {MAX_REQUIREMENTS:,} requirements")
+
+
 def read_listed(path: Path, folder: Path | None = None) -> str:
     """Read a file that says what is wanted; raise UsageError where it cannot be, or a link leads out of ``folder``."""
     try:
@@ -186,8 +192,7 @@ class _Reader:
                     _check_requirement(requirement, f"{path}, line {number}", is_shown=not _is_outside(path, including))
                     parts.append(RequirementsFile((requirement,)))
                     self.requirements += 1
-            if self.requirements > MAX_REQUIREMENTS:
-                raise _too_much(f"{self.first} lists more than {MAX_REQUIREMENTS:,} requirements")
+            check_count(self.requirements, self.first)
         return joined_files(parts)
 
     def _include(self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool) -> RequirementsFile:

@@ -68,10 +68,10 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None
         ({"in.txt": "-r other.txt\n", "other.txt": "-c in.txt\n"}, "in.txt includes itself"),
         ({"in.txt": f"numpy{' ' * 900_000}# x\n"}, "in.txt has a line of more than 100,000 characters"),
         ({"in.txt": "numpy \\\n" * 90_000}, "in.txt has a line of more than 100,000 characters"),
-        ({"in.txt": "numpy\n" * 10_001}, "in.txt lists more than 10,000 requirements"),
+        ({"in.txt": "numpy\n" * 10_001}, "in.txt has more than 10,000 requirements"),
         (
             {"in.txt": "-r other.txt\n" + "numpy\n" * 9_000, "other.txt": "torch\n" * 9_000},
-            "in.txt lists more than 10,000 requirements",
+            "in.txt has more than 10,000 requirements",
         ),
         (
             {f"{number or 'in'}.txt": f"-r {number + 1}.txt\n" for number in range(1500)},

@@ -69,7 +69,7 @@ class InstalledPackage:
 
         head, requirements = _text(self.record / "METADATA").partition("\n\n")[0], []
         for text in re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE):
-            with suppress(InvalidRequirement):
+            with suppress(InvalidRequirement, RecursionError):
                 requirements.append(Requirement(text))
         return tuple(requirements)
 

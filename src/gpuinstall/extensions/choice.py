@@ -188,7 +188,7 @@ def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason
 
 def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
     for text in requires:
-        with suppress(InvalidRequirement):
+        with suppress(InvalidRequirement, RecursionError):
             pin = Requirement(text)
             if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
                 yield pin

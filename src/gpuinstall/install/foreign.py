@@ -145,6 +145,6 @@ def _folder(text: str) -> Path:
 def _applicable(text: str) -> Requirement | None:
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return None
     return None if requirement.marker and not requirement.marker.evaluate({"extra": ""}) else requirement

@@ -166,6 +166,6 @@ def _demands(wheel: Wheel, client: Client) -> list[str] | None:
 
 
 def _is_for(demand: str, torch: Version) -> bool:
-    with suppress(InvalidRequirement):
+    with suppress(InvalidRequirement, RecursionError):
         return Requirement(demand).specifier.contains(torch, prereleases=True)
     return False

@@ -22,6 +22,7 @@ from gpuinstall.plan.values import Reason
 from gpuinstall.requirements_file import (
     PROJECT,
     RequirementsFile,
+    check_count,
     read_conda,
     read_listed,
     read_requirements,
@@ -84,8 +85,6 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
 
 def read_inputs(name: str) -> RequirementsFile:
     """Read a file of requirements in whatever form, or a dependency group; raise UsageError where it is malformed."""
-    from packaging.dependency_groups import resolve_dependency_groups
-
     file, group = split_group(name)
     path, is_lock = Path(file), re.fullmatch(r"pylock\.(.+\.)?toml", Path(file).name)
     if path.suffix in {".yml", ".yaml"}:
@@ -96,14 +95,14 @@ def read_inputs(name: str) -> RequirementsFile:
     try:
         if group:
             groups = parse_toml(text).get("dependency-groups", {})
-            return RequirementsFile(tuple(map(str, resolve_dependency_groups(groups, group))))
+            return RequirementsFile(tuple(_in_groups(groups, [group])))
         if is_lock:
             return RequirementsFile(tuple(_as_locked(parse_toml(text).get("packages", ()))))
         if path.name == PROJECT:
             return parse_project({**parse_toml(text), "dependency-groups": {}}, load_catalog().family).listed
         listed = parse_ini(text).get("options", "install_requires", fallback="").splitlines()
         return RequirementsFile(tuple(filter(None, map(str.strip, listed))))
-    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError) as error:
+    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
         code = "group-unknown" if group else "requirements-malformed"
@@ -116,7 +115,6 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
     Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
     that is not of the ``family`` has another source of its own.
     """
-    from packaging.dependency_groups import resolve_dependency_groups
     from packaging.requirements import Requirement
 
     tool = pyproject.get("tool", {})
@@ -125,12 +123,13 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
         groups = pyproject.get("dependency-groups", {})
         wanted = own.get("default-groups", [name for name in groups if normalised(name) == "dev"])
         wanted = tuple(groups) if wanted == "all" else tuple(wanted)
-        listed = [*project.get("dependencies", ()), *resolve_dependency_groups(groups, *wanted)]
+        listed = [*project.get("dependencies", ()), *_in_groups(groups, wanted)]
         listed += [] if "dependencies" in project else _by_poetry(poetry)
+        check_count(len(listed), PROJECT)
         dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
         is_package = own.get("package", "build-system" in pyproject and poetry.get("package-mode", True))
         name = str(project.get("name") or poetry.get("name") or "") if is_package else ""
-    except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
     sources = {normalised(name): source for name, source in own.get("sources", {}).items()}
@@ -178,16 +177,44 @@ def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{name}=={version}" + (f" ; {package['marker']}" if package.get("marker") else "")
 
 
+def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
+    """Yield what dependency groups require, with the groups that they include, each once.
+
+    packaging's own function repeats a group as often as it is included: of 27 groups that include
+    each other twice it makes 2^27 requirements.
+    """
+    from packaging.dependency_groups import DependencyGroupInclude, DependencyGroupResolver
+
+    resolver = DependencyGroupResolver(groups)
+    waiting = list(reversed([DependencyGroupInclude(name) for name in names]))
+    seen = set[str]()
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, DependencyGroupInclude):
+            yield str(item)
+            continue
+        name = normalised(item.include_group)
+        if name not in seen:
+            seen.add(name)
+            waiting += reversed(resolver.lookup(name))
+
+
 def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
-    """Put the project's own extras in the place of the project (``thing[test]``)."""
+    """Yield requirements with what the project's own extras (``thing[test]``) require, each once."""
     from packaging.requirements import Requirement
 
-    for requirement in requirements:
-        if normalised(requirement.name) != normalised(project.get("name", "")):
+    own_name = normalised(project.get("name", ""))
+    waiting = list(reversed([*requirements]))
+    seen = set[str]()
+    while waiting:
+        requirement = waiting.pop()
+        if normalised(requirement.name) != own_name:
             yield requirement
             continue
-        for extra in sorted(requirement.extras):
-            yield from _expanded(map(Requirement, project["optional-dependencies"][extra]), project)
+        for extra in sorted(requirement.extras - seen, reverse=True):
+            seen.add(extra)
+            required = [Requirement(text) for text in project["optional-dependencies"][extra]]
+            waiting += reversed(required)
 
 
 def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
@@ -268,7 +295,7 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
             is_here = not conditions or any(Marker(text).evaluate(dict(markers)) for text in conditions)
             if version and is_here and (name in catalog.family or not catalog.is_tied(name)):
                 held[name] = version.partition("+")[0] if name in catalog.family else version
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         message = f"{path.name} is malformed: {' '.join(str(error).split())}"
         raise UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project") from None
     return tuple(f"{name}=={version}" for name, version in sorted(held.items()))
@@ -289,7 +316,12 @@ def plain(requirements: Iterable[str]) -> tuple[str, ...]:
 
 
 def spelled(requirements: Iterable[str]) -> tuple[str, ...]:
-    """Requirements in one spelling, each once, in the order of naming; raise UsageError for a malformed one."""
+    """Return requirements in one spelling, each once, in the order of naming.
+
+    Raise UsageError for a malformed one, or for more than anybody would write.
+    """
+    requirements = tuple(requirements)
+    check_count(len(requirements), "the request")
     parsed = map(parse_requirement, requirements)
     return tuple(dict.fromkeys(one.text if one.url else re.sub(r"^[\w.-]+", one.name, one.text) for one in parsed))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
@@ -29,6 +30,8 @@ _PROCESSORS = {
     ("windows", "arm64"): "ARM64",
 }
 
+SHOWN = 200
+"""The characters of a malformed requirement that an error shows."""
 _REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
 """Whose repositories are not called as their packages are."""
 
@@ -36,7 +39,7 @@ _LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
 _FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
-_PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~]*[/\\][^\s;\[]*"
+_PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~/\\]*[/\\][^\s;\[]*"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
@@ -79,6 +82,7 @@ class Asked(NamedTuple):
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
 
+@lru_cache(maxsize=10_000)
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
     if _LINE_BREAK.search(text.strip()):  # it would be a second line of a file for uv
@@ -136,10 +140,14 @@ def _named(text: str) -> Asked:
 
     try:
         parsed = Requirement(text)
+    except RecursionError:
+        raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
-        reason, form = str(error).splitlines()[0], re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([^=].*)", text.strip())
-        hint = f"gpuinstall install {form[1]}=={form[2]}" if form and re.fullmatch(r"[\w.+*!-]+", form[2]) else None
-        raise UsageError("requirement-malformed", f"{text!r} is not a requirement: {reason}", hint=hint) from None
+        form = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([^=].*)", text.strip())
+        malformed = _malformed(text, "requirement", str(error).splitlines()[0])
+        if form and re.fullmatch(r"[\w.+*!-]+", form[2]):
+            malformed.hint = f"gpuinstall install {form[1]}=={form[2]}"
+        raise malformed from None
     extras = _brackets(parsed.extras)
     return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
 
@@ -160,9 +168,16 @@ def _marker(text: str) -> Marker | None:
 
     try:
         return Marker(text) if text else None
+    except RecursionError:
+        raise _malformed(text, "marker", "it is nested too deep") from None
     except InvalidMarker as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError("requirement-malformed", f"{text!r} is not a marker: {reason}") from None
+        raise _malformed(text, "marker", str(error).splitlines()[0]) from None
+
+
+def _malformed(text: str, kind: str, reason: str) -> UsageError:
+    if len(text) > SHOWN:
+        text = f"{text[:SHOWN]}…"
+    return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {reason}")
 
 
 def _name_in(address: str) -> str:

@@ -184,3 +184,33 @@ def test_a_file_that_is_malformed_is_named(tmp_path: Path, name: str, text: str)
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=rf"{name} is malformed"):
         read_inputs(str(tmp_path / name))
+
+
+def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
+    chain = [(f"g{number}", f"g{number + 1}") for number in range(1500)]
+    extras = {name: [f"thing[{further}]"] * 2 for name, further in chain}
+    groups = {name: [{"include-group": further}] * 2 for name, further in chain}
+    circle = {"a": ["thing[b]", "scipy"], "b": ["thing[a]", "rich"]}
+    project = {
+        "name": "thing",
+        "dependencies": ["thing[g0,a]"],
+        "optional-dependencies": extras | circle | {"g1500": ["numpy"]},
+    }
+    pyproject = {
+        "project": project,
+        "dependency-groups": groups | {"dev": [{"include-group": "g0"}], "g1500": ["pytest"]},
+    }
+    assert parse_project(pyproject, ()).listed.requirements == ("rich", "scipy", "numpy", "pytest")
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "message"),
+    [
+        (["numpy"] * 10_001, "pyproject.toml has more than 10,000 requirements"),
+        ([f"numpy; {'(' * 3000}"], "the project's dependencies or groups are malformed"),
+    ],
+)
+def test_a_project_beyond_every_bound_ends_with_a_plain_error(dependencies: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_project({"project": {"dependencies": dependencies}}, ())
+    assert message in str(caught.value)

@@ -41,10 +41,30 @@ _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file to be read; raise OSError at once for a pipe or a device, on which one waits for ever."""
+    """Open a regular file to be read; raise OSError at once for one on which a reader waits for ever.
+
+    Such are a pipe, a device, and a file of the kernel, which has no size and yet a text:
+    ``/proc/kmsg`` waits for the next message.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(os.open(path, _AT_ONCE), "rb")
+    descriptor = os.open(path, _AT_ONCE)
+    try:
+        _check_end(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_end(descriptor: int, path: Path) -> None:
+    """Raise OSError for a file without a size that does not end at once."""
+    if os.fstat(descriptor).st_size:
+        return
+    with suppress(BlockingIOError):
+        if not os.read(descriptor, 1):
+            return
+    raise OSError(errno.EINVAL, "it is a file of the kernel", str(path))
 
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +14,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     check_cache,
     files_below,
+    open_regular,
     own_cache_folder,
     remove_path,
     rewrite,
@@ -182,3 +184,19 @@ def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
 
 def _refused(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")
+def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "kernel").symlink_to("/proc/self/environ")
+    (tmp_path / "empty").touch()
+    refused = []
+    for name in ("pipe", "endless", "kernel"):
+        with pytest.raises(OSError, match="it is") as caught:
+            open_regular(tmp_path / name)
+        refused.append(caught.value.strerror)
+    assert refused == ["it is not a regular file", "it is not a regular file", "it is a file of the kernel"]
+    with open_regular(tmp_path / "empty") as file:
+        assert file.read() == b""

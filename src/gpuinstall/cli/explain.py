@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -32,7 +32,7 @@ from gpuinstall.failures.classify import (
 from gpuinstall.failures.excerpt import BLOCK, excerpt_of
 from gpuinstall.failures.table import Lookalike, RefutedAdvice, load_failures
 from gpuinstall.failures.transcript import Transcript
-from gpuinstall.files import parse_json
+from gpuinstall.files import open_regular, parse_json
 from gpuinstall.machine import Environment, Machine
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _more_is_there() -> bool:
 
 def _read_file(path: Path) -> ExplainedText:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _notebook(parse_json(file.read(NOTEBOOK_BYTES))) if path.suffix == ".ipynb" else _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
@@ -300,7 +300,7 @@ def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def _read(file: BinaryIO) -> ExplainedText:
+def _read(file: IO[bytes]) -> ExplainedText:
     return ExplainedText(*excerpt_of(_decoded(iter(partial(file.read, BLOCK), b""))))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gpuinstall.errors import UsageError
-from gpuinstall.files import DOCUMENT_BYTES, parse_json
+from gpuinstall.files import DOCUMENT_BYTES, open_regular, parse_json
 from gpuinstall.machine import Machine
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Settings
@@ -261,7 +261,9 @@ def read_machine_document(name: str) -> Machine:
         if name == "-":
             raw = sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
         else:
-            with Path(name).open("rb") as file:
+            path = Path(name)
+            # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
+            with open_regular(path) if path.is_file() else path.open("rb") as file:
                 raw = file.read(DOCUMENT_BYTES)
         return Machine.from_dict(parse_json(raw))
     except (OSError, ValueError) as error:

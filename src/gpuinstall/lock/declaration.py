@@ -186,7 +186,8 @@ def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]
     from packaging.dependency_groups import DependencyGroupInclude, DependencyGroupResolver
 
     resolver = DependencyGroupResolver(groups)
-    waiting = list(reversed([DependencyGroupInclude(name) for name in names]))
+    waiting: list[Requirement | DependencyGroupInclude] = [DependencyGroupInclude(name) for name in names]
+    waiting.reverse()
     seen = set[str]()
     while waiting:
         item = waiting.pop()
@@ -196,7 +197,7 @@ def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]
         name = normalised(item.include_group)
         if name not in seen:
             seen.add(name)
-            waiting += reversed(resolver.lookup(name))
+            waiting += resolver.lookup(name)[::-1]
 
 
 def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:

@@ -30,7 +30,7 @@ _PROCESSORS = {
     ("windows", "arm64"): "ARM64",
 }
 
-SHOWN = 200
+_SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
 _REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
 """Whose repositories are not called as their packages are."""
@@ -175,8 +175,8 @@ def _marker(text: str) -> Marker | None:
 
 
 def _malformed(text: str, kind: str, reason: str) -> UsageError:
-    if len(text) > SHOWN:
-        text = f"{text[:SHOWN]}…"
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}…"
     return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {reason}")
 
 

@@ -46,6 +46,9 @@ OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bo
 WINDOWS = os.name == "nt"
 TOOL_PYTHON = (3, 10)
 KEPT_ENVIRONMENTS = 3
+TOOL_NAME = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
+UV_NAME = re.compile(r"uv-\d+\.\d+\.\d+")
+LEFTOVER_NAME = re.compile(r"\.new-\w{8}")
 ANSWER_S = 15.0
 PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
@@ -605,8 +608,9 @@ def point_at(tool: Path) -> None:
 
 def remove_old(job: Job) -> None:
     """Remove all but the environments used last, and uv of other versions."""
-    tools = sorted(job.data.glob("[0-9]*-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    uvs = [folder for folder in job.data.glob("uv-*") if folder != kept_uv(job).parent]
+    tools = [folder for folder in job.data.iterdir() if TOOL_NAME.fullmatch(folder.name)]
+    tools.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+    uvs = [folder for folder in job.data.iterdir() if UV_NAME.fullmatch(folder.name) and folder != kept_uv(job).parent]
     for folder in tools[KEPT_ENVIRONMENTS:] + uvs:
         shutil.rmtree(str(folder), ignore_errors=True)
 
@@ -707,7 +711,7 @@ def locked(handle: int, *, wait: bool) -> bool:
 
 def remove_leftovers(data: Path, age: float) -> None:
     """Remove what killed runs left, if it is older than ``age`` in seconds."""
-    for folder in data.glob(".new-*"):
+    for folder in [folder for folder in data.iterdir() if LEFTOVER_NAME.fullmatch(folder.name)]:
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime >= age:
                 shutil.rmtree(str(folder), ignore_errors=True)

@@ -56,6 +56,18 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equippe
     assert (person.home / "project" / ".venv").exists()
 
 
+def test_only_what_bootstrap_made_is_removed(equipped: Person, tmp_path: Path) -> None:
+    person = equipped.copied(tmp_path / "home")
+    notes = [person.data / name / "mine" for name in ("2026-notes", "uv-notes", "uv-0.1.2", "bin", ".new-idea")]
+    for file in notes:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine", encoding="utf-8")
+    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Kept        .new-idea, 2026-notes, bin, uv-0.1.2, uv-notes, which bootstrap.py did not make" in done.stdout
+    assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)
+
+
 def test_what_did_not_come_from_a_repository_says_how_it_is_updated_and_stays(equipped: Person) -> None:
     done = equipped.run(command(equipped), "self", "update")
 

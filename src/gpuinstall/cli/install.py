@@ -186,7 +186,7 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
     if result.previous:
         size = readable(result.previous.bytes)
         terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; undo: gpuinstall install --rollback")
-    if kernel_folder(result.paths.venv).exists():
+    if (kernel_folder(result.paths.venv) / "kernel.json").exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
     for name in (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")):
         if name and Path(name).resolve() != result.paths.venv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,11 +20,17 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_shell
+from gpuinstall.text import some
 from gpuinstall.units import display_path
 
 UPDATE_S = 900.0
 """What a pull, or an environment of the tool from a slow index, may take."""
 _WRITTEN = "  # written by gpuinstall self path"
+_TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
+_UV = re.compile(r"uv-\d+\.\d+\.\d+")
+_LEFTOVER = re.compile(r"\.new-\w{8}")
+"""The folders that bootstrap.py makes: the tool's environments, uv, and what a killed run left."""
+
 _OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinstall")}
 _OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
 
@@ -77,8 +84,6 @@ def _update(terminal: Terminal) -> Outcome:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
-    from gpuinstall.files import remove_path
-
     home = _home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
         hint = f'rmdir /s /q "{home}"' if home else _others(1)
@@ -91,8 +96,34 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
             if _WRITTEN in text:
                 kept = "".join(line for line in text.splitlines(keepends=True) if _WRITTEN not in line)
                 file.write_text(kept, encoding="utf-8", errors="surrogateescape")
-    remove_path(home)
-    return Outcome({"removed": str(home)}, lambda screen: screen.field("Removed", display_path(home)))
+    left = _remove_tool(home)
+
+    def show(screen: Terminal) -> None:
+        screen.field("Removed", display_path(home))
+        if left:
+            screen.field("Kept", f"{some(left)}, which bootstrap.py did not make: in {display_path(home)}")
+
+    return Outcome({"removed": str(home)}, show)
+
+
+def _remove_tool(home: Path) -> list[str]:
+    """Remove what bootstrap.py made in its folder; return the names of what else lies there."""
+    from gpuinstall.environments.ownership import user_paths
+    from gpuinstall.files import is_folder, remove_file, remove_path
+
+    folders = [entry for entry in home.iterdir() if is_folder(entry)]
+    tools = [entry for entry in folders if _TOOL.fullmatch(entry.name) and not user_paths(entry)]
+    leftovers = [entry for entry in folders if _LEFTOVER.fullmatch(entry.name)]
+    uvs = [entry for entry in folders if _UV.fullmatch(entry.name)]
+    for folder in (*tools, *leftovers):
+        remove_path(folder)
+    files = (home / "bin" / "gpuinstall", home / "share", *(folder / "uv" for folder in uvs))
+    for file in files:
+        remove_file(file)
+    for folder in (home / "bin", *uvs, home):
+        with suppress(OSError):  # what else lies there stays
+            folder.rmdir()
+    return sorted(entry.name for entry in home.iterdir()) if home.exists() else []
 
 
 def _put_on_path(line: str, *, yes: bool) -> Path:

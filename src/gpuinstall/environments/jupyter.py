@@ -7,11 +7,12 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.paths import interpreter
-from gpuinstall.files import remove_path, write_atomically
+from gpuinstall.files import remove_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,8 +39,11 @@ def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> Non
 
 
 def remove_kernel(venv: Path) -> None:
-    """Remove the kernel of an environment, where there is one."""
-    remove_path(kernel_folder(venv))
+    """Remove the kernel of an environment, if there is one; what the user added to its folder stays."""
+    folder = kernel_folder(venv)
+    remove_file(folder / "kernel.json")
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def kernel_name(venv: Path) -> str:

@@ -7,6 +7,7 @@ last proof of an environment lies beside it: what a prolog asks in a moment."""
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 import time
 from contextlib import suppress
@@ -61,7 +62,7 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
     place, image = placing.place(group), packed if packed.exists() or (squashed and not archive.exists()) else archive
     if placing.mode == "image" and not placing.builds:
-        _unpack(image, place, group)
+        unpack_image(image, place, group.image)
     if placing.mode != "node" and not placing.builds:
         return _taken(group, place, reporter)
     own_folder(placing.root)
@@ -121,13 +122,13 @@ def _pack(place: Path, image: Path) -> str:
     return digest
 
 
-def _unpack(image: Path, place: Path, group: LockGroup) -> None:
-    """Make a folder of an image; what is there already stays."""
+def unpack_image(image: Path, place: Path, digest: str | None) -> None:
+    """Make a folder of the image with this SHA-256; what is there already stays."""
     if (place / ".venv").exists():
         return
     if not image.is_file():
         raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report --run-dir DIR")
-    if group.image is None or sha256_of(image) != group.image:
+    if digest is None or sha256_of(image) != digest:
         message = f"{image} is not the image of the plan: another program wrote it"
         raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --run-dir DIR --mode image")
     part = own_folder(place.parent) / f".{place.name}.part"
@@ -138,8 +139,12 @@ def _unpack(image: Path, place: Path, group: LockGroup) -> None:
         else:
             part.mkdir(mode=0o700)
             extract(image, part)
-        remove_path(place)
-        part.rename(place)
+        place.mkdir(mode=0o700, exist_ok=True)
+        # The environment last: where it is, another run takes the folder for complete.
+        for entry in sorted(part.iterdir(), key=lambda entry: entry.name == ".venv"):
+            if not os.path.lexists(place / entry.name):
+                entry.rename(place / entry.name)
+        remove_path(part)
     except (ValueError, tarfile.TarError) as error:
         remove_path(part)
         hint = "gpuinstall fleet install --run-dir DIR"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.files import remove_path, write_atomically
+from gpuinstall.files import remove_file, write_atomically
 from gpuinstall.fleet.documents import LockGroup, Sha256
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
@@ -84,7 +84,8 @@ def _resolved(plan: FleetPlan, request: Request, catalog: Catalog, folder: RunFo
         with suppress(LockError):
             held.append(read_lock(path))
     resolutions = resolve_locks(requests, session, held=held, newest=apart)
-    remove_path(folder.place("locks"))
+    for path in folder.place("locks").glob("*/pylock.*.toml"):
+        remove_file(path)
     locks = build_locks(resolutions, [request] * len(resolutions), session, folder=folder.place("locks"))
     for group, lock in zip(plan.groups, locks, strict=True):
         _check(group, lock, plan, request, catalog)

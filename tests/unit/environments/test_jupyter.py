@@ -43,6 +43,13 @@ def test_a_kernel_stays_as_long_as_its_environment_can_run_it(data: Path) -> Non
     remove_kernel(VENV)
 
 
+def test_what_the_user_added_to_a_kernel_stays(data: Path) -> None:
+    settle_kernel(VENV, ["torch", "ipykernel"], wanted=True)
+    (kernel_folder(VENV) / "logo-64x64.png").touch()
+    remove_kernel(VENV)
+    assert [file.name for file in data.glob("kernels/*/*")] == ["logo-64x64.png"]
+
+
 def test_environments_of_the_same_name_have_kernels_of_their_own() -> None:
     places = [VENV, VENV.with_name("env"), Path("/home/bob/My Project/.venv"), Path("/äöü/.venv")]
 

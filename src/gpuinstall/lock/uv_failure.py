@@ -166,20 +166,23 @@ def _of_one_package(
 
 
 def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
-    """Explain a version that is requested and that its index does not have."""
+    """Explain a version that is requested and that the default index does not have."""
     exact = re.search(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2[ ,]", cause)
-    bounded = re.search(r"only ([\w.-]+)<=?([\w.]+) is available and you require (\1[<>=!~]\S+?),? ", cause)
+    bounded = re.search(r"only ([\w.-]+)<=?[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause)
     if exact:
-        package, version, requirement = exact[1], exact[2], f"{exact[1]}=={exact[2]}"
-        message, newest = f"{package} {version} does not exist", index.newest(package)
+        package, requirement = exact[1], f"{exact[1]}=={exact[2]}"
+        message = f"{package} {exact[2]} does not exist"
     elif bounded:
-        package, newest, requirement = bounded[1], bounded[2], bounded[3]
+        package, requirement = bounded[1], bounded[2]
         message = f"there is no {requirement}"
     else:
         return None
-    message += f"; the newest is {newest}" if newest else ""
+    newest = index.newest(package)
+    # A package of another source, or offline: it may exist where nobody was asked.
+    if newest is None:
+        return None
     hint = f"the same with {package} in place of {requirement}"
-    return Conflict(NoBuildError("version-not-found", message, hint=hint))
+    return Conflict(NoBuildError("version-not-found", f"{message}; the newest is {newest}", hint=hint))
 
 
 def _needs_torch(package: str) -> InstallationError:

@@ -85,6 +85,29 @@ def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ..
     return tuple(sorted(found))
 
 
+def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
+    """Return the files in an environment that the packages in ``folders`` recorded, by their paths in it."""
+    root = venv.resolve()
+    recorded = set[str]()
+    for package in read_packages(folders):
+        site = package.record.parent.resolve()
+        if not site.is_relative_to(root):
+            continue
+        base = site.relative_to(root).as_posix()
+        for file in package.recorded:
+            path = f"{base}/{file.path}"
+            if ".." not in path:
+                recorded.add(path)
+                continue
+            path = os.path.normpath(path).replace(os.sep, "/")
+            # Outside the folder of the packages a RECORD could name a file of the user's. Installers
+            # write the size of what they put there, virtualenv alone not that of its commands.
+            is_command = not file.size and _COMMAND.fullmatch(path)
+            if path.startswith(f"{base}/") or is_command or file_size(root / path) == file.size:
+                recorded.add(path)
+    return recorded
+
+
 def added_packages(venv: Path) -> tuple[str, ...]:
     """Return the packages that pip or uv added to an environment, as ``name version``."""
     installed = installed_packages(venv)
@@ -130,7 +153,7 @@ def _list_paths(folder: Path) -> Iterator[str]:
 
 def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
     """Return the paths that an installer, the making of the environment, or gpuinstall wrote."""
-    recorded = _recorded_paths(venv)
+    recorded = recorded_paths(venv, packages_folders(venv))
     own_files = _own_files(venv)
     owned = set[str]()
     compiled_files = []
@@ -143,29 +166,6 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
         if f"{compiled['folder'] or ''}{compiled['module']}.py" in owned:
             owned.add(compiled[0])
     return frozenset(owned)
-
-
-def _recorded_paths(venv: Path) -> set[str]:
-    """Return the files that the packages recorded."""
-    root = venv.resolve()
-    recorded = set[str]()
-    for package in read_packages(packages_folders(venv)):
-        site = package.record.parent
-        if not site.is_relative_to(root):
-            continue
-        base = site.relative_to(root).as_posix()
-        for file in package.recorded:
-            path = f"{base}/{file.path}"
-            if ".." not in path:
-                recorded.add(path)
-                continue
-            path = os.path.normpath(path).replace(os.sep, "/")
-            # Outside the folder of the packages a RECORD could name a file of the user's. Installers
-            # write the size of what they put there, virtualenv alone not that of its commands.
-            is_command = not file.size and _COMMAND.fullmatch(path)
-            if path.startswith(f"{base}/") or is_command or file_size(root / path) == file.size:
-                recorded.add(path)
-    return recorded
 
 
 def _own_files(venv: Path) -> set[str]:

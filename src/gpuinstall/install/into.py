@@ -67,7 +67,7 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoRe
     start, environment, request = monotonic(), inspect_foreign(python), project.request
     here = project.here(request)
     with _held(environment, wait):
-        if finish_undo(environment):
+        if finish_undo(environment, project.reporter):
             project.reporter.step("Put back", "the changes of a run that was killed")
             environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, project.reporter)
@@ -150,7 +150,7 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         if isinstance(error, OSError):
             raise unwritable(change.environment.root, error) from None
         raise
-    record.keep()
+    record.keep(session.reporter)
     return verdict, price.fetch
 
 

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import files_below, is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.shell import quoted
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.install.foreign import ForeignEnvironment
+    from gpuinstall.reporter import Reporter
 
 UNDO_SCHEMA = "gpuinstall.undo/1"
 UndoState = Literal["saving", "saved", "restoring", "proven"]
@@ -36,18 +40,22 @@ UndoState = Literal["saving", "saved", "restoring", "proven"]
 
 @dataclass(frozen=True)
 class UndoRecord:
-    """A change of the environment below ``root``: ``new`` are the paths that it makes, ``old`` those it moves away."""
+    """A change of the environment below ``root``: ``new`` are the paths that it makes, ``old`` those it moves away.
+
+    ``users`` are those of the old ones that no installer wrote: they are never deleted.
+    """
 
     root: Path
     folder: Path
     state: UndoState
     new: tuple[str, ...]
     old: tuple[str, ...]
+    users: tuple[str, ...] = ()
 
     def at(self, state: UndoState) -> UndoRecord:
         """Go on to a state, and write it down first."""
-        gone_on = UndoRecord(self.root, self.folder, state, self.new, self.old)
-        document = {key: value for key, value in asdict(gone_on).items() if key in {"state", "new", "old"}}
+        gone_on = replace(self, state=state)
+        document = {key: value for key, value in asdict(gone_on).items() if key not in {"root", "folder"}}
         write_atomically(self.folder / "record.json", json.dumps({"schema": UNDO_SCHEMA, **document}))
         return gone_on
 
@@ -80,10 +88,16 @@ class UndoRecord:
                 _move(self.saved / name, self.root / name)
         remove_path(self.folder)
 
-    def keep(self) -> None:
-        """Keep the new packages, which are proven."""
+    def keep(self, reporter: Reporter) -> None:
+        """Keep the new packages, which are proven, and the user's own files that were in their place."""
         self.at("proven")
         _prune(self.root, self.old)
+        files = [name for name in self.users if os.path.lexists(self.saved / name)]
+        if files:
+            kept = self.folder.with_name(f".gpuinstall.kept-{time.strftime('%Y%m%d-%H%M%S')}")
+            for name in files:
+                _move(self.saved / name, kept / name)
+            reporter.notice("Kept", f"{some(files)}, which no installer wrote: in {kept}")
         remove_path(self.folder)
 
 
@@ -107,9 +121,20 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
                 hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
                 raise InstallationError("outside", message, hint=hint)
             new.add(path)
-    old = {path for path in (*environment.files_of(frozenset(packages)), *new) if os.path.lexists(path)}
-    names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old))
+    recorded = environment.files_of(frozenset(packages))
+    old = {path for path in (*recorded, *new) if os.path.lexists(path)}
+    users = old.difference(recorded)
+    if users:  # or another package's: all records are read only where there is something to find out
+        owned = recorded_paths(root, (environment.paths["purelib"], environment.paths["platlib"]))
+        users = {path for path in users if not _is_recorded(path, root, owned)}
+    names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old, users))
     return UndoRecord(root, undo_folder(environment), "saving", *names)
+
+
+def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
+    """Whether an installer wrote a file, or something in a folder."""
+    name = path.relative_to(root).as_posix()
+    return name in recorded or (is_folder(path) and any(each.startswith(f"{name}/") for each in recorded))
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -119,21 +144,23 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
-        record = UndoRecord(root, folder, document["state"], tuple(document["new"]), tuple(document["old"]))
+        paths = (tuple(document[key]) for key in ("new", "old", "users"))
+        record = UndoRecord(root, folder, document["state"], *paths)
+        names = (*record.new, *record.old, *record.users)
         if document["schema"] == UNDO_SCHEMA and all(
-            _is_below(below, name) for below in (root, record.saved) for name in (*record.new, *record.old)
+            _is_below(below, name) for below in (root, record.saved) for name in names
         ):
             return record
     return None
 
 
-def finish_undo(environment: ForeignEnvironment) -> bool:
+def finish_undo(environment: ForeignEnvironment, reporter: Reporter) -> bool:
     """Put back, or finish, what a run that was killed has left; say whether something was put back."""
     record = find_undo(environment)
     if record is None:
         return False
     if record.state == "proven":
-        record.keep()
+        record.keep(reporter)
         return False
     record.undo()
     return True

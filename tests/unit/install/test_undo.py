@@ -12,6 +12,7 @@ import pytest
 from gpuinstall.errors import InstallationError
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,10 +87,28 @@ def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: Forei
 def test_what_is_proven_stays_and_nothing_else_is_left(environment: ForeignEnvironment, wheel: Path) -> None:
     saved = plan_undo(environment, ["torch"], [wheel]).save()
     put_in(environment, wheel)
-    saved.keep()
+    saved.keep(SilentReporter())
     left = tree(environment)
     assert left["lib/torch/__init__.py"] == "2"
     assert not any(name.startswith(("lib/.gpuinstall", "lib/torch-1")) or name.endswith("old.py") for name in left)
+
+
+def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment: ForeignEnvironment, wheel: Path) -> None:
+    """``torch/new.py`` is the user's; ``torchrun`` and the folder of torch 2 are in the records of packages."""
+    site = environment.paths["purelib"]
+    (site / "torch" / "new.py").write_text("mine")
+    (site / "torch-2.dist-info").mkdir()
+    (site / "torch-2.dist-info" / "RECORD").write_text("torch-2.dist-info/RECORD,,\n")
+    (site.parent / "bin" / "torchrun").write_text("1")
+    (site / "other-1.dist-info").mkdir()
+    (site / "other-1.dist-info" / "RECORD").write_text("../bin/torchrun,sha256=x,1\n")
+    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    put_in(environment, wheel)
+    saved.keep(SilentReporter())
+    [kept] = site.glob(".gpuinstall.kept-*")
+    files = {path.relative_to(kept).as_posix(): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    assert files == {"lib/torch/new.py": "mine"}
+    assert (site / "torch" / "new.py").read_text() == "2"
 
 
 @pytest.mark.parametrize("moment", range(4))
@@ -118,9 +137,9 @@ def test_a_run_that_dies_is_put_back_by_the_next(
             put_in(environment, wheel)
             with pytest.raises(KeyboardInterrupt):
                 saved.undo()
-    assert finish_undo(environment)
+    assert finish_undo(environment, SilentReporter())
     assert tree(environment) == before
-    assert not finish_undo(environment)
+    assert not finish_undo(environment, SilentReporter())
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
@@ -135,7 +154,7 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     document = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**document, "new": [name]}))
     assert find_undo(environment) is None
-    assert not finish_undo(environment)
+    assert not finish_undo(environment, SilentReporter())
     assert (outside / "file").exists()
 
 

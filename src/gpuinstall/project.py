@@ -118,6 +118,13 @@ class Project:
         sources.admit(sources.chosen, self.reporter)
         return sources
 
+    @property
+    def pip_constraints(self) -> tuple[str, ...]:
+        """The constraints files of the user's own pip configuration, which that of an environment would hide."""
+        from gpuinstall.sources.configuration import PIP_NAME, pip_words
+
+        return pip_words(os.environ, self.paths.venv / PIP_NAME, "", "constraint")
+
     @cached_property
     def catalog(self) -> Catalog:
         """The catalogue, with what was learned from the torch index that is meant."""

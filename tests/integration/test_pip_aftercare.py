@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process
+from gpuinstall.shell import joined
 from gpuinstall.uv import uv
+from tests.frozen import GPUINSTALL
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -38,6 +42,21 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 def pip(workshop: Workshop, *words: str) -> Finished:
     venv = workshop.folder / ".venv" / "bin" / "python"
     return process.run([sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment)
+
+
+def in_shell(workshop: Workshop, command: str, shell: str = "bash") -> Finished:
+    """Run a line in a shell that has evaluated what ``shellenv`` prints, with gpuinstall and uv on its path."""
+    programs = workshop.caches / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    (programs / "gpuinstall").chmod(0o755)
+    for name in ("uv", "uvx"):
+        if not (programs / name).exists():
+            (programs / name).symlink_to(uv().with_name(name))
+    variables = {**workshop.environment, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    variables |= {"UV_TOOL_DIR": str(workshop.caches / "tools"), "UV_TOOL_BIN_DIR": str(workshop.caches / "bin")}
+    lines = {"fish": "gpuinstall shellenv --shell fish | source"}.get(shell, 'eval "$(gpuinstall shellenv)"')
+    return process.run([shell, "-c", f"{lines}\n{command}"], env=variables, cwd=workshop.folder)
 
 
 def torch_in(workshop: Workshop) -> str:
@@ -68,10 +87,52 @@ def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Wor
     assert again["data"]["environment"]["status"] == "none"
 
 
-def test_pip_installs_what_goes_with_it(workshop: Workshop) -> None:
-    done = pip(workshop, "install", "cowsay", "torch>=2.9")
-    assert done.ok, done.err
-    assert torch_in(workshop) == "2.14.1+cpu"
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_what_comes_later_goes_with_torch(workshop: Workshop, stand_in: StandInIndex, tool: str) -> None:
+    make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
+    stand_in.forget()
+    packages = "timm torchvision torchaudio"
+    command = f".venv/bin/pip install {packages}" if tool == "pip" else f"uv pip install {packages}"
+    done = in_shell(workshop, command)
+    assert done.ok, done.out + done.err
+    names = "torch", "torchvision", "torchaudio", "timm"
+    code = f"from importlib.metadata import version; print(*map(version, {names}))"
+    assert workshop.python(code) == "2.14.1+cpu 0.29.2+cpu 2.11.0+cpu 1.0"
+    pages = {asked.path for asked in stand_in.torch.log if not asked.path.endswith(".whl")}
+    assert pages == set(), "the default index alone was asked"
+    for name in ("triton", "xformers"):
+        refused = in_shell(workshop, command.replace(packages, name))
+        assert not refused.ok
+        assert f"{name}==0+none.for.cpu" in refused.out + refused.err
+
+
+IMPORTED = """
+from importlib.util import find_spec
+import torch
+print(torch.__version__, find_spec("pip") is not None, find_spec("cowsay") is not None)
+"""
+
+
+@pytest.mark.parametrize("shell", ["dash", "fish"])
+def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    project = '[project]\nname = "p"\nversion = "1"\nrequires-python = "=={}.*"\ndependencies = ["torch==2.14.1"]\n'
+    (workshop.folder / "pyproject.toml").write_text(project.format(PYTHON), encoding="utf-8")
+    for command, expected in (
+        ("uv add cowsay", "2.14.1+cpu True True"),
+        ("uv sync", "2.14.1+cpu True True"),
+        ("uv run python -c 'import torch, cowsay'", "2.14.1+cpu True True"),
+        ("uvx --from filelock python -c 'import filelock'", "2.14.1+cpu True True"),
+        ("uv pip install numpy && uv pip uninstall numpy", "2.14.1+cpu True True"),
+        ("uv remove cowsay", "2.14.1+cpu True False"),
+    ):
+        done = in_shell(workshop, command, shell)
+        assert done.ok, (command, done.out + done.err)
+        assert workshop.python(IMPORTED) == expected, command
+    assert "+cpu" not in (workshop.folder / "uv.lock").read_text(encoding="utf-8"), "which is for every machine"
+    doctor = in_shell(workshop, "gpuinstall doctor --json", shell)
+    assert "override-left-behind" not in doctor.out
 
 
 def test_the_line_in_pip_conf_lifts_it(workshop: Workshop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.location import Location
 from gpuinstall.project import Settings, open_project
-from gpuinstall.shell import Shell, assignments
+from gpuinstall.shell import Shell, assignments, joined, quoted
 from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 @framed("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
     """Print the variables."""
-    from gpuinstall.environments.environment import CONSTRAINTS, read_marker
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.environments.guard import CONSTRAINTS
     from gpuinstall.lock.request import LockRequest
 
     with open_project(Path.cwd(), Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
@@ -42,12 +44,16 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
         if marker is None:
             planned = LockRequest(project.machine, project.request, project.catalog)
         backend = marker.backend if marker else planned.choice.build.backend.tag
-    values = variables(backend, sources, constraints if marker and constraints.is_file() else None)
+    is_guarded = marker is not None and constraints.is_file()
+    values = variables(backend, sources, constraints if is_guarded else None)
+    if is_guarded:  # those that the user has set go on counting
+        theirs = os.environ.get("UV_CONSTRAINT", "").split()
+        values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, values["UV_CONSTRAINT"])))
     if marker and Path("pyproject.toml").is_file():  # uv run would sync the project's own lock, with another torch
         values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
     for omission in omissions(backend, sources):
         terminal.warn(omission)
-    text = assignments(values, shell)
+    text = assignments(values, shell) + (functions(folder, shell) if is_guarded else "")
     data = {"shell": shell, "backend": backend, "variables": values, "text": text}
     return Outcome(data, lambda screen: screen.block(text.removesuffix("\n")))
 
@@ -71,11 +77,55 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     return values
 
 
+_UV_IN_SH = """\
+uv() {{
+    case "${{1-}}" in
+        pip) env -u UV_TORCH_BACKEND uv "$@" ;;
+        add|remove) env -u UV_CONSTRAINT uv "$@" && (cd {folder} && {install}) ;;
+        sync) shift; env -u UV_CONSTRAINT uv lock && (cd {folder} && {install} "$@") ;;
+        *) env -u UV_CONSTRAINT uv "$@" ;;
+    esac
+}}
+uvx() {{ env -u UV_CONSTRAINT uvx "$@"; }}
+"""
+_UV_IN_FISH = """\
+function uv
+    switch "$argv[1]"
+        case pip
+            env -u UV_TORCH_BACKEND uv $argv
+        case add remove
+            env -u UV_CONSTRAINT uv $argv
+            and sh -c 'cd "$1" && shift && exec "$@"' sh {folder} {install}
+        case sync
+            env -u UV_CONSTRAINT uv lock
+            and sh -c 'cd "$1" && shift && exec "$@"' sh {folder} {install} $argv[2..]
+        case '*'
+            env -u UV_CONSTRAINT uv $argv
+    end
+end
+function uvx
+    env -u UV_CONSTRAINT uvx $argv
+end
+"""
+
+
+def functions(venv: Path, shell: Shell) -> str:
+    """Return the functions by which uv keeps the environment's torch; none for PowerShell, which gets variables alone.
+
+    No variable of uv's is for one of its commands alone, and each needs another: ``uv pip`` the constraints, by which a
+    project's lock, made for every machine, cannot be resolved; a tool's own environment the backend; and a project's
+    environment is made by our ``install`` of what uv has locked, since uv would replace torch.
+    """
+    form = {"powershell": "", "fish": _UV_IN_FISH}.get(shell, _UV_IN_SH)
+    words = ["gpuinstall", "install", *(["--venv", str(venv)] if venv.name != ".venv" else [])]
+    return form.format(folder=quoted(venv.parent, shell), install=joined(words, shell))
+
+
 def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     """Why something was left out."""
     reasons = []
     if sources.named:
-        command = f"uv pip install --index {sources.torch_index}/{backend}"
+        command = f"uvx --index {sources.torch_index}/{backend}"
         reasons.append(f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}")
     elif backend not in UV_TAGS:
         reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")

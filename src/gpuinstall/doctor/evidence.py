@@ -166,8 +166,11 @@ class ShellVariables(NamedTuple):
     toolkit: str | None = None
 
 
-def read_shell(environ: Mapping[str, str]) -> ShellVariables:
-    """Read the variables and look into the folders that they name."""
+def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellVariables:
+    """Read the variables and look into the folders that they name.
+
+    The ``backend`` of the environment in UV_TORCH_BACKEND is what our ``shellenv`` has set, and decides nothing else.
+    """
 
     def folders(variable: str) -> list[str]:
         return list(filter(None, environ.get(variable, "").split(os.pathsep)))
@@ -175,7 +178,11 @@ def read_shell(environ: Mapping[str, str]) -> ShellVariables:
     return ShellVariables(
         libraries={folder: _libraries(folder) for folder in folders("LD_LIBRARY_PATH")},
         torch_folders=tuple(folder for folder in folders("PYTHONPATH") if Path(folder, "torch").is_dir()),
-        variables=frozenset(name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)),
+        variables=frozenset(
+            name
+            for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME")
+            if environ.get(name) and (name, environ[name]) != ("UV_TORCH_BACKEND", backend)
+        ),
         toolkit=_toolkit(environ.get("CUDA_HOME")),
     )
 

@@ -10,7 +10,7 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor import damage, environment, project
 from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair, repair_steps
-from gpuinstall.environments.environment import advice_words, read_origin, renewing_arguments
+from gpuinstall.environments.environment import advice_words, read_marker, read_origin, renewing_arguments
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
@@ -139,9 +139,10 @@ def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, 
     """Read what the checks are given; of the GPUs those that the environment was made for."""
     catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
     gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
+    marker = read_marker(venv)
     return DoctorEvidence(
         replace(machine, gpus=gpus),
-        read_shell(os.environ if is_there else {}),
+        read_shell(os.environ if is_there else {}, marker.backend if marker else None),
         read_project(folder),
         catalog,
         venv,

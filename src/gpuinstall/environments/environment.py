@@ -1,6 +1,5 @@
 """An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages.
 
-Beside them lie the settings that hold the family to its locked builds when pip or uv installs something else later.
 And the words by which advice names one environment, so that every command in it hits that one and no other.
 """
 
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,10 +29,6 @@ MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
-CONSTRAINTS = "constraints.txt"
-PIP_SETTINGS = (CONSTRAINTS, "pip.conf", "pip.ini")
-_OWN_CONSTRAINTS = re.compile(r"# The builds that \S+ holds\. ")
-_OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = file:\S+\n")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -151,31 +145,6 @@ def damaged_torch(venv: Path) -> str:
     """Name a file of the torch in an environment that is gone or cut; empty where it is whole."""
     damaged = (one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost)
     return next((f"torch {one.version} is damaged: {one.lost[0]} is missing or truncated" for one in damaged), "")
-
-
-def write_pip_settings(built: Path, final: Path, lock: str, versions: Mapping[str, str]) -> None:
-    """Hold the environment at ``built`` to ``versions``, those of a lock, right for ``final``, where it will lie."""
-    write_atomically(built / CONSTRAINTS, pip_constraints(lock, versions))
-    write_atomically(built / ("pip.ini" if os.name == "nt" else "pip.conf"), pip_configuration(final / CONSTRAINTS))
-
-
-def pip_constraints(lock: str, versions: Mapping[str, str]) -> str:
-    """Write the locked builds as a constraints file for pip and uv."""
-    head = f"# The builds that {lock} holds. pip.conf beside this file names it; to lift it, delete that line.\n"
-    return head + "".join(f"{name}=={version}\n" for name, version in versions.items())
-
-
-def is_own_pip_setting(file: Path) -> bool:
-    """Whether a file of an environment is as ``write_pip_settings`` writes it, and nobody has edited it since."""
-    with suppress(OSError, ValueError):
-        text = read_document(file, file.parent)
-        return _OWN_CONSTRAINTS.match(text) is not None or _OWN_CONFIGURATION.fullmatch(text) is not None
-    return False
-
-
-def pip_configuration(file: Path) -> str:
-    """Write an environment's own pip configuration; an address, because pip splits a list of paths at spaces."""
-    return f"[install]\nconstraint = {file.as_uri()}\n"
 
 
 def advice_words(python: Path) -> dict[str, str]:

@@ -1,11 +1,61 @@
-"""What keeps plain pip and uv to the builds of an environment: constraints, and the settings that name them."""
+"""What keeps plain pip and uv to the build of an environment: constraints, and the settings that name them.
+
+Everything that constrains other installers is written here: the hook's section and the guard of our environments.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuinstall.files import read_document, write_atomically
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+CONSTRAINTS = "constraints.txt"
+GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
+_PIP_NAME = "pip.ini" if os.name == "nt" else "pip.conf"
+_OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
+_OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
+
+
+@dataclass(frozen=True)
+class FamilyMember:
+    """A package of PyTorch's family that is not installed; without version and address there is none for this build."""
+
+    name: str
+    version: str | None = None
+    address: str | None = None
+    sha256: str | None = None
+
+
+def constraint_lines(versions: Mapping[str, str], beside: Iterable[FamilyMember], backend: str) -> list[str]:
+    """Return the lines of a constraints file that keep the family to one build.
+
+    What is installed is constrained by its version, which pip and uv find installed and do not fetch again; what may
+    come in later by the address of its file, since no other index has that build.
+
+    Args:
+        versions: The versions of the installed members.
+        beside: The other members.
+        backend: The tag of the build, for the version of those that it does not have.
+    """
+    lines = [f"{name}=={version}" for name, version in versions.items()]
+    for member in beside:
+        if member.address:
+            lines.append(f"{member.name} @ {member.address}" + (f"#sha256={member.sha256}" if member.sha256 else ""))
+        elif member.version:
+            lines.append(f"{member.name}=={member.version}")
+        else:
+            label = backend.replace("-", ".")
+            lines += [f"# no {member.name} is known for {backend}:", f"{member.name}==0+none.for.{label}"]
+    return lines
 
 
 def pip_section(constraints: Sequence[str], links: Sequence[str] = ()) -> list[str]:
@@ -17,3 +67,34 @@ def pip_section(constraints: Sequence[str], links: Sequence[str] = ()) -> list[s
     if links:
         lines += ["find-links =", *(f"    {link}" for link in links)]
     return lines
+
+
+def write_guard(built: Path, final: Path, lock: str, lines: Sequence[str], constraints: Sequence[str] = ()) -> None:
+    """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
+
+    Args:
+        built: The folder of the environment.
+        final: The folder that it will be in.
+        lock: The name of the lock that the lines were made from.
+        lines: The constraints.
+        constraints: Further constraints files, the user's own, which pip would pass over otherwise.
+    """
+    text = "".join(f"{line}\n" for line in lines)
+    lift = f"{_PIP_NAME} beside this file names it; to lift it, delete that line."
+    write_atomically(built / CONSTRAINTS, f"# The builds that go with {lock} ({_checksum(text)}). {lift}\n{text}")
+    section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
+    write_atomically(built / _PIP_NAME, "\n".join([*section, ""]))
+
+
+def is_own_guard_file(file: Path) -> bool:
+    """Whether a file of an environment is as ``write_guard`` writes it, and nobody has edited it since."""
+    with suppress(OSError, ValueError):
+        text = read_document(file, file.parent)
+        if head := _OWN_CONSTRAINTS.match(text):
+            return head[1] == _checksum(text[head.end() :])
+        return _OWN_CONFIGURATION.fullmatch(text) is not None
+    return False
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -18,13 +18,12 @@ from urllib.request import url2pathname
 
 from gpuinstall.environments.environment import (
     NAME,
-    PIP_SETTINGS,
     installed_packages,
-    is_own_pip_setting,
     locked_versions,
     read_marker,
     unlocked_packages,
 )
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import read_document
@@ -170,7 +169,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
 
 def _own_files(venv: Path) -> set[str]:
     """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
-    own = {name for name in PIP_SETTINGS if is_own_pip_setting(venv / name)}
+    own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     if marker := read_marker(venv):
         own |= {NAME, marker.lock}
     with suppress(OSError, ValueError):

@@ -9,14 +9,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall import uv
-from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import damaged_torch, installed_packages, write_pip_settings
+from gpuinstall.environments.environment import damaged_torch, installed_packages
+from gpuinstall.environments.guard import FamilyMember, constraint_lines, write_guard
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links
+from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
@@ -24,6 +25,8 @@ from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import joined, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
@@ -55,7 +58,8 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     create, sync, pip = build_commands(fit.lock, fit.choice, base, paths, session)
     run_uv(create, session)
     fit = replace(fit, lock=_sync(sync, fit, priced, project))
-    with ThreadPoolExecutor(1) as pool:  # pip comes while the files are looked at
+    with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
+        beside = pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
         giving = None if "pip" in fit.lock.names else pool.submit(run_uv, pip, session)
         _check_files(fit, project)
@@ -66,11 +70,18 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
         session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
-    write_pip_settings(paths.staging, paths.venv, fit.lock.name, fit.lock.versions_of(load_catalog().family))
+    _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
     count = len(installed_packages(paths.staging))
     session.reporter.step("Installed", f"{count} packages", monotonic() - start)
     return fit
+
+
+def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
+    """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
+    paths, installed = project.paths, fit.lock.versions_of(project.catalog.family)
+    lines = constraint_lines(installed, beside, fit.choice.build.backend.tag)
+    write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints)
 
 
 def _check_files(fit: Fit, project: Project) -> None:

@@ -171,7 +171,7 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
     foreseen = foreseen_files(request, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
-        ahead = pool.submit(known_hashes, foreseen, _published, session)
+        ahead = pool.submit(known_hashes, foreseen, published_hashes, session)
         document = resolve_project(project, session)
         if not isinstance(document, Conflict) and (tools := build_tools(document)):
             document = resolve_project(replace(project, requirements=(*requirements, *tools)), session)
@@ -183,7 +183,7 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     if conflict := _unloadable(document, request):
         return conflict
     others = [file for file in files if file not in foreseen]
-    hashes = ahead.result().of(files) | known_hashes(others, _published, session)
+    hashes = ahead.result().of(files) | known_hashes(others, published_hashes, session)
     return Resolution(request, request.plan, target, document, files, hashes)
 
 
@@ -248,5 +248,6 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
     return None
 
 
-def _published() -> Mapping[str, str]:
+def published_hashes() -> Mapping[str, str]:
+    """Return the hashes of the official index's wheels by the names of the files, as far as they are catalogued."""
     return {row["file"]: row["sha256"] for row in authored.read_data("hashes.toml")["wheels"]}

@@ -36,11 +36,23 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
     constraints = folder / ".venv" / "constraints.txt"
     constraints.touch()
     assert run_command_line(["shellenv"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().out.splitlines()[:4] == [
         "export UV_TORCH_BACKEND=cu126",
         "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
         f"export UV_CONSTRAINT={constraints.as_uri()}",
+        "uv() {",
     ]
+
+
+def test_constraints_of_the_user_go_on_counting(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constraints = folder / ".venv" / "constraints.txt"
+    constraints.touch()
+    for _ in range(2):  # in a shell that has evaluated it already too
+        monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {constraints.as_uri()}")
+        assert run_command_line(["shellenv", "--json"]) == 0
+        assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/mine.txt {constraints.as_uri()}"
 
 
 @pytest.mark.usefixtures("folder")

@@ -95,3 +95,8 @@ def test_a_toolkit_of_another_major_is_a_note(tmp_path: Path, version: str, torc
 
 def test_a_cuda_home_without_a_version_says_nothing(tmp_path: Path) -> None:
     assert read_shell({"CUDA_HOME": str(tmp_path)}).toolkit is None
+
+
+def test_the_backend_that_shellenv_has_set_decides_nothing_else() -> None:
+    for backend, expected in (("cu126", set()), ("cu130", {"UV_TORCH_BACKEND"}), (None, {"UV_TORCH_BACKEND"})):
+        assert read_shell({"UV_TORCH_BACKEND": "cu126"}, backend).variables == expected

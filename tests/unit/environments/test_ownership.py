@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process, uv
-from gpuinstall.environments.environment import write_pip_settings
+from gpuinstall.environments.guard import write_guard
 from gpuinstall.environments.ownership import (
     added_packages,
     only_copies,
@@ -126,12 +126,13 @@ def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path: Pa
 
 def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> None:
     venv = make_environment(tmp_path / ".venv", "ours")
-    write_pip_settings(venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", {"torch": "2.14.1"})
+    write_guard(venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",))
     assert user_paths(venv) == ()
-    with (venv / "pip.conf").open("a", encoding="utf-8") as file:
-        file.write("index-url = https://index.example/simple\n")
+    for name, line in (("pip.conf", "index-url = https://index.example/simple\n"), ("constraints.txt", "six==1.0\n")):
+        with (venv / name).open("a", encoding="utf-8") as file:
+            file.write(line)
     (venv / "pylock.mine.toml").touch()
-    assert user_paths(venv) == ("pip.conf", "pylock.mine.toml")
+    assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads every folder")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.environments.environment import pip_constraints
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
 from gpuinstall.export.formats import conda, pixi, requirements
 from gpuinstall.export.uv_project import groups, patched
@@ -20,7 +19,6 @@ LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu
 PROJECT = '[project]\nname = "x"\nversion = "0"\n\n[tool.uv.sources]\ntorch = { index = "theirs" }  # theirs\n'
 TEXTS = {
     "requirements.txt": requirements(cuda_lock(), FAMILY),
-    "constraints.txt": pip_constraints(cuda_lock().name, cuda_lock().versions_of(FAMILY)),
     "environment.yml": conda(cuda_lock(), FAMILY),
     "pixi.toml": pixi(cuda_lock(), FAMILY),
     "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from gpuinstall.environments.guard import FamilyMember, constraint_lines, pip_section, write_guard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
+WHEEL = "https://index.example/whl/cu126/torchvision-0.29.2%2Bcu126-cp311-cp311-manylinux_2_28_x86_64.whl"
+
+
+def test_every_member_of_the_family_is_kept_to_the_build() -> None:
+    beside = (
+        FamilyMember("torchvision", address=WHEEL, sha256="ab" * 32),
+        FamilyMember("torchaudio", version="2.11.0"),
+        FamilyMember("torchcodec", address="https://index.example/whl/cu126/torchcodec-1.whl"),
+        FamilyMember("xformers"),
+    )
+    lines = constraint_lines(VERSIONS, beside, "cu126")
+    assert lines == [
+        "torch==2.14.1+cu126",
+        "triton==3.8.0",
+        f"torchvision @ {WHEEL}#sha256={'ab' * 32}",
+        "torchaudio==2.11.0",
+        "torchcodec @ https://index.example/whl/cu126/torchcodec-1.whl",
+        "# no xformers is known for cu126:",
+        "xformers==0+none.for.cu126",
+    ]
+    assert [Requirement(line).name for line in lines if line[0] != "#"][-1] == "xformers"
+
+
+def test_the_version_of_what_a_build_lacks_is_a_version() -> None:
+    for backend, label in (("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")):
+        (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
+        assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
+
+
+def test_a_section_of_pip_names_every_file_by_one_word() -> None:
+    assert pip_section(("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)) == [
+        "[install]",
+        "constraint = /srv/mine.txt file:///a%20b/c.txt",
+        "find-links =",
+        "    https://index.example/torch/",
+    ]
+
+
+def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path: Path) -> None:
+    built, final = tmp_path / "staging", tmp_path / "a b" / ".venv"
+    built.mkdir()
+    write_guard(built, final, "pylock.cu126.toml", ["torch==2.14.1+cu126"], ("/srv/mine.txt",))
+    address = (final / "constraints.txt").as_uri()
+    assert "%20" in address
+    assert (built / ("pip.ini" if os.name == "nt" else "pip.conf")).read_text(
+        encoding="utf-8"
+    ) == f"[install]\nconstraint = /srv/mine.txt {address}\n"
+    first, *lines = (built / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert "pip.conf" in first or "pip.ini" in first
+    assert lines == ["torch==2.14.1+cu126"]

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PURE = "py3-none-any"
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,7 +51,7 @@ def make_wheel(
 def metadata_of(wheel: Path) -> bytes:
     """Read a wheel's METADATA."""
     with zipfile.ZipFile(wheel) as archive:
-        return archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA")))
+        return archive.read(next(name for name in archive.namelist() if _METADATA.fullmatch(name)))
 
 
 def _metadata(name: str, version: str, requires: Iterable[str], requires_python: str | None) -> str:

@@ -29,6 +29,7 @@ MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
+_BACKEND = re.compile(r"cpu|cu\d+|rocm[\d.]+|xpu")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -115,11 +116,22 @@ def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -
 
     def is_locked(name: str, version: str) -> bool:
         try:
-            return name in locked and Version(version) == Version(locked[name])
+            return name in locked and _is_same(Version(version), Version(locked[name]))
         except InvalidVersion:
             return version == locked.get(name)
 
     return tuple(f"{name} {version}" for name, version in sorted(installed.items()) if not is_locked(name, version))
+
+
+def _is_same(installed: Version, locked: Version) -> bool:
+    """Whether a package may call itself ``installed`` if its file is ``locked``.
+
+    Files of extensions say in their names which torch they are for (+cu12torch2.13), and not always inside. Of torch's
+    own builds, which say just their backend (+cu126), a package without it is another build.
+    """
+    if installed.local or not locked.local or _BACKEND.fullmatch(locked.local):
+        return installed == locked
+    return installed.public == locked.public
 
 
 def changed_build(

@@ -9,11 +9,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
-from gpuinstall.install.proof import preflighted, prove
+from gpuinstall.install.proof import check_written_files, preflighted, prove
 from gpuinstall.install.space import bill, sizes
 from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
 from gpuinstall.lock.document import build_incomplete
@@ -143,6 +144,8 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         record, start = record.save(), monotonic()
         run_uv(uv.put_into(python, private_lock, cache_words(None, fit.choice, session)), session.from_cache())
         session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+        folders = dict.fromkeys(change.environment.paths[kind] for kind in ("purelib", "platlib"))
+        check_written_files(read_packages(folders), names, change.environment.root, session.reporter)
         verdict = prove(fit, python, machine, here, session)
     except BaseException as error:
         record.undo()

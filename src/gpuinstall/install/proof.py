@@ -8,15 +8,21 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.environments.written_files import write_faults
 from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.shell import quoted
 from gpuinstall.verify import verify_environment
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
@@ -78,6 +84,24 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
             raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
         elif matters:
             reporter.warn(str(fault))
+
+
+def check_written_files(
+    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path, reporter: Reporter
+) -> None:
+    """Raise InstallationError if one of the ``changed`` packages has written where it may not; warn of untidy ones.
+
+    ``packages`` are all in the environment at ``root``.
+    """
+    for fault in write_faults(packages, root, load_catalog().is_tied):
+        if not any(package.name in changed for package in fault.packages):
+            continue
+        if not fault.is_refused:
+            reporter.warn(fault.message)
+            continue
+        package = fault.packages[0]
+        hint = f"gpuinstall install {quoted(f'{package.name}!={package.version}')}   # another version; or leave it out"
+        raise InstallationError("foreign-files", fault.message, why="its code would be taken for another's", hint=hint)
 
 
 def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from gpuinstall import uv
 from gpuinstall.environments.environment import damaged_torch, installed_packages
 from gpuinstall.environments.guard import FamilyMember, constraint_lines, write_guard
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
 from gpuinstall.install.priced_lock import PricedLock, builds_of
-from gpuinstall.install.proof import check_links
+from gpuinstall.install.proof import check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
@@ -85,12 +86,17 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
 
 
 def _check_files(fit: Fit, project: Project) -> None:
-    """Look whether torch's files are whole, and its libraries and those beside it can be loaded."""
+    """Check that every wheel wrote only what it may, torch's files are whole, and its libraries can be loaded."""
     if damage := damaged_torch(project.paths.staging):
         why = "uv's cache has the same damaged file: environments share the cache's files"
         hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
         raise InstallationError("cache-damaged", damage, why=why, hint=hint)
     site = site_packages(project.paths.staging, fit.choice.python)
+    # pip is being installed meanwhile, unless a lock holds it.
+    packages = [package for package in read_packages([site]) if package.name in fit.lock.names or package.name != "pip"]
+    check_written_files(
+        packages, {package.name for package in packages}, project.paths.staging, project.session.reporter
+    )
     check_links(fit, site, project.machine, project.session.reporter)
 
 

@@ -126,7 +126,7 @@ def _all_newest(requests: Sequence[LockRequest], session: Session) -> list[Resol
     programs = list_programs(named, family, first.target, first.choice.python, session)
     if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return []
-    bounds = [f"{program.name}>={program.newest}" for program in programs]
+    bounds = [f"{program.name}>={program.newest.public}" for program in programs if program.newest]
     answers = side_by_side(partial(resolve, session=session, bounds=bounds), requests, TARGETS_AT_ONCE)
     resolved = [answer for answer in answers if isinstance(answer, Resolution)]
     return resolved if len(resolved) == len(answers) else []

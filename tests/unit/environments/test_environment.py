@@ -36,3 +36,14 @@ def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> 
 
 def test_equal_versions_in_another_spelling_are_the_same() -> None:
     assert unlocked_packages({"a": "1.0", "b": "2"}, {"a": "1.0.0"}) == ("b 2",)
+
+
+def test_a_package_may_leave_out_what_its_files_name_says_of_torch() -> None:
+    locked = {"a": "1.0+cu12torch2.13", "b": "1.0+cu.12.6.torch.2.13", "torch": "2.13.0+cu126", "c": "1.0+cpu"}
+    assert unlocked_packages({"a": "1.0", "b": "1.0", "torch": "2.13.0+cu126", "c": "1.0+cpu"}, locked) == ()
+    assert unlocked_packages({"a": "1.1", "b": "1.0+cu126", "torch": "2.13.0", "c": "1.0"}, locked) == (
+        "a 1.1",
+        "b 1.0+cu126",
+        "c 1.0",
+        "torch 2.13.0",
+    )

@@ -1,0 +1,151 @@
+"""What the wheels of an environment have written where they may not: by the records of what was installed.
+
+uv completes every RECORD with the files that it has put there (tried with 0.13.8: also those that the wheel's own did
+not list), so that nothing is missing in it; but a digest in it is what the wheel says of itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import posixpath
+import re
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
+
+_OF_THE_ENVIRONMENT = re.compile(
+    r"pyvenv\.cfg|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml|lib64"
+    r"|(bin|Scripts)/(activate(\.\w+|_this\.py)?|deactivate\.bat|pydoc\.bat|pythonw?[\d.]*(\.exe)?)"
+    r"|(lib/[^/]+|Lib)/site-packages/_virtualenv\.(py|pth)",
+    re.IGNORECASE,
+)
+"""What the environment's making writes, and we."""
+_RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
+_SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*")
+_NAMESPACE = re.compile(rb"extend_path|declare_namespace")
+
+
+class WrittenFile(NamedTuple):
+    """A file that a package has written: its path below the environment, and the row of its RECORD."""
+
+    package: InstalledPackage
+    path: str
+    row: RecordedFile
+
+    @property
+    def is_importable(self) -> bool:
+        """Whether it lies in the folder of the packages: no script, and no data."""
+        return not self.row.path.startswith("../")
+
+
+class WriteFault(NamedTuple):
+    """Packages of which the first has written where it may not; what is not ``refused`` is no more than untidy."""
+
+    packages: tuple[InstalledPackage, ...]
+    message: str
+    is_refused: bool = True
+
+
+def write_faults(
+    packages: Sequence[InstalledPackage], root: Path, is_tied: Callable[[str], bool]
+) -> Iterator[WriteFault]:
+    """Yield what the packages of the environment at ``root`` have written where they may not.
+
+    ``is_tied`` says of a name whether it belongs to torch's build, which nothing else may change.
+    """
+    owners: dict[str, list[WrittenFile]] = defaultdict(list)
+    for package in packages:
+        for file in written_files(package, root):
+            if fault := _misplaced(file):
+                yield WriteFault((package,), fault)
+            else:
+                owners[file.path].append(file)
+    shared: dict[tuple[InstalledPackage, ...], list[WrittenFile]] = defaultdict(list)
+    for files in owners.values():
+        if len(files) > 1 and _differ(files, root):
+            shared[tuple(file.package for file in files)].append(files[0])
+    for sharing, files in shared.items():
+        names = " and ".join(f"{package.name} {package.version}" for package in sharing)
+        module = files[0].row.path.partition("/")[0].replace("_", "-").lower()
+        by_guilt = sorted(sharing, key=lambda package: is_tied(package.name) or package.name == module)
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        message = f"{names} both write {files[0].path}{more}, with different contents"
+        yield WriteFault(tuple(by_guilt), message, _is_refused(sharing, files, root, is_tied))
+
+
+def written_files(package: InstalledPackage, root: Path) -> Iterator[WrittenFile]:
+    """Yield the files that a package's record names."""
+    folder = package.record.parent.relative_to(root).as_posix()
+    for row in package.recorded:
+        path = row.path.replace(os.sep, "/")
+        if "../" in path or "//" in path or "./" in path:
+            path = posixpath.normpath(posixpath.join(folder, path))
+        elif not posixpath.isabs(path):
+            path = f"{folder}/{path}"
+        yield WrittenFile(package, path, row)
+
+
+def _misplaced(file: WrittenFile) -> str | None:
+    """Say where a file lies that no package may write; None where it may."""
+    package = f"{file.package.name} {file.package.version}"
+    if file.path.startswith("../") or posixpath.isabs(file.path) or ":" in file.path:
+        return f"{package} names {file.row.path}, which is outside the environment, as a file of its own"
+    if _OF_THE_ENVIRONMENT.fullmatch(file.path):
+        return f"{package} writes {file.path}, a file of the environment itself"
+    top = file.row.path.partition("/")[0]
+    if file.is_importable and _RECORD.fullmatch(top) and top != file.package.record.name:
+        return f"{package} writes {file.row.path}, the record of another package"
+    return None
+
+
+def _differ(files: Sequence[WrittenFile], root: Path) -> bool:
+    """Whether one of the packages has recorded other bytes for a file than those that lie there."""
+    content = _content(root / files[0].path)
+    if content is None:
+        return False
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return any(file.row.digest != digest if file.row.digest else file.row.size != len(content) for file in files)
+
+
+def _is_refused(
+    sharing: Sequence[InstalledPackage],
+    files: Sequence[WrittenFile],
+    root: Path,
+    is_tied: Callable[[str], bool],
+) -> bool:
+    """Whether packages that write the same files may not be installed together.
+
+    Two distributions of one thing (opencv-python and its headless form) replace each other as a whole, which pip and
+    uv allow and projects live with.
+    """
+    tied = [is_tied(package.name) for package in sharing]
+    if any(tied):
+        return not all(tied)  # the parts of CUDA come from one source and share folders
+    counts = [sum(file.is_importable for file in written_files(package, root)) for package in sharing]
+    if len(files) * 2 >= max(counts):
+        return False
+    return not all(_is_untidy(file, root) for file in files)
+
+
+def _is_untidy(file: WrittenFile, root: Path) -> bool:
+    """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
+    if not file.is_importable or _SHIPPED_BY_MISTAKE.fullmatch(file.row.path):
+        return True
+    is_head = file.row.path.endswith("/__init__.py")
+    return is_head and _NAMESPACE.search(_content(root / file.path) or b"") is not None
+
+
+def _content(path: Path) -> bytes | None:
+    with suppress(OSError), open_regular(path) as file:
+        return file.read()
+    return None

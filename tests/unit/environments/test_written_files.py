@@ -1,0 +1,153 @@
+"""What wheels write where they may not: records as uv completes them, files as they lie there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.written_files import write_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SITE = "lib/python3.12/site-packages"
+TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": "", "nvidia/__init__.py": "a"}
+OPENCV = {f"cv2/{number}.py": f"{number}" for number in range(4)}
+NAMESPACE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)"
+
+
+def add_package(root: Path, name: str, files: Mapping[str, str], *, hashed: Mapping[str, str] | None = None) -> None:
+    """Lay out a package as uv does; ``hashed`` are the contents that its RECORD claims, where they differ."""
+    rows = []
+    for path, content in files.items():
+        file = root / SITE / path
+        if file.resolve().is_relative_to(root):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        claimed = (hashed or {}).get(path, content)
+        rows.append(f"{path},{digest(claimed)},{len(claimed)}" if claimed else f"{path},,{len(content)}")
+    record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
+
+
+def digest(content: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
+
+
+def faults(root: Path) -> list[tuple[str, bool]]:
+    """Each message, and whether it refuses."""
+    packages = read_packages([root / SITE])
+    found = write_faults(packages, root, lambda name: name == "torch" or name.startswith("nvidia-"))
+    return [(fault.message, fault.is_refused) for fault in found]
+
+
+REFUSED = {
+    "../../../pyvenv.cfg": "evil 1.0 writes pyvenv.cfg, a file of the environment itself",
+    "../../../gpuinstall.json": "evil 1.0 writes gpuinstall.json, a file of the environment itself",
+    "../../../pip.conf": "evil 1.0 writes pip.conf, a file of the environment itself",
+    "../../../pylock.cu126.toml": "evil 1.0 writes pylock.cu126.toml, a file of the environment itself",
+    "../../../bin/activate": "evil 1.0 writes bin/activate, a file of the environment itself",
+    "../../../bin/activate.fish": "evil 1.0 writes bin/activate.fish, a file of the environment itself",
+    "../../../bin/python3.12": "evil 1.0 writes bin/python3.12, a file of the environment itself",
+    "./_virtualenv.py": f"evil 1.0 writes {SITE}/_virtualenv.py, a file of the environment itself",
+    "torch-2.8.3.dist-info/METADATA": "evil 1.0 writes torch-2.8.3.dist-info/METADATA, the record of another package",
+    "six.egg-info/PKG-INFO": "evil 1.0 writes six.egg-info/PKG-INFO, the record of another package",
+    "/etc/passwd": "evil 1.0 names /etc/passwd, which is outside the environment, as a file of its own",
+    "../../../../x": "evil 1.0 names ../../../../x, which is outside the environment, as a file of its own",
+    "a/../../../../../x": "evil 1.0 names a/../../../../../x, which is outside the environment, as a file of its own",
+}
+TAKEN = (
+    "evil/__init__.py",
+    "evil/_vendor/six-1.0.dist-info/METADATA",
+    "../../../bin/evil",
+    "../../../bin/activate-global-python-argcomplete",
+    "../../../share/man/man1/evil.1",
+    "../../../etc/jupyter/evil.json",
+    "evil..py",
+)
+
+
+def test_a_package_writes_neither_into_the_environment_nor_out_of_it(tmp_path: Path) -> None:
+    wrong = {}
+    for number, (path, message) in enumerate(REFUSED.items()):
+        root = tmp_path / str(number)
+        add_package(root, "evil", {path: "x"})
+        if faults(root) != [(message, True)]:
+            wrong[path] = faults(root)
+    assert wrong == {}
+
+
+def test_a_package_writes_its_own_files_scripts_and_data(tmp_path: Path) -> None:
+    add_package(tmp_path, "evil", dict.fromkeys(TAKEN, "x"))
+    assert faults(tmp_path) == []
+
+
+def test_a_file_of_torch_is_nobody_elses(tmp_path: Path) -> None:
+    add_package(tmp_path, "torch", TORCH)
+    add_package(tmp_path, "zevil", {"zevil.py": "", "torch/version.py": "evil"})
+    message = f"torch 1.0 and zevil 1.0 both write {SITE}/torch/version.py, with different contents"
+    assert faults(tmp_path) == [(message, True)]
+
+
+def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path: Path) -> None:
+    """Whoever comes last wrote the file; the other's hash in its RECORD, or none, makes it no better."""
+    wrong = {}
+    for number, claimed in enumerate((TORCH["torch/version.py"], "")):
+        root = tmp_path / str(number)
+        add_package(root, "torch", TORCH)
+        add_package(root, "evil", {"torch/version.py": "evil"}, hashed={"torch/version.py": claimed})
+        if [refused for _, refused in faults(root)] != [True]:
+            wrong[claimed] = faults(root)
+    assert wrong == {}
+
+
+def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path: Path) -> None:
+    add_package(tmp_path, "torch", TORCH)
+    add_package(tmp_path, "other", {"nvidia/__init__.py": "a", "other.py": "b"})
+    assert faults(tmp_path) == []
+
+
+SHARED = {
+    "a module of another": (
+        {"numpy/core.py": "a", "numpy/b.py": ""},
+        {"numpy/core.py": "evil", "evil.py": "", "e.py": ""},
+    ),
+    "the head of another": (
+        {"numpy/__init__.py": "", "n.py": ""},
+        {"numpy/__init__.py": "evil", "evil.py": "", "e.py": ""},
+    ),
+}
+UNTIDY = {
+    "one thing twice": (OPENCV, dict.fromkeys(OPENCV, "headless")),
+    "tests": ({"tests/__init__.py": "a", "a.py": "", "aa.py": ""}, {"tests/__init__.py": "b", "b.py": "", "bb.py": ""}),
+    "a licence": ({"LICENSE": "a", "a.py": "", "aa.py": ""}, {"LICENSE": "b", "b.py": "", "bb.py": ""}),
+    "a namespace": (
+        {"google/__init__.py": "# other", "a.py": "", "aa.py": ""},
+        {"google/__init__.py": NAMESPACE, "b.py": "", "bb.py": ""},
+    ),
+    "a script": ({"../../../bin/x": "a", "a.py": "", "aa.py": ""}, {"../../../bin/x": "b", "b.py": "", "bb.py": ""}),
+}
+
+
+def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(tmp_path: Path) -> None:
+    wrong = {}
+    cases = {**dict.fromkeys(SHARED, True), **dict.fromkeys(UNTIDY, False)}
+    for case, refused in cases.items():
+        root = tmp_path / case
+        first, second = (SHARED | UNTIDY)[case]
+        add_package(root, "first", first)
+        add_package(root, "second", second)
+        if [is_refused for _, is_refused in faults(root)] != [refused]:
+            wrong[case] = faults(root)
+    assert wrong == {}
+
+
+def test_the_parts_of_cuda_may_share_a_folder(tmp_path: Path) -> None:
+    add_package(tmp_path, "nvidia_one", {"nvidia/a.h": "a", "nvidia/b.h": ""})
+    add_package(tmp_path, "nvidia_two", {"nvidia/a.h": "b", "nvidia/c.h": ""})
+    message = f"nvidia-one 1.0 and nvidia-two 1.0 both write {SITE}/nvidia/a.h, with different contents"
+    assert faults(tmp_path) == [(message, False)]

@@ -14,6 +14,7 @@ import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -293,10 +294,11 @@ def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
 
 
 @contextmanager
-def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
+def written(path: Path, folder: Path | None = None, check: Callable[[], None] | None = None) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
 
-    It has the mode of the file that it replaces from its first byte.
+    It has the mode of the file that it replaces from its first byte. ``check`` is called immediately before it takes
+    its place, and prevents that by an exception.
     """
     import secrets
 
@@ -307,6 +309,8 @@ def written(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if check:
+            check()
         part.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error
@@ -354,10 +358,8 @@ def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
                 _check_unchanged(place, before)
                 place.unlink()
                 return
-            with written(place) as file:
+            with written(place, check=partial(_check_unchanged, place, before)) as file:
                 file.write(after)
-                file.flush()
-                _check_unchanged(place, before)
             return
     raise InstallationError("file-busy", f"{path} was changed by another program each time it was to be written")
 

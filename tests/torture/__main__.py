@@ -19,7 +19,7 @@ from tests.hostile.shells import HERE
 from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
-from tests.torture import attacks, deaths, readers, servers, surroundings, wheels
+from tests.torture import attacks, deaths, hooks, readers, servers, surroundings, wheels
 from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
@@ -98,6 +98,11 @@ PARTS = {
     "remotes": Part(surroundings.remotes, 7, "self update from a remote that means ill"),
     "clocks": Part(surroundings.clocks, 4, "files of another time, as after a clock was set back × commands"),
     "bootstraps": Part(surroundings.bootstraps, 40, "bootstrap.py beside modules called as the standard library's"),
+    "hooks": Part(
+        hooks.hooks,
+        60,
+        "a hook ended by SIGKILL, or its file saved by others meanwhile × files of pip and uv; then removed",
+    ),
     "readers": Part(readers.readers, 300, "damaged documents for five minutes for each reader"),
 }
 

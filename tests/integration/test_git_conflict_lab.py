@@ -56,16 +56,19 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
     assert not git(workshop, "merge", "-q", "colleague").ok
     assert "<<<<<<<" in workshop.lock(LOCK)
     error = workshop.document("sync", exit_code=6)["errors"][0]
-    assert (error["code"], error["hint"].startswith("gpuinstall lock && git add ")) == ("lock-in-conflict", True)
-    assert "lock-in-conflict" in str(workshop.document("doctor")["data"]["findings"])
+    assert (error["code"], error["hint"].startswith("gpuinstall lock && git add -u ")) == ("lock-in-conflict", True)
+    advised = [error["hint"].partition("   #")[0], workshop.run("doctor").out.splitlines()[-1].removeprefix("first: ")]
+    assert advised[0].removeprefix("gpuinstall ") == advised[1].partition("gpuinstall ")[2]
     done = workshop.run("lock")
     assert done.status == 0, done.err
+    assert len(git(workshop, "diff", "--name-only", "--diff-filter=U").out.split()) == 2
+    assert git(workshop, *shlex.split(advised[0].partition("&& git ")[2])).ok
+    assert git(workshop, "diff", "--name-only", "--diff-filter=U").out == ""
     assert f"Merged both requests of {LOCK}" in " ".join(done.err.split())
     assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
     held = {package["name"] for package in tomli.loads(workshop.lock("pylock.cu126.toml"))["packages"]}
     assert held >= {"torch", "numpy", "cowsay"}
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
-    assert git(workshop, "add", ".").ok
     assert git(workshop, "commit", "-q", "-m", "both").ok
 
 

@@ -46,8 +46,9 @@ def command() -> None:
 @framed("self")
 def _path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     program, line = command_file(), path_line(os.environ)
-    if write and line:
-        terminal.step("Written", display_path(_put_on_path(line, yes=yes)))
+    if write and (line or _home()):
+        # Also where this shell has it on PATH, perhaps by the line that was printed before this command.
+        terminal.step("Written", display_path(_put_on_path(line or _path_line(os.environ), yes=yes)))
 
     def show(screen: Terminal) -> None:
         screen.line(str(program))
@@ -132,7 +133,8 @@ def _put_on_path(line: str, *, yes: bool) -> Path:
     if file is None:
         raise UsageError("no-start-file", "only bash, zsh, fish and sh are supported", hint=line)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Add to {display_path(file)}: {line}?", err=True)):
-        raise UsageError("not-confirmed", "nothing was changed", hint="gpuinstall self path --write --yes")
+        program = quoted(command_file()) if path_line(os.environ) else "gpuinstall"
+        raise UsageError("not-confirmed", "nothing was changed", hint=f"{program} self path --write --yes")
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists() or _WRITTEN not in file.read_text(encoding="utf-8", errors="replace"):
         with file.open("a", encoding="utf-8") as opened:
@@ -152,7 +154,11 @@ def path_line(environ: Mapping[str, str]) -> str | None:
     folder = command_file().parent
     if str(folder) in environ.get("PATH", "").split(os.pathsep):
         return None
-    return on_path(str(folder), this_shell(environ, parent_program()))
+    return _path_line(environ)
+
+
+def _path_line(environ: Mapping[str, str]) -> str:
+    return on_path(str(command_file().parent), this_shell(environ, parent_program()))
 
 
 def _home() -> Path | None:

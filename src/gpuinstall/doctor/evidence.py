@@ -6,18 +6,21 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from struct import unpack_from
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.doctor.repair import RepairSource
-from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.files import open_regular, parse_toml, read_document, read_json
 from gpuinstall.lock.declaration import Declaration, read_declaration
+from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
 
+_REPLACE = "--replace"
+_WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 PROCESSORS = {62: "x86_64", 183: "aarch64"}
 """The machines of elf(5) that PyTorch is built for."""
 
@@ -215,9 +220,33 @@ class DoctorEvidence:
         """Where a fix would be applied."""
         return FixContext.of_machine(self.machine).knowing(**self.words)
 
+    @cached_property
+    def users_packages(self) -> tuple[InstalledPackage, ...]:
+        """The packages that neither our lock holds nor torch's build brings, without those that others require."""
+        lock = read_own_lock(self.venv)
+        held = {*_WITH_EVERY_ENVIRONMENT, *(lock.names if lock else ())}
+        return tuple(
+            package
+            for package in top_packages(self.contents.packages)
+            if package.name not in held and not self.catalog.is_tied(package.name)
+        )
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The requirements by which an environment that is made again has the user's packages as well."""
+        if _REPLACE not in self.renewing:
+            return ()
+        packages = (package for package in self.users_packages if not package.has_address)
+        return tuple(f"{package.name}=={package.version}" for package in packages)
+
     def install(self, *requirements: str, note: str = "") -> Advice:
-        """Advise to make the environment again, with further requirements."""
-        return Advice(OURS, ("install", *self.renewing, *requirements), self.project.folder, note=note)
+        """Advise to make the environment again, with further requirements and all that the user has put there."""
+        carried = [text for text in self.carried if text.partition("==")[0] not in requirements]
+        lost = [package.name for package in self.users_packages if package.has_address]
+        if lost and _REPLACE in self.renewing:
+            note = f"{note}; " * bool(note) + f"without {some(lost)}, which came from no index"
+        words = ("install", *self.renewing, *requirements, *carried)
+        return Advice(OURS, words, self.project.folder, note=note)
 
 
 def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

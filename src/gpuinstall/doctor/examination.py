@@ -16,7 +16,9 @@ from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding, Where
 from gpuinstall.learned.store import known_catalog
+from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 from gpuinstall.probe import preflight, read_machine
+from gpuinstall.shell import joined
 from gpuinstall.verify import Verdict, verify_environment
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, 
     catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
     gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
     marker = read_marker(venv)
-    return DoctorEvidence(
+    evidence = DoctorEvidence(
         replace(machine, gpus=gpus),
         read_shell(os.environ if is_there else {}, marker.backend if marker else None),
         read_project(folder),
@@ -151,6 +153,10 @@ def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, 
         advice_words(interpreter(venv)) if is_there else {},
         renewing_arguments(venv),
     )
+    if not (evidence.carried and "into" in evidence.words):
+        return evidence
+    into = f"{evidence.words['into']} {joined(evidence.carried)}"
+    return replace(evidence, words={**evidence.words, "into": into})
 
 
 def run_checks(evidence: DoctorEvidence) -> tuple[Finding, ...]:
@@ -174,7 +180,13 @@ def merge_failures(findings: Iterable[Finding], failed: tuple[Finding, ...]) -> 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
     once = {(finding.where, finding.code, finding.message): finding for finding in findings}
-    return tuple(sorted(once.values(), key=lambda finding: (not finding.blocking, ORDER.index(finding.where))))
+
+    def urgency(finding: Finding) -> tuple[bool, bool, int]:
+        # Until a lock's conflict is resolved, no advice to install anything can be followed.
+        comes_first = finding.code == LOCK_IN_CONFLICT or (finding.blocking and finding.where == "machine")
+        return not comes_first, not finding.blocking, ORDER.index(finding.where)
+
+    return tuple(sorted(once.values(), key=urgency))
 
 
 def unproven_devices(verdict: Verdict) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
 from gpuinstall.lock.lock import held_apart, read_lock
-from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
+from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.text import some
@@ -102,12 +102,11 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     if not changes:
         return
     message = f"the environment no longer matches its lock: {some(changes)}"
-    required = {normalised(other.name) for package in installed.values() for other in package.requires}
-    added = sorted(installed.keys() - lock.names - required)
-    fixes = [evidence.install(note="as it was locked")]
-    if added:
-        pinned = (f"{name}=={versions[name]}" for name in added)
-        fixes += [evidence.install(*pinned, note="keeps the added packages")]
+    locked_again = Advice(OURS, ("install", *evidence.renewing), evidence.project.folder, note="as it was locked")
+    fixes = [locked_again]
+    if added := [package.name for package in evidence.users_packages]:
+        keeping = evidence.install(note="keeps the added packages")
+        fixes = [keeping, replace(locked_again, note=f"as it was locked, without {some(added)}")]
     yield Finding("changed-by-hand", message, None, why, fixes=tuple(fixes), where="environment", blocking=False)
 
 

@@ -14,6 +14,7 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter, packages_folders
 from gpuinstall.files import remove_path
+from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 from gpuinstall.uv import uv
 
 if TYPE_CHECKING:
@@ -87,15 +88,17 @@ class RepairResult(NamedTuple):
 def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
     """Choose of each finding of the environment the first fix that can be carried out.
 
-    An environment is made again only where nothing smaller is advised.
+    An environment is made again only if nothing smaller is advised, and if no lock has a conflict, which comes first.
     """
     steps = dict[Advice, None]()
+    findings = tuple(findings)
     for finding in findings:
         commands = (fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes)
         first = next((fix for fix in commands if fix and _is_step(fix, venv)), None)
         if first and finding.where == "environment":
             steps[first] = None
-    renewals = [step for step in steps if step.program == OURS]
+    can_install = all(finding.code != LOCK_IN_CONFLICT for finding in findings)
+    renewals = [step for step in steps if step.program == OURS and can_install]
     smaller = [step for step in steps if step.program != OURS]
     return tuple(smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller)
 

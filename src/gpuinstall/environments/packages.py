@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -57,6 +57,11 @@ class InstalledPackage:
         return tuple(file.path for file in files if file_size(folder + file.path) < file.size)
 
     @property
+    def has_address(self) -> bool:
+        """Whether it came from a folder, a repository or a file, so that no index need have its version (PEP 610)."""
+        return (self.record / "direct_url.json").is_file()
+
+    @property
     def installer(self) -> str:
         """Who put it there, as it says: pip, uv, conda; empty where it does not."""
         name = _text(self.record / "INSTALLER").strip()
@@ -86,6 +91,45 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
             if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version):
                 packages.append(package)
     return tuple(packages)
+
+
+def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
+    """Return the packages that bring all others with them: those that none requires, and one of each circle.
+
+    What is required with an extra alone does not count: who requires the package need not have asked for the extra.
+    """
+    by_name = {package.name: package for package in packages}
+    required = {name: _required_names(package) for name, package in by_name.items()}
+    anywhere = {other for name, others in required.items() for other in others - {name}}
+    top = [name for name in by_name if name not in anywhere]
+    brought = _reached(top, required)
+    for name in by_name:
+        if name not in brought:
+            top.append(name)
+            brought |= _reached([name], required)
+    return tuple(by_name[name] for name in sorted(top))
+
+
+def _required_names(package: InstalledPackage) -> frozenset[str]:
+    from packaging.utils import canonicalize_name
+
+    without_extra = {"extra": ""}
+    return frozenset(
+        str(canonicalize_name(requirement.name))
+        for requirement in package.requires
+        if requirement.marker is None or requirement.marker.evaluate(without_extra)
+    )
+
+
+def _reached(names: Iterable[str], required: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return packages and all that they require, directly or not."""
+    reached, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting.extend(required.get(name, ()))
+    return reached
 
 
 def parse_record(text: str) -> tuple[RecordedFile, ...]:

@@ -19,14 +19,13 @@ from gpuinstall.environments.environment import (
     unlocked_packages,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.host import read_host
 from gpuinstall.facts.source import ThisMachine
 from gpuinstall.lock.folder_request import read_own_lock
-from gpuinstall.plan.requirement import normalised
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import some
 
@@ -133,11 +132,10 @@ class ExistingEnvironment:
                 why = "pip, uv or another program changed it since it was proven"
                 raise UsageError("users-packages", self.changed_build, why=why, hint=self.restoring)
         elif extra:
-            required = {normalised(need.name) for one in read_packages(packages_folders(venv)) for need in one.requires}
+            changed = {text.partition(" ")[0] for text in extra}
+            users = [one for one in read_packages(packages_folders(venv)) if one.name in changed]
             names = [
-                text.replace(" ", "==")
-                for text in extra
-                if text.partition(" ")[0] not in required - self._locked.keys()
+                f"{one.name}=={one.version}" for one in users if one in top_packages(users) or one.name in self._locked
             ]
             raise UsageError(
                 "users-packages",

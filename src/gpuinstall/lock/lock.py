@@ -20,13 +20,13 @@ from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.declaration import digest, is_requirement, plain
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from packaging.pylock import Package, PackageWheel, Pylock
 
+LOCK_IN_CONFLICT = "lock-in-conflict"
 _SEAL = "contents-digest"
 
 
@@ -235,8 +235,9 @@ def parse(name: str, text: str) -> Lock:
         raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
     except ValueError as error:
         if len(sides(text)) > 1:
-            hint = f"gpuinstall lock && git add {quoted(name)}   # both requests together"
-            raise LockError("lock-in-conflict", f"{name} has a conflict that git could not merge", hint=hint) from None
+            # Other locks of the folder are written anew too, and may be in conflict as well.
+            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
+            raise LockError(LOCK_IN_CONFLICT, f"{name} has a conflict that git could not merge", hint=hint) from None
         raise LockError("lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE) from None
     for package in pylock.packages:
         _check_package(name, package)

@@ -12,7 +12,16 @@ from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
-from gpuinstall.lock.lock import Lock, VersionChange, compare_versions, held_apart, parse, read_lock, sides
+from gpuinstall.lock.lock import (
+    LOCK_IN_CONFLICT,
+    Lock,
+    VersionChange,
+    compare_versions,
+    held_apart,
+    parse,
+    read_lock,
+    sides,
+)
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
@@ -153,7 +162,7 @@ def _serving(options: LockOptions) -> list[Lock]:
     try:
         locks = read_locks(options.folder)
     except LockError as error:
-        if error.code != "lock-in-conflict":
+        if error.code != LOCK_IN_CONFLICT:
             raise
         return []
     serving: list[Lock] = []

@@ -124,6 +124,22 @@ def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> Non
     assert (finding.fix or "").startswith(f"gpuinstall install --venv {site.venv} --replace torch torchaudio ")
 
 
+def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
+    site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
+    site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
+    site.add("numpy", "2.2.6")
+    site.add("xlrd", "2.0.1")
+    site.add("ring-a", "1.0", "ring-b")
+    site.add("ring-b", "1.0", "ring-a")
+    site.add("mine", "0.1")
+    (site.folder / "mine-0.1.dist-info" / "direct_url.json").write_text("{}")
+    (finding,) = site.findings()
+    again = f"gpuinstall install --venv {site.venv} --replace torch torchaudio pandas==2.3.0 ring-a==1.0 xlrd==2.0.1"
+    assert (finding.fix or "").splitlines() == [
+        f"{again}   # install both together; without mine, which came from no index"
+    ]
+
+
 def test_compiled_files_of_another_python_are_named(site: Site) -> None:
     site.add("markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY})
     site.add("torchvision", "0.29.1+cu126", "markupsafe")

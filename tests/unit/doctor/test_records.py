@@ -44,8 +44,8 @@ def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path: Path) 
     [found] = changed_by_hand(environment(tmp_path, locked, installed))
     assert "cowsay 6.1 (not locked), numpy 1.26.4 (locked: 2.3.4), rich is missing" in found.message
     assert (found.fix or "").splitlines() == [
-        f"gpuinstall install --venv {tmp_path} --replace   # as it was locked",
         f"gpuinstall install --venv {tmp_path} --replace cowsay==6.1   # keeps the added packages",
+        f"gpuinstall install --venv {tmp_path} --replace   # as it was locked, without cowsay",
     ]
 
 

@@ -6,8 +6,8 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernels import all_gpus, bench, deep, programs, quick
-from gpuinstall.verify.runner import load_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

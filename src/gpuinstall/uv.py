@@ -87,6 +87,12 @@ def sync(python: Path, lock: Path, settings: Path, words: Iterable[str] = ()) ->
     return [*_pip("sync", python), "--config-file", str(settings), *words, str(lock)]
 
 
+def add(python: Path, lock: Path, settings: Path, words: Iterable[str] = ()) -> list[str]:
+    """Put what ``lock`` names into the environment of ``python`` beside what it holds, built as ``settings`` say."""
+    built = ["--no-deps", "--config-file", str(settings)]
+    return [*_pip("install", python), *built, *words, "--requirements", str(lock)]
+
+
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
     """Variables with which uv fetches from this machine: by no proxy, and waiting for longer than what it waits for."""
     names = ("NO_PROXY", "no_proxy")

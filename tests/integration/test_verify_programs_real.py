@@ -12,8 +12,8 @@ import uv
 from gpuinstall import process
 from gpuinstall.machine import Machine
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernel_run import KERNELS
-from gpuinstall.verify.runner import load_rows
 from tests.lab.environments import copied, cpu_torch, small_package
 
 if TYPE_CHECKING:

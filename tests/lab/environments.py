@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uv
@@ -17,6 +18,9 @@ import uv
 from gpuinstall import process
 from tests.lab.shared import once
 from tests.lab.stub_torch import modules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 VERSION = "2.13.0+cpu"
 WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
@@ -42,6 +46,21 @@ def small_package(site: Path, name: str, text: str = "", *, requires: str = "", 
     demands = f"Requires-Dist: {requires}\n" if requires else ""
     (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{demands}")
     (record / "RECORD").write_text("".join(f"{file},,\n" for file in (f"{module}/__init__.py", *files)))
+
+
+def put_package(
+    site: Path, name: str, files: Mapping[str, str], *, version: str = "1.0", requires: Sequence[str] = ()
+) -> None:
+    """Put a package into a folder of packages as an installer does, with the size of each file in its record."""
+    record = f"{name}-{version}.dist-info"
+    demands = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}"
+    rows = [f"{record}/RECORD,,\n"]
+    for path, text in {**files, f"{record}/METADATA": metadata}.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text, encoding="utf-8")
+        rows.append(f"{path},,{len(text)}\n")
+    (site / record / "RECORD").write_text("".join(rows), encoding="utf-8")
 
 
 def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:

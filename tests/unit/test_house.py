@@ -32,7 +32,7 @@ finding ->
 fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
-install -> catalog environments errors facts failures fields files interruption learned lock plan probe process request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files interruption learned lock plan probe process proof_record request shell text threads units uv verify web wheels
 interruption ->
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
@@ -45,6 +45,7 @@ plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
 project -> config environments errors files learned location lock plan probe reporter request requirements_file session sources text
+proof_record -> errors files gpuinstall
 pytest_plugin ->
 receipt -> errors files
 reporter ->
@@ -59,7 +60,7 @@ threads ->
 units ->
 uv -> process
 vendors -> backend catalog facts failures finding machine process versions
-verify -> backend catalog environments errors facts failures fields files finding learned patience process reporter shell vendors
+verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell vendors
 versions ->
 web -> errors files gpuinstall interruption patience units
 wheels -> errors files interruption patience

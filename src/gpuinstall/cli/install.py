@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions, InstallResult
     from gpuinstall.reporter import Reporter
 
+_PROOF_KEPT = "kept: nothing that it covers changed"
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 
 
@@ -177,7 +178,7 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
     lock, choice = result.fit.lock, result.fit.choice
     venv = display_path(result.paths.venv)
-    terminal.field("Proof", _proof(result))
+    terminal.field("Proof", _PROOF_KEPT if result.is_proof_kept else _proof(result))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
     kept = ", unchanged" if result.lock_change == "unchanged" else ""
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")

@@ -120,13 +120,11 @@ def _check_fitness(project: Project) -> list[str]:
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.fit import Misfit, fit
 
-    venv, existing = project.paths.venv, inspect_environment(project.paths)
+    venv, existing = project.paths.venv, inspect_environment(project.paths, project.machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
-    if existing.changed_build:
-        why = "the environment as it is now was never proven on this machine"
-        raise LockError("environment-changed", existing.changed_build, why=why, hint=existing.restoring)
+    existing.check_unchanged()
     machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
     judged = fit(existing.lock, machine, request, known_catalog()) if existing.lock and machine.gpus else None
     if isinstance(judged, Misfit):

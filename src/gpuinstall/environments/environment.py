@@ -53,10 +53,6 @@ class Marker:
         """Write it into an environment."""
         write_atomically(venv / NAME, json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2) + "\n")
 
-    def is_proven_on(self, machine: Machine) -> bool:
-        """Say whether every device passed, on this very machine."""
-        return self.verdict.get("status") == "passed" and self.machine == fingerprint(machine)
-
 
 @dataclass(frozen=True)
 class Origin:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
@@ -14,6 +14,7 @@ from gpuinstall.environments.environment import (
     Marker,
     changed_build,
     damaged_torch,
+    fingerprint,
     installed_packages,
     read_marker,
     unlocked_packages,
@@ -22,10 +23,12 @@ from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.facts.host import read_host
 from gpuinstall.facts.source import ThisMachine
+from gpuinstall.files import own_cache_folder
 from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.proof_record import read_proof_record
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import some
 
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.lock.lock import Lock
+    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
+    from gpuinstall.proof_record import ProofRecord
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,20 @@ class ExistingEnvironment:
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
     made_here: bool = True
+    proof: ProofRecord | None = None
+    """Its proof on this machine, if all that it covers is as it was."""
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every device of this machine passed, and all that the proof covers is as it was."""
+        return self.proof is not None and self.proof.is_passed
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The Verdict document of its last proof; empty if there was none."""
+        if self.proof is not None:
+            return self.proof.verdict
+        return self.marker.verdict if self.marker else {}
 
     @cached_property
     def intact_lock(self) -> Lock | None:
@@ -67,7 +86,18 @@ class ExistingEnvironment:
         if self.lock is None:
             return ""
         venv, is_tied = self.paths.venv, load_catalog().is_tied
-        return changed_build(venv, self.packages, self._locked, is_tied) or damaged_torch(venv)
+        changed = changed_build(venv, self.packages, self._locked, is_tied)
+        # The files of torch that a proof covers are whole; to look at all 12,000 takes a tenth of a second.
+        return changed or ("" if self.proof else damaged_torch(venv))
+
+    def check_unchanged(self) -> None:
+        """Raise LockError if torch, or what comes with its build, is not what was proven.
+
+        Whatever starts in an environment asks here first.
+        """
+        if self.changed_build:
+            why = "the environment as it is now was never proven on this machine"
+            raise LockError("environment-changed", self.changed_build, why=why, hint=self.restoring)
 
     @property
     def restoring(self) -> str:
@@ -147,18 +177,43 @@ class ExistingEnvironment:
             )
 
 
-def inspect_environment(paths: EnvironmentPaths) -> ExistingEnvironment:
-    """Look at what lies there; nothing is run."""
+def inspect_environment(paths: EnvironmentPaths, here: Machine | None = None) -> ExistingEnvironment:
+    """Look at what lies there, and what was proven of it on the machine ``here``; nothing is run."""
     venv = paths.venv
     if not os.path.lexists(venv) or (venv.is_dir() and next(venv.iterdir(), None) is None):
         return ExistingEnvironment(paths)
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    lock, packages, here = read_own_lock(venv), installed_packages(venv), was_made_here(venv, venv)
+    lock = read_own_lock(venv)
+    packages = installed_packages(venv)
     if lock is None or "pip" not in lock.names:
         packages.pop("pip", None)  # every environment has one, which belongs to no lock
-    return ExistingEnvironment(paths, False, marker, lock, packages, interpreter(venv).exists(), made_here=here)
+    return ExistingEnvironment(
+        paths,
+        is_empty=False,
+        marker=marker,
+        lock=lock,
+        packages=packages,
+        has_python=interpreter(venv).exists(),
+        made_here=was_made_here(venv, venv),
+        proof=standing_proof(venv, marker, here),
+    )
+
+
+def standing_proof(venv: Path, marker: Marker, machine: Machine | None) -> ProofRecord | None:
+    """Return the proof of an environment on a machine; None if there is none, or a file that it covers has changed."""
+    if machine is None:
+        return None
+    record = read_proof_record(str(proof_file(marker.id, machine)))
+    if record is None or record.machine != fingerprint(machine) or record.changed_file(str(venv)):
+        return None
+    return record
+
+
+def proof_file(identity: str, machine: Machine) -> Path:
+    """Return the file for the proof of an environment, by the id of its marker, on a machine."""
+    return own_cache_folder() / "proofs" / f"{identity}-{fingerprint(machine)[:16]}.json"
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.jupyter import settle_kernel
-from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.facts.pythons import find_python
@@ -21,7 +20,13 @@ from gpuinstall.install.inspection import check_platform, check_replaceable, ins
 from gpuinstall.install.options import InstallOptions, InstallResult, Situation
 from gpuinstall.install.previous import find_previous
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
-from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted, prove
+from gpuinstall.install.proof import (
+    KernelFailedError,
+    catalog_without,
+    preflighted,
+    prove_change,
+    record_proof,
+)
 from gpuinstall.install.stage import build, build_commands
 from gpuinstall.install.swap import publish_lock, swap_in
 from gpuinstall.learned.store import known_catalog
@@ -49,21 +54,31 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
     check_replaceable(paths)
     check_platform(project)
     try:
-        with _turn(project, options, catalog) as situation:
+        with _turn(project, options, catalog) as found:
+            situation, priced = _priced(found, project)
             existing, here, is_settled = situation.existing, situation.here, situation.is_settled
-            priced = _price(situation, project)
             priced.announce(session, yes=options.yes)
             fit = priced.make_lock(situation, project)
             is_new = not existing.is_made_of(fit.lock)
+            # A request that changes nothing was not settled before it was resolved.
+            is_settled = is_settled or (not is_new and existing.is_proven and not options.verify)
             venv = paths.staging if is_new else paths.venv
-            verdict = existing.marker.verdict if existing.marker else {}
+            verdict = existing.verdict
+            earlier = None
+            is_proof_kept = False
             if is_new:
-                fit = build(fit, priced, project)
+                staged = build(fit, priced, existing, project)
+                fit = staged.fit
+                if staged.is_clone and not options.verify:
+                    earlier = existing.proof
             was_there = is_settled or holds_text(paths.folder / fit.lock.name, fit.lock.text)
             if not is_settled:
                 machine = situation.request.machine
-                verdict = prove(fit, interpreter(venv), machine, here, session).to_dict()
-                _write_marker(venv, fit, verdict, here or machine, final=paths.venv)
+                proof = prove_change(fit, venv, machine, here, session, earlier=earlier)
+                verdict, is_proof_kept = proof.verdict, proof.is_kept
+                identity = _write_marker(venv, fit, verdict, here or machine, final=paths.venv)
+                if here is not None:
+                    record_proof(proof, identity, here)
             if is_new:
                 swap_in(paths, venv, project.reporter, keep=options.keep)
             else:
@@ -84,6 +99,7 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
         priced.bill.caches if priced.bill else (),
         find_previous(paths) if is_new else None,
         monotonic() - start,
+        is_proof_kept=is_proof_kept,
     )
 
 
@@ -134,11 +150,16 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
         situation = read_situation(project, options, catalog, again=True)
         if not situation.existing.made_here:
             project.reporter.warn(f"{project.paths.venv} was not made on this machine; it is built again")
-        if not situation.is_settled:
-            request = situation.request
-            machine = preflighted(request.machine, situation.here, request.request, project.reporter)
-            situation = replace(situation, request=replace(request, machine=machine))
+        if not (situation.is_settled or situation.is_driver_proven):
+            situation = _with_preflight(situation, project)
         yield situation
+
+
+def _with_preflight(situation: Situation, project: Project) -> Situation:
+    """Prove the driver; what is wrong with it counts in every choice from now on."""
+    request = situation.request
+    machine = preflighted(request.machine, situation.here, request.request, project.reporter)
+    return replace(situation, request=replace(request, machine=machine))
 
 
 def read_situation(
@@ -150,7 +171,8 @@ def read_situation(
     """
     asked = project.read_folder_request(quiet=again or catalog is not None)
     request, folder = project.environment_request(asked), project.paths.folder
-    existing = inspect_environment(project.paths)
+    here = project.here(request)
+    existing = inspect_environment(project.paths, here)
     if not options.replace:
         existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
@@ -160,7 +182,22 @@ def read_situation(
         catalog = known_catalog() if options.locked else project.catalog
         catalog = with_locked_builds(catalog, folder, project.session)
     lock_request = LockRequest(project.machine, request, catalog)
-    return Situation(existing, asked, lock_request, project.here(request), options)
+    return Situation(existing, asked, lock_request, here, options)
+
+
+def _priced(situation: Situation, project: Project) -> tuple[Situation, PricedLock]:
+    """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
+    priced = _price(situation, project)
+    if situation.is_settled or not situation.is_driver_proven:
+        return situation, priced
+    marker = situation.existing.marker
+    is_same_python = marker is not None and marker.python == priced.choice.python
+    if is_same_python and not any(change.package == "torch" for change in priced.changes):
+        return situation, priced
+    proven = _with_preflight(situation, project)
+    if proven.request.machine == situation.request.machine:
+        return situation, priced
+    return proven, _price(proven, project)
 
 
 def _price(situation: Situation, project: Project) -> PricedLock:
@@ -189,8 +226,8 @@ def _install_next(failed: KernelFailedError, situation: Situation, project: Proj
         raise failed from None
 
 
-def _write_marker(venv: Path, fit: Fit, verdict: dict[str, Any], machine: Machine, *, final: Path) -> None:
-    """Write into an environment, last of all, what it is; ``final`` is where it will lie."""
+def _write_marker(venv: Path, fit: Fit, verdict: dict[str, Any], machine: Machine, *, final: Path) -> str:
+    """Write into an environment, last of all, what it is; return its id. ``final`` is where it will lie."""
     lock, choice, identity = fit.lock, fit.choice, str(uuid.uuid4())
     remember(final, identity)
     Marker(
@@ -203,3 +240,4 @@ def _write_marker(venv: Path, fit: Fit, verdict: dict[str, Any], machine: Machin
         machine=fingerprint(machine),
         verdict=verdict,
     ).write(venv)
+    return identity

@@ -78,6 +78,8 @@ class InstallResult:
     caches: tuple[Path, ...] = ()
     previous: Previous | None = None
     seconds: float = 0.0
+    is_proof_kept: bool = False
+    """Whether torch was left as it was, and with it the proof."""
 
     @property
     def venv(self) -> Path:
@@ -154,8 +156,12 @@ class Situation:
         """Say whether the environment is as it is asked for, and proven as far as it can be here."""
         if self.fit is None or self.options.verify or not self.existing.is_made_of(self.fit.lock):
             return False
-        marker = self.existing.marker
-        return self.here is None or (marker is not None and marker.is_proven_on(self.here))
+        return self.here is None or self.existing.is_proven
+
+    @property
+    def is_driver_proven(self) -> bool:
+        """Whether kernels have run here, and run again only if that is asked for."""
+        return self.existing.is_proven and not self.options.verify
 
     def newer(self, fit: Fit) -> Choice | None:
         """What these GPUs and this driver would run too, of a torch that is newer than a lock's."""

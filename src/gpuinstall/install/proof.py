@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.written_files import write_faults
+from gpuinstall.environments.environment import fingerprint
+from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
+from gpuinstall.install.inspection import proof_file
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.shell import quoted
 from gpuinstall.verify import verify_environment
+from gpuinstall.verify.cover import read_cover
+from gpuinstall.verify.verdict import with_programs, without_programs
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from typing import Any
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
+    from gpuinstall.proof_record import ProofRecord
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
     from gpuinstall.session import Session
+    from gpuinstall.verify.cover import ProofCover
     from gpuinstall.verify.verdict import Verdict
 
 
@@ -104,10 +112,18 @@ def check_written_files(
         raise InstallationError("foreign-files", fault.message, why="its code would be taken for another's", hint=hint)
 
 
-def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, session: Session) -> Verdict:
+def prove(
+    fit: Fit,
+    python: Path,
+    machine: Machine,
+    here: Machine | None,
+    session: Session,
+    *,
+    programs: Collection[str] | None = None,
+) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
 
-    Raise KernelFailedError where one fails.
+    With ``programs`` run the checks of these modules alone. Raise KernelFailedError if one fails.
     """
     start = monotonic()
     gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else ()
@@ -117,12 +133,64 @@ def prove(fit: Fit, python: Path, machine: Machine, here: Machine | None, sessio
         asked_cpu=fit.plan.status == "cpu",
         gpus=gpus or None,
         meant=fit.choice.build,
+        programs=programs,
         reporter=session.reporter,
     )
     session.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of a proof, and what it covers."""
+
+    verdict: dict[str, Any]
+    """The Verdict document."""
+    cover: ProofCover
+    is_kept: bool = False
+    """Whether no kernel of torch had to run, because nothing that an earlier proof covers has changed."""
+
+
+def prove_change(
+    fit: Fit,
+    venv: Path,
+    machine: Machine,
+    here: Machine | None,
+    session: Session,
+    *,
+    earlier: ProofRecord | None,
+) -> Proof:
+    """Prove an environment as far as an ``earlier`` proof of the one before does not cover it.
+
+    Raise KernelFailedError.
+
+    Args:
+        fit: The lock that the environment holds, and its plan.
+        venv: The environment.
+        machine: The machine that it is for.
+        here: This machine, None if the environment is for another.
+        session: The clients of this run.
+        earlier: The proof of the environment that this one has its torch from; None if it has not.
+    """
+    cover = read_cover(venv, fit.lock.hashes_by_package)
+    if earlier is None or not earlier.is_passed or not cover.keeps(earlier):
+        return Proof(prove(fit, interpreter(venv), machine, here, session).to_dict(), cover)
+    verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
+    new = cover.new_programs(earlier)
+    if new:
+        tested = prove(fit, interpreter(venv), machine, here, session, programs=new)
+        if tested.status != "passed":  # a GPU is in use: what it could not show is shown as a whole
+            return Proof(prove(fit, interpreter(venv), machine, here, session).to_dict(), cover)
+        verdict = with_programs(verdict, tested)
+    return Proof(verdict, cover, is_kept=True)
+
+
+def record_proof(proof: Proof, identity: str, machine: Machine) -> None:
+    """Keep a proof of the environment ``identity`` on a machine."""
+    record = proof.cover.record(fingerprint(machine), proof.verdict)
+    record.write(proof_file(identity, machine))
 
 
 def summary(verdict: Verdict) -> str:

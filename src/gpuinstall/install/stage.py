@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_pa
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
+from gpuinstall.install.clone import link_packages, unchanged_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
@@ -26,13 +27,29 @@ from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import joined, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
+    from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
     from gpuinstall.session import Session
+
+
+@dataclass(frozen=True)
+class StagedEnvironment:
+    """An environment built at ``paths.staging``."""
+
+    fit: Fit
+    """The lock that it holds, with the hashes that it lacked."""
+    linked: frozenset[str]
+    """The packages that it has from the one before."""
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether torch, and with it all that torch loads, was left as it was."""
+        return "torch" in self.linked
 
 
 def build_commands(
@@ -48,22 +65,27 @@ def build_commands(
     ]
 
 
-def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
-    """Build an environment of a lock at ``paths.staging``; return the lock with the hashes that it lacked.
+def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: Project) -> StagedEnvironment:
+    """Build an environment of a lock at ``paths.staging``, with what the ``existing`` one has of it already.
 
     Raise InstallationError, also where what uv has put there is damaged or lacks a library.
     """
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    create, sync, pip = build_commands(fit.lock, fit.choice, base, paths, session)
+    create, _, pip = build_commands(fit.lock, fit.choice, base, paths, session)
     run_uv(create, session)
-    fit = replace(fit, lock=_sync(sync, fit, priced, project))
+    unchanged = unchanged_packages(existing, fit.lock.versions, fit.lock.hashes_by_package, fit.choice.python)
+    linked = link_packages(paths.venv, paths.staging, unchanged) if unchanged else frozenset[str]()
+    new = fit.lock.names - linked
+    if new:
+        fit = replace(fit, lock=_install(new, fit, priced, project))
+    staged = StagedEnvironment(fit, linked)
     with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
         beside = pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
-        giving = None if "pip" in fit.lock.names else pool.submit(run_uv, pip, session)
-        _check_files(fit, project)
+        giving = None if "pip" in fit.lock.names | linked else pool.submit(run_uv, pip, session)
+        _check_files(staged, new, project)
     try:
         if giving:
             giving.result()
@@ -73,9 +95,11 @@ def build(fit: Fit, priced: PricedLock, project: Project) -> Fit:
     settle_activate(paths.staging, paths.venv)
     _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
-    count = len(installed_packages(paths.staging))
-    session.reporter.step("Installed", f"{count} packages", monotonic() - start)
-    return fit
+    installed = f"{len(installed_packages(paths.staging))} packages"
+    if staged.is_clone:
+        installed += f", {len(new)} of them new"
+    session.reporter.step("Installed", installed, monotonic() - start)
+    return staged
 
 
 def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
@@ -85,25 +109,31 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
     write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints)
 
 
-def _check_files(fit: Fit, project: Project) -> None:
-    """Check that every wheel wrote only what it may, torch's files are whole, and its libraries can be loaded."""
-    if damage := damaged_torch(project.paths.staging):
+def _check_files(staged: StagedEnvironment, new: Collection[str], project: Project) -> None:
+    """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
+
+    What was linked was looked at when it was new, and what has no native code is loaded by no loader.
+    """
+    fit, reporter = staged.fit, project.session.reporter
+    site = site_packages(project.paths.staging, fit.choice.python)
+    if not staged.is_clone and (damage := damaged_torch(project.paths.staging)):
         why = "uv's cache has the same damaged file: environments share the cache's files"
         hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
         raise InstallationError("cache-damaged", damage, why=why, hint=hint)
-    site = site_packages(project.paths.staging, fit.choice.python)
     # pip is being installed meanwhile, unless a lock holds it.
     packages = [package for package in read_packages([site]) if package.name in fit.lock.names or package.name != "pip"]
-    check_written_files(
-        packages, {package.name for package in packages}, project.paths.staging, project.session.reporter
-    )
-    check_links(fit, site, project.machine, project.session.reporter)
+    if new:
+        check_written_files(packages, new, project.paths.staging, reporter)
+    if not staged.is_clone or any(package.is_native for package in packages if package.name in new):
+        check_links(fit, site, project.machine, reporter)
 
 
-def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
-    """Fill the environment; return its lock with the hashes that it lacked."""
+def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
+    """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
+    python, words = interpreter(paths.staging), cache_words(fit.lock, fit.choice, session)
     builds, site = builds_of(fit, project.machine, project)
+    builds = tuple(each for each in builds if each.package in names)
     compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}
     builds = tuple(each for each in builds if each.package not in compiled)
     packages = site_packages(paths.staging, fit.choice.python)
@@ -112,11 +142,21 @@ def _sync(command: list[str], fit: Fit, priced: PricedLock, project: Project) ->
     places = {file.package: f" @ {file.url}" for file in fit.lock.files if local_path(file.url)}
     write_atomically(constraints, f"torch{places.get('torch', '==' + fit.lock.versions['torch'])}\n")
     variables = {"UV_BUILD_CONSTRAINT": str(constraints), **sync_variables(builds, site, str(packages))}
-    what, missing = (fit.lock, fit.choice, paths.private_lock, paths.folder), priced.bill.missing if priced.bill else {}
-    transfer = Transfer(*what, missing, priced.heads, wheels=project.settings.wheels, compiled=compiled)
+    transfer = Transfer(
+        fit.lock,
+        fit.choice,
+        paths.private_lock,
+        paths.folder,
+        priced.bill.missing if priced.bill else {},
+        priced.heads,
+        wheels=project.settings.wheels,
+        only=names,
+        compiled=compiled,
+    )
+    put = uv.sync if len(names) == len(fit.lock.names) else uv.add
     try:
         write_atomically(paths.build_settings, sync_settings(builds, site))
-        lock = transfer.run(command, session, variables)
+        lock = transfer.run(put(python, paths.private_lock, paths.build_settings, words), session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
-from time import time
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import fingerprint, read_marker
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
-from gpuinstall.files import own_cache_folder, write_atomically
+from gpuinstall.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment
 from gpuinstall.install.install import install, read_situation
 from gpuinstall.install.options import InstallOptions, Situation
-from gpuinstall.install.proof import preflighted, prove
+from gpuinstall.install.proof import Proof, preflighted, prove, record_proof
 from gpuinstall.plan import Refusal
 from gpuinstall.request import Request
 from gpuinstall.shell import joined
+from gpuinstall.verify.cover import read_cover
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
@@ -47,15 +43,17 @@ def environment_to_start(
     situation = read_situation(project, replace(locked, replace=True))
     machine = situation.request.machine
     fit = _fit(situation, allow_cpu=allow_cpu)
-    unproven = proof and not _proof(fit, machine).exists()
-    if unproven and _is_made(fit, project):
+    existing = inspect_environment(_paths(fit, project), machine)
+    is_unproven = proof and not existing.is_proven
+    if is_unproven and _is_made(existing, fit):
         machine = preflighted(machine, situation.here, situation.request.request, reporter)
         fit = _fit(replace(situation, request=replace(situation.request, machine=machine)), allow_cpu=allow_cpu)
+        existing = inspect_environment(_paths(fit, project), machine)
     for warning in fit.plan.warnings if fit.plan.status != "cpu" else ():
         reporter.warn(warning.message)
-    paths, verdict = _paths(fit, project), None
+    paths, status = existing.paths, None
     say_stranger(paths.venv, reporter)
-    if not _is_made(fit, project):
+    if not _is_made(existing, fit):
         words = ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
         if not installing:
             message = f"there is no environment of {fit.lock.name} at {paths.venv}"
@@ -68,16 +66,25 @@ def environment_to_start(
             if error.code in {"not-ours", "users-packages"}:
                 error.hint = f"{joined((*words, '--replace'))}   # the old one stays in {paths.previous}"
             raise
-        verdict = done.verdict.get("status")
-    elif unproven:
-        verdict = prove(fit, interpreter(paths.venv), machine, machine, project.session).status
-    if verdict == "passed":
-        with suppress(InstallationError):
-            write_atomically(_proof(fit, machine), f"{int(time())}\n")
-    elif verdict:
+        status = done.verdict.get("status")
+    else:
+        existing.check_unchanged()
+        if is_unproven:
+            status = _prove(existing, fit, machine, project)
+    if status and status != "passed":
         reporter.warn("no kernel could run on these GPUs now; the next start tries again")
     reporter.step("Environment", f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}")
     return paths
+
+
+def _prove(existing: ExistingEnvironment, fit: Fit, machine: Machine, project: Project) -> str:
+    """Run the kernels of an environment, and keep that they passed; return the status."""
+    venv = existing.paths.venv
+    verdict = prove(fit, interpreter(venv), machine, machine, project.session)
+    if verdict.status == "passed" and existing.marker:
+        proof = Proof(verdict.to_dict(), read_cover(venv, fit.lock.hashes_by_package))
+        record_proof(proof, existing.marker.id, machine)
+    return verdict.status
 
 
 def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
@@ -85,11 +92,10 @@ def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
     return EnvironmentPaths(project.paths.venv.with_name(f"{project.paths.venv.name}-{fit.lock.target}"))
 
 
-def _is_made(fit: Fit, project: Project) -> bool:
+def _is_made(existing: ExistingEnvironment, fit: Fit) -> bool:
     """Say whether the environment of a lock is there, whoever made it."""
-    venv = _paths(fit, project).venv
-    marker = read_marker(venv)
-    return marker is not None and marker.lock_sha256 == fit.lock.sha256 and interpreter(venv).exists()
+    marker = existing.marker
+    return marker is not None and marker.lock_sha256 == fit.lock.sha256 and existing.has_python
 
 
 def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
@@ -108,8 +114,3 @@ def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
         raise MachineError("no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint)
     hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
     raise NoBuildError("lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint)
-
-
-def _proof(fit: Fit, machine: Machine) -> Path:
-    """The file that says that a lock's kernels passed on a machine with these GPUs and this driver."""
-    return own_cache_folder() / "proofs" / f"{fit.lock.sha256[:16]}-{fingerprint(machine)[:16]}"

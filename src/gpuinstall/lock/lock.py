@@ -110,7 +110,15 @@ class Lock:
 
     def hashes(self, name: str) -> frozenset[str]:
         """The sha256 of every file of one package."""
-        return frozenset(file.hashes.get("sha256", "") for package, file in self._files if package == name)
+        return self.hashes_by_package.get(name, frozenset())
+
+    @cached_property
+    def hashes_by_package(self) -> dict[str, frozenset[str]]:
+        """The sha256 of every file of each package."""
+        found: dict[str, frozenset[str]] = {name: frozenset() for name in self.names}
+        for name, file in self._files:
+            found[name] |= {file.hashes.get("sha256", "")}
+        return found
 
     @property
     def files(self) -> tuple[LockedFile, ...]:

@@ -4,63 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import tomli
-from packaging.utils import canonicalize_name
+from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.finding import CheckResult
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, vendor_of
+from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target, device_targets, read_health
 from gpuinstall.verify.diagnosis import ProofContext, build_of, check_results, confirm, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.main import table
-from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.machine import Machine
     from gpuinstall.vendors.prober import GpuHealth
-
-
-_TORCH = "torch"
-_MODULE = re.compile(r"(\w+)/__init__\.py")
-
-
-def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
-    """Name the modules of torch's family, of the programs that are known, and of what was compiled beside a torch.
-
-    ``folders`` are those on an interpreter's path. Nothing is imported: the records of the installations are read.
-    """
-    known = (load_catalog().family | {row.package for row in PROGRAMS}) - {_TORCH}
-    modules = set[str]()
-    for package in read_packages(Path(folder) for folder in folders):
-        by_row = {module for module, row in load_rows().items() if re.fullmatch(row["packages"], package.name)}
-        modules |= by_row or ({_module(package)} if package.name in known or _is_extension(package) else set())
-    return tuple(sorted(modules))
-
-
-@cache
-def load_rows() -> dict[str, dict[str, Any]]:
-    """The rows of ``libraries.toml``, by module: libraries and extensions that are not torch's."""
-    text = Path(__file__).with_name("data").joinpath("libraries.toml").read_text("utf-8")
-    return {row["module"]: row for row in tomli.loads(text)["libraries"]}
 
 
 def prove_programs(
@@ -69,8 +40,12 @@ def prove_programs(
     reports: Sequence[KernelReport],
     run: KernelRun,
     proof: ProofContext,
+    *,
+    programs: Collection[str] | None = None,
 ) -> list[Device]:
     """Add the check of each program on every device where torch itself did not fail, each in a process of its own.
+
+    ``programs`` are the modules to test, None for all that are known.
 
     Where a device could not be tried, its programs are imported without it.
     """
@@ -79,7 +54,7 @@ def prove_programs(
         for number, report in enumerate(reports)
         if not report.failed
     }
-    modules = installed_programs(proof.torch.path) if tried else ()
+    modules = programs or installed_programs(proof.torch.path) if tried else ()
     seconds = min(run.seconds, KERNEL_SECONDS["quick"])
     # Two processors for each child.
     at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
@@ -96,20 +71,6 @@ def prove_programs(
     return proven
 
 
-def _is_extension(package: InstalledPackage) -> bool:
-    """Say whether a package has compiled code and requires torch, extras left aside."""
-    return any(file.path.lower().endswith((".so", ".pyd")) for file in package.files) and any(
-        canonicalize_name(requirement.name) == _TORCH and "extra" not in str(requirement.marker)
-        for requirement in package.requires
-    )
-
-
-def _module(package: InstalledPackage) -> str:
-    modules = [match[1] for file in package.files if (match := _MODULE.fullmatch(file.path))]
-    modules = modules or [package.record.name.partition("-")[0]]
-    return next((module for module in modules if canonicalize_name(module) == package.name), modules[0])
-
-
 def verify_environment(
     python: Path,
     machine: Machine,
@@ -121,12 +82,14 @@ def verify_environment(
     meant: Build | None = None,
     wheels: Mapping[str, Path] | None = None,
     seconds: float | None = None,
+    programs: Collection[str] | None = None,
     reporter: Reporter | None = None,
 ) -> Verdict:
     """Run kernels in the environment of ``python``, on ``gpus`` (indices; None: all of ``machine``) or on the CPU.
 
     ``asked_cpu`` says that the environment was made for the CPU, ``meant`` which build it was made of, where that is
     known, ``wheels`` are the locked ones that lie here, which ``deep`` compares the files with.
+    ``programs`` are modules that alone are to be tested, in an environment whose torch was proven before.
     With ``surroundings`` it is a fault that a program started in this folder would import another torch, else a
     warning. ``seconds`` is the time for each device.
     Raise UsageError where ``python`` is no interpreter.
@@ -146,6 +109,12 @@ def verify_environment(
         return Verdict(_tested(torch, ()), tuple(devices))
     work = "deep" if deep else "quick"
     run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
+    if programs:
+        reporter.wait(f"testing {', '.join(programs)}")
+        untested = [Device(target.index, target.name, unproven=target.unproven) for target in targets]
+        blank = [KernelReport(unproven=target.unproven) for target in targets]
+        tested_programs = prove_programs(untested, targets, blank, run, proof, programs=programs)
+        return Verdict(_tested(torch, blank), tuple(tested_programs))
     reports = _run_kernels(run, targets, reporter)
     imported = all(report.architectures is not None for report in reports)
     if torch.torch and not imported:

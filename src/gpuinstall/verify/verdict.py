@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -111,3 +112,26 @@ class Verdict:
             "environment": asdict(self.environment) | {"architectures": list(self.environment.architectures)},
             "devices": devices,
         }
+
+
+def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[str, Any]:
+    """Return a Verdict document without the checks of programs that are no longer there."""
+    names = [re.escape(module.replace("_", "-")) for module in modules]
+    gone = re.compile(rf"(?:{'|'.join(names)})-\w+") if names else None
+    devices = []
+    for device in verdict["devices"]:
+        checks = [check for check in device["checks"] if not (gone and gone.fullmatch(check["name"]))]
+        devices.append({**device, "checks": checks})
+    return {**verdict, "devices": devices}
+
+
+def with_programs(verdict: dict[str, Any], tested: Verdict) -> dict[str, Any]:
+    """Return a Verdict document with the checks of programs that were tested by themselves, on the same devices."""
+    new = {(device["index"], device["name"]): device["checks"] for device in tested.to_dict()["devices"]}
+    devices = []
+    for device in verdict["devices"]:
+        added = new.get((device["index"], device["name"]), [])
+        again = {check["name"] for check in added}
+        checks = [check for check in device["checks"] if check["name"] not in again]
+        devices.append({**device, "checks": [*checks, *added]})
+    return {**verdict, "devices": devices}

@@ -19,6 +19,7 @@ from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.machine import Machine
 from gpuinstall.request import Request
+from gpuinstall.verify.cover import ProofCover
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
@@ -33,11 +34,12 @@ def lock(torch: str = "2.14.1+cpu", name: str = "pylock.cpu.toml") -> Lock:
     return parse(name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}"))
 
 
-def environment(held: Lock, *locks: Lock, proven_on: Machine = MACHINE, status: str = "passed") -> ExistingEnvironment:
+def environment(held: Lock, *locks: Lock, is_proven: bool = True, status: str = "passed") -> ExistingEnvironment:
     """An environment made of ``held``, beside ``locks``."""
-    proof = fingerprint(proven_on)
-    marker = Marker("1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", proof, {"status": status})
-    return ExistingEnvironment(PATHS, False, marker, held, held.versions, has_python=True, locks=locks)
+    marker = Marker("1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", fingerprint(MACHINE), {})
+    cover = ProofCover(PATHS.venv, packages={}, programs={}, files={"torch": {}}, startup={})
+    proof = cover.record(fingerprint(MACHINE), {"status": status}) if is_proven else None
+    return ExistingEnvironment(PATHS, False, marker, held, held.versions, has_python=True, locks=locks, proof=proof)
 
 
 Source = Literal["its own", "the folder's", "a new one", "refused"]
@@ -74,7 +76,7 @@ EXAMPLES = {
         environment(NEWER), "refused", InstallOptions(locked=True)
     ),
     "proven, and to be proven again": Example(environment(NEWER, NEWER), "its own", InstallOptions(verify=True)),
-    "proven on another machine": Example(environment(NEWER, NEWER, proven_on=ANOTHER), "its own"),
+    "proven on another machine": Example(environment(NEWER, NEWER, is_proven=False), "its own"),
     "not proven yet": Example(environment(NEWER, NEWER, status="unproven"), "its own"),
     "not proven yet, and the GPUs are elsewhere": Example(
         environment(NEWER, NEWER, status="unproven"), "its own", is_settled=True, here=None

@@ -7,8 +7,8 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
-from gpuinstall.verify.runner import installed_programs, load_rows
 from tests.lab.environments import small_package
 
 if TYPE_CHECKING:

@@ -1,0 +1,153 @@
+"""What was proven of an environment on one machine, and whether that still holds: one record, read in milliseconds.
+
+Every command that starts or changes an environment asks this record. It comes before all that takes long to import, as
+``receipt`` does: ``typing``, ``contextlib`` and ``pathlib`` too.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from gpuinstall import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+RECORD_SCHEMA = "gpuinstall.proof/2"
+KEPT_RECORDS = 64
+"""How many records stay, those written last: one of torch for CUDA may take 500 kB."""
+_STARTUP_MODULES = ("sitecustomize.py", "usercustomize.py")
+_MOST_BYTES = 20_000_000
+
+# Size, modification time in nanoseconds, inode.
+Stamp = tuple[int, int, int]
+
+
+class ProofRecord:
+    """What a proof on one machine covered, as it was then.
+
+    Attributes:
+        machine: The fingerprint of the machine: its system, driver and GPUs.
+        python: The interpreter behind the environment's own, by its path, and its stamp.
+        packages: By name, torch and each package that it loads: its version, its RECORD and locked hashes, digested.
+        programs: By module, what was tested beside torch: its packages, digested.
+        files: The stamp of each file that may be loaded, by its path below the environment: under "torch" those of
+            torch and what it loads, under each program its own.
+        startup: By path, the check sums of what Python runs at its start, ``*.pth`` and ``sitecustomize.py``.
+        verdict: The Verdict document of the proof.
+    """
+
+    def __init__(
+        self,
+        *,
+        machine: str,
+        python: str,
+        packages: Mapping[str, str],
+        programs: Mapping[str, str],
+        files: Mapping[str, Mapping[str, Stamp]],
+        startup: Mapping[str, int],
+        verdict: Mapping[str, Any],
+    ) -> None:
+        self.machine = machine
+        self.python = python
+        self.packages = dict(packages)
+        self.programs = dict(programs)
+        self.files = {owner: dict(stamps) for owner, stamps in files.items()}
+        self.startup = dict(startup)
+        self.verdict = dict(verdict)
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether every device passed."""
+        return self.verdict.get("status") == "passed"
+
+    def changed_file(self, venv: str) -> str | None:
+        """Return the first covered file that is not as it was, None if all are."""
+        if self.python != stamped_python(venv):
+            return "bin/python"
+        try:
+            startup = startup_files(venv, folders_of(self.files["torch"]))
+        except OSError as error:
+            return str(error.filename)
+        if self.startup != startup:
+            return min(path for path, _ in self.startup.items() ^ startup.items())
+        for stamps in self.files.values():
+            for path, expected in stamps.items():
+                if file_stamp(f"{venv}/{path}") != expected:
+                    return path
+        return None
+
+    def write(self, path: Path) -> None:
+        """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""
+        import json
+
+        from gpuinstall.errors import InstallationError
+        from gpuinstall.files import write_atomically
+
+        try:
+            write_atomically(path, json.dumps({"schema": RECORD_SCHEMA, **vars(self)}))
+            records = sorted(path.parent.glob("*.json"), key=lambda record: record.stat().st_mtime)
+            for old in records[:-KEPT_RECORDS]:
+                old.unlink(missing_ok=True)
+        except (InstallationError, OSError):
+            return
+
+
+def read_proof_record(path: str) -> ProofRecord | None:
+    """Read a record of this user's; None where there is none, or none that we would have written."""
+    import json
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+                return None
+            document = json.loads(file.read(_MOST_BYTES))
+        if document.pop("schema") != RECORD_SCHEMA or "torch" not in document["files"]:
+            return None
+        document["files"] = {
+            owner: {path: (size, time, inode) for path, (size, time, inode) in stamps.items()}
+            for owner, stamps in document["files"].items()
+        }
+        return ProofRecord(**document)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def file_stamp(path: str) -> Stamp:
+    """Return what tells a file from a changed one; zeros if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def stamped_python(venv: str) -> str:
+    """Return the path of the interpreter behind an environment's own, with its stamp."""
+    program = os.path.join(venv, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
+    real = os.path.realpath(program)
+    return f"{real} {file_stamp(real)}"
+
+
+def startup_files(venv: str, folders: Iterable[str]) -> dict[str, int]:
+    """Return the check sums of what Python runs at its start, by path, in ``folders`` of packages below ``venv``."""
+    found = {}
+    for folder in folders:
+        for name in sorted(os.listdir(f"{venv}/{folder}")):
+            path = f"{venv}/{folder}/{name}"
+            if (name.endswith(".pth") or name in _STARTUP_MODULES) and os.path.isfile(path):
+                with open(path, "rb") as file:
+                    found[f"{folder}/{name}"] = zlib.crc32(file.read(_MOST_BYTES))
+    return found
+
+
+def folders_of(files: Iterable[str]) -> list[str]:
+    """Return the folders of packages that files lie in: all that leads up to ``site-packages``."""
+    sign = "/site-packages/"
+    found = {path[: path.index(sign) + len(sign) - 1] for path in files if sign in path}
+    return sorted(found)

@@ -1,0 +1,257 @@
+"""When the proof of an environment holds for a changed one: never where anything that it covers has moved."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.install.clone import link_packages
+from gpuinstall.install.inspection import proof_file, standing_proof
+from gpuinstall.install.proof import Proof, record_proof
+from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.verify.cover import read_cover
+from gpuinstall.verify.verdict import without_programs
+from gpuinstall.versions import DriverVersion
+from tests.lab.environments import put_package
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpuinstall.proof_record import ProofRecord
+
+GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
+MACHINE = Machine("linux", "x86_64", "glibc", "2.36", gpus=(GPU,), driver=Driver(DriverVersion.parse("570.86.10")))
+MARKER = Marker("an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {})
+PASSED = {"status": "passed", "devices": []}
+HASHES = {"torch": ("1" * 64,)}
+SITE = "lib/python3.12/site-packages"
+
+
+@pytest.fixture
+def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with torch, what it requires, torchvision, and a package that torch knows nothing of."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    venv = tmp_path / "old"
+    make_skeleton(venv)
+    site = venv / SITE
+    put_package(site, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"}, requires=("sympy",))
+    put_package(site, "sympy", {"sympy/__init__.py": "333"})
+    put_package(site, "numpy", {"numpy/__init__.py": "4444"})
+    put_package(site, "torchvision", {"torchvision/__init__.py": "5"}, requires=("torch", "pillow"))
+    put_package(site, "pillow", {"PIL/__init__.py": "6"})
+    put_package(site, "einops", {"einops/__init__.py": "7"})
+    return venv
+
+
+def make_skeleton(venv: Path) -> None:
+    (venv / SITE).mkdir(parents=True)
+    (venv / "bin").mkdir()
+    (venv / "bin" / "python").symlink_to(sys.executable)
+
+
+def proven(venv: Path) -> ProofRecord:
+    return read_cover(venv, HASHES).record(fingerprint(MACHINE), PASSED)
+
+
+def cloned(venv: Path, *left_out: str) -> Path:
+    """The same environment beside it, by links, without some packages."""
+    new = venv.with_name("new")
+    make_skeleton(new)
+    names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops"} - set(left_out)
+    assert link_packages(venv, new, names) == names
+    return new
+
+
+def test_a_proof_holds_on_the_same_machine_alone(venv: Path) -> None:
+    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+    others = {
+        "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
+        "another driver": replace(MACHINE, driver=Driver(DriverVersion.parse("580.95.05"))),
+        "no GPU": replace(MACHINE, gpus=()),
+    }
+
+    assert standing_proof(venv, MARKER, MACHINE) is not None
+    assert [name for name, machine in others.items() if standing_proof(venv, MARKER, machine)] == []
+
+
+def appended(path: str) -> Callable[[Path], None]:
+    def change(venv: Path) -> None:
+        with (venv / path).open("a") as file:
+            file.write("x")
+
+    return change
+
+
+def rewritten(path: str) -> Callable[[Path], None]:
+    """Another file of the same size and time, as ``pip install --force-reinstall`` leaves one."""
+
+    def change(venv: Path) -> None:
+        file = venv / path
+        status = file.stat()
+        text = file.read_text()
+        file.rename(file.with_suffix(".old"))
+        file.write_text(text)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    return change
+
+
+def removed(path: str) -> Callable[[Path], None]:
+    return lambda venv: (venv / path).unlink()
+
+
+def another_python(venv: Path) -> None:
+    program = venv / "bin" / "python"
+    program.unlink()
+    program.symlink_to("/bin/sh")
+
+
+CHANGES = {
+    "a byte more in torch": appended(f"{SITE}/torch/__init__.py"),
+    "torch's library touched": lambda venv: os.utime(venv / SITE / "torch/lib/libtorch.so", (1, 1)),
+    "another file of equal size and time": rewritten(f"{SITE}/torch/lib/libtorch.so"),
+    "torch's library gone": removed(f"{SITE}/torch/lib/libtorch.so"),
+    "what torch requires": appended(f"{SITE}/sympy/__init__.py"),
+    "numpy, which a check uses": appended(f"{SITE}/numpy/__init__.py"),
+    "a program": appended(f"{SITE}/torchvision/__init__.py"),
+    "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text("import os\n"),
+    "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
+    "another Python": another_python,
+}
+
+
+def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
+    kept = []
+    for name, change in CHANGES.items():
+        proof_file(MARKER.id, MACHINE).unlink(missing_ok=True)
+        record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+        before = {path: path.read_bytes() for path in venv.rglob("*") if path.is_file() and not path.is_symlink()}
+        change(venv)
+        if standing_proof(venv, MARKER, MACHINE):
+            kept.append(name)
+        for path in venv.rglob("*.pth"):
+            path.unlink()
+        for path, content in before.items():
+            path.write_bytes(content)
+        (venv / "bin" / "python").unlink()
+        (venv / "bin" / "python").symlink_to(sys.executable)
+
+    assert kept == []
+
+
+def test_what_no_proof_covers_may_change(venv: Path) -> None:
+    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+
+    appended(f"{SITE}/einops/__init__.py")(venv)
+    (venv / "notes.txt").write_text("mine")
+
+    assert standing_proof(venv, MARKER, MACHINE) is not None
+
+
+def test_a_record_that_is_none_of_ours_proves_nothing(venv: Path) -> None:
+    file = proof_file(MARKER.id, MACHINE)
+    believed = []
+    for text in ("", "{}", "[]", '{"schema": "gpuinstall.proof/2"}', "[" * 100_000):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if standing_proof(venv, MARKER, MACHINE):
+            believed.append(text)
+    file.unlink()
+    os.mkfifo(file)
+
+    assert believed == []
+    assert standing_proof(venv, MARKER, MACHINE) is None
+
+
+def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv: Path) -> None:
+    record = proven(venv)
+    new = cloned(venv, "einops")
+    put_package(new / SITE, "cowsay", {"cowsay/__init__.py": "8"})
+
+    cover = read_cover(new, HASHES)
+
+    assert cover.keeps(record)
+    assert cover.new_programs(record) == ()
+
+
+def test_a_clone_with_another_torch_or_numpy_does_not(venv: Path) -> None:
+    record = proven(venv)
+    kept = []
+    for name, version in {"torch": "2.15.0", "sympy": "2.0", "numpy": "3.0"}.items():
+        new = cloned(venv, name)
+        put_package(new / SITE, name, {f"{name}/__init__.py": "1"}, version=version)
+        if read_cover(new, HASHES).keeps(record):
+            kept.append(name)
+        new.rename(venv.with_name(f"new with another {name}"))
+
+    assert kept == []
+
+
+def test_a_clone_with_another_locked_file_of_torch_does_not(venv: Path) -> None:
+    record = proven(venv)
+    cover = read_cover(cloned(venv), {"torch": ("2" * 64,)})
+
+    assert not cover.keeps(record)
+
+
+def test_a_plug_in_that_torch_loads_ends_the_proof(venv: Path) -> None:
+    record = proven(venv)
+    new = cloned(venv)
+    files = {
+        "plugin/__init__.py": "",
+        "plugin-1.0.dist-info/entry_points.txt": "[torch.backends]\nplugin = plugin:go\n",
+    }
+    put_package(new / SITE, "plugin", files)
+
+    assert not read_cover(new, HASHES).keeps(record)
+
+
+def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv: Path) -> None:
+    record = proven(venv)
+    new = cloned(venv, "torchvision")
+    put_package(new / SITE, "torchvision", {"torchvision/__init__.py": "5"}, version="2.0", requires=("torch",))
+    put_package(new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",))
+
+    cover = read_cover(new, HASHES)
+
+    assert cover.keeps(record)
+    assert cover.new_programs(record) == ("torchvision", "xformers")
+
+
+def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) -> None:
+    (venv / "notes.txt").write_text("mine")
+    (venv / SITE / "torch" / "mine.py").write_text("mine")
+    (venv / SITE / "PIL" / "__init__.py").write_text("")
+    cache = venv / SITE / "torch" / "__pycache__"
+    cache.mkdir()
+    (cache / "__init__.cpython-312.pyc").write_text("compiled")
+    (cache / "mine.cpython-312.pyc").write_text("compiled")
+    new = venv.with_name("new")
+    make_skeleton(new)
+
+    linked = link_packages(venv, new, {"torch", "pillow"})
+
+    names = {path.relative_to(new / SITE).as_posix() for path in (new / SITE).rglob("*") if path.is_file()}
+    assert linked == {"torch"}
+    assert {name for name in names if not name.startswith("torch-")} == {
+        "torch/__init__.py",
+        "torch/lib/libtorch.so",
+        "torch/__pycache__/__init__.cpython-312.pyc",
+    }
+
+
+def test_a_verdict_has_the_checks_of_the_programs_that_are_there() -> None:
+    names = ("matmul", "torchvision-nms", "flash-attn-attention", "flash-attn-3-attention")
+    checks = [{"name": name, "status": "passed"} for name in names]
+    verdict = {"status": "passed", "devices": [{"index": 0, "name": "CPU", "checks": checks}]}
+
+    left = without_programs(verdict, ["torchvision", "flash_attn"])
+
+    assert [check["name"] for check in left["devices"][0]["checks"]] == ["matmul", "flash-attn-3-attention"]
+    assert without_programs(verdict, []) == verdict

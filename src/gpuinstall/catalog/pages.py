@@ -41,6 +41,14 @@ class SourceRelease(NamedTuple):
     requires_python: str | None = None
 
 
+_WHEEL_NAME = re.compile(r"[^\s\"'/<>]+\.whl\b")
+_PLAIN_WHEEL = re.compile(
+    r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
+    r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
+    r"(?:-\d\w*)?-[\w.]+-[\w.]+-[\w.]+\.whl"
+)
+
+
 @cache
 def parse_page(
     text: str, content_type: str, url: str, *, backend: str | None = None, source: str = DEFAULT_INDEX
@@ -64,6 +72,9 @@ def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease
 
 def misnamed_versions(text: str, content_type: str, url: str) -> frozenset[str]:
     """Find the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
+    # Nearly every page has none, and to read all links of a page of 4,000 files takes half a second.
+    if all(_PLAIN_WHEEL.fullmatch(name) for name in _WHEEL_NAME.findall(text)):
+        return frozenset()
     links = list(_links(text, content_type, url))
     named = {str(wheel.version) for wheel in _wheels(links, None, url)}
     named |= {str(source.version) for source in parse_sources(text, content_type, url)}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
-_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)$", re.IGNORECASE)
+_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\"?,", re.IGNORECASE)
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
 
 
@@ -58,7 +58,7 @@ class InstalledPackage:
     @property
     def is_native(self) -> bool:
         """Whether it has compiled code."""
-        return any(_NATIVE.search(file.path) for file in self.files)
+        return bool(_NATIVE.search(self.record_text)) and any(_NATIVE.search(f"{file.path},") for file in self.files)
 
     @property
     def recorded(self) -> tuple[RecordedFile, ...]:

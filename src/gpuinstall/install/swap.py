@@ -24,7 +24,6 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.ownership import user_paths
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
-    files_below,
     holds_text,
     is_folder,
     read_document,
@@ -114,7 +113,17 @@ def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
 
 def size_of(folder: Path) -> int:
     """The bytes of a folder tree."""
-    return sum(file.stat().st_size for file in files_below(folder) if file.is_file() and not file.is_symlink())
+    size = 0
+    folders = [str(folder)]
+    # As text and by entries: a Path for each of 16,000 files, and three questions of it, takes a third of a second.
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size
 
 
 def _read_journal(paths: EnvironmentPaths) -> _Journal | None:

@@ -128,7 +128,7 @@ def load_rows() -> dict[str, dict[str, Any]]:
 
 def _is_extension(package: InstalledPackage) -> bool:
     """Say whether a package has compiled code and requires torch, extras left aside."""
-    return any(file.path.lower().endswith((".so", ".pyd")) for file in package.files) and any(
+    return package.is_native and any(
         canonicalize_name(requirement.name) == _TORCH and "extra" not in str(requirement.marker)
         for requirement in package.requires
     )

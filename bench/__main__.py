@@ -1,8 +1,8 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
-``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``lock``, ``extensions``, ``learn``,
-``bootstrap``, ``verify``, ``fleet``, ``page``, ``script`` and ``transfer``, or all; ``NAME=WORD`` those rows of it
-whose names hold a word.
+``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``change``, ``lock``, ``extensions``,
+``learn``, ``bootstrap``, ``verify``, ``fleet``, ``page``, ``script`` and ``transfer``, or all;
+``NAME=WORD`` those rows of it whose names hold a word.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from bench import bootstrap, extensions, fleet, install, learn, lock, page, script, start, transfer, verify
+from bench import bootstrap, change, extensions, fleet, install, learn, lock, page, script, start, transfer, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     "start": start.rows,
     "install": install.rows,
+    "change": change.rows,
     "lock": lock.rows,
     "extensions": extensions.rows,
     "learn": learn.rows,

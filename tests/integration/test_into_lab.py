@@ -77,10 +77,10 @@ def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
 
 
 def files(environment: Path) -> dict[str, bytes]:
-    """Every file of the environment's packages and commands, but what Python compiles."""
+    """Every file of the environment's packages and commands, but what Python compiles and what an undo needs."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
     found = (path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {str(path.relative_to(environment)): path.read_bytes() for path in found}
+    return {str(path.relative_to(environment)): path.read_bytes() for path in found if ".gpuinstall" not in path.parts}
 
 
 def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
@@ -105,7 +105,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     play(RTX_4090)
     environment = make(workshop)
     before = fill(workshop, environment)
-    into = ("install", "--into", "--venv", environment.name)
+    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
 
     shown = workshop.document(*into, "--dry-run")["data"]
     moved = {change["package"]: (change["old"], change["new"]) for change in shown["changes"]}
@@ -127,10 +127,29 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert after.status == 0, after.out + after.err
     assert "Put back" in after.err
     assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
-    left = next(environment.glob("lib/python*/site-packages"))
-    assert [entry.name for entry in left.iterdir() if entry.name.startswith(".")] == []
     again = workshop.document(*into)["data"]
     assert (again["changes"], again["environment"]["status"], again["verdict"]["status"]) == ([], "none", "passed")
+    undone = workshop.run(*next(line for line in after.out.splitlines() if "Undo" in line).split("   #")[0].split()[2:])
+    assert undone.status == 0, undone.err
+    assert files(environment) == before
+    assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 2
+
+
+def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop: Workshop, play: Play) -> None:
+    play(RTX_4090)
+    environment = plain_venv(workshop)
+    fill(workshop, environment)
+    into = ("install", "--into", "--venv", environment.name)
+
+    beside = workshop.document(*into, "cowsay")["data"]
+    assert [change["package"] for change in beside["changes"]] == ["cowsay"]
+    play(FakeDriver((FakeGpu(),), driver="580.95.05", cuda=13000))
+    assert workshop.document(*into)["data"]["changes"] == []
+    other = workshop.document(*into, "--backend", "cpu", "--dry-run")["data"]
+    moved = {change["package"]: change["new"] for change in other["changes"]}
+    assert moved["torch"] == "2.13.0+cpu"
+    newest = workshop.document(*into, "torch>=2.14", "--dry-run")["data"]
+    assert "torch" in {change["package"] for change in newest["changes"]}
 
 
 def struck(workshop: Workshop, *arguments: str) -> process.Finished:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process, uv
+from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.jupyter import settle_kernel
 from tests.integration.test_install_lab import RTX_4090, tell
 from tests.lab.wheels import make_wheel
@@ -31,7 +32,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
 
 def kernels(workshop: Workshop) -> list[str]:
     files = (workshop.caches / "jupyter").glob("kernels/*/kernel.json")
-    return [json.loads(file.read_text(encoding="utf-8"))["argv"][0] for file in files]
+    return [json.loads(file.read_text(encoding="utf-8"))["argv"][4] for file in files]
 
 
 def test_a_kernel_comes_with_its_package_and_goes_with_it_and_with_the_environment(workshop: Workshop) -> None:
@@ -73,6 +74,7 @@ def test_a_real_jupyter_finds_the_kernel_and_runs_a_cell_in_it(tmp_path: Path, m
             python = ["--python", f"{name}/bin/python"] if words[0] == "pip" else []
             done = process.run([uv.uv(), *words, *python], cwd=tmp_path)
             assert done.ok, done.err
+    Marker("an-id", "pylock.cpu.toml", "0" * 64, "3.12", "2.14.1", "cpu", "here", {}).write(tmp_path / "ours" / ".venv")
     settle_kernel(tmp_path / "ours" / ".venv", ["ipykernel"], wanted=True)
     cell = """
 from jupyter_client.kernelspec import KernelSpecManager

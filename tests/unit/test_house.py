@@ -20,7 +20,7 @@ backend ->
 catalog -> backend errors files location threads versions web
 config -> errors files
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
-environments -> errors files shell
+environments -> errors files launcher shell
 errors -> finding text
 export -> backend environments errors lock marked_block shell text
 extensions -> catalog errors learned threads vendors versions web
@@ -34,6 +34,7 @@ folders -> errors shell
 gpuinstall ->
 install -> catalog environments errors facts failures fields files interruption learned lock plan probe process proof_record request shell text threads units uv verify web wheels
 interruption ->
+launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
 lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell text threads units uv vendors web wheels

@@ -78,8 +78,10 @@ def command(
     moved = {"--only": only, "--replace": changing["replace"]}
     moved |= {"--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
-        more = {"a requirement": request.has_requirements, "--into": into, "--dry-run": dry_run, "--jupyter": jupyter}
+        more = {"a requirement": request.has_requirements, "--dry-run": dry_run, "--jupyter": jupyter}
         _check_alone("--rollback", more | moved)
+        if into:
+            return _roll_back_into(_find_interpreter(request.python, Path(venv)), changing["wait"])
         return _roll_back(terminal, Path(venv), changing["wait"])
     if into:
         _check_alone("--into", moved)
@@ -95,7 +97,7 @@ def command(
     settings = replace(settings, only=only, anew=only, venv=Path(venv), **sourcing)
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
-            return _change_into(project, python, changing["wait"], dry_run=dry_run)
+            return _change_into(project, python, changing, dry_run=dry_run)
         moving, attempts = tuple(map(normalised, packages)), ATTEMPTS if fallback else 1
         wanted = InstallOptions(upgrade=upgrade, moving=moving, jupyter=jupyter, attempts=attempts, **changing)
         return carry_out(project, wanted, dry_run=dry_run)
@@ -256,11 +258,29 @@ def _kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
 
 
-def _change_into(project: Project, python: Path, wait: float, *, dry_run: bool) -> Outcome:
+def _roll_back_into(python: Path, wait: float) -> Outcome:
+    """Undo the last change of an environment that others made."""
+    from gpuinstall.install.into import roll_back_into
+
+    environment = roll_back_into(python, wait)
+    torch = environment.versions.get("torch")
+    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch}
+
+    def show(screen: Terminal) -> None:
+        words = f"{display_path(environment.prefix)} · torch {torch or 'none'} · Python {environment.version}"
+        screen.field("Environment", f"{words}, as it was before")
+
+    return Outcome({"environment": held}, show)
+
+
+def _change_into(project: Project, python: Path, changing: Mapping[str, Any], *, dry_run: bool) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
 
     project.reporter.step("Machine", machine_line(project.machine))
-    result = dry_run_into(project, python) if dry_run else install_into(project, python, wait)
+    if dry_run:
+        result = dry_run_into(project, python)
+    else:
+        result = install_into(project, python, changing["wait"], keep=changing["keep"])
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 
@@ -280,6 +300,8 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
 
 
 def _show_into(terminal: Terminal, result: IntoResult) -> None:
+    from gpuinstall.install.swap import size_of
+
     environment, torch = result.environment, result.fit.lock.versions["torch"]
     where = display_path(environment.prefix)
     terminal.field("Environment", f"{where} · torch {torch} · Python {environment.version}")
@@ -287,5 +309,9 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was changed")
         return
     terminal.field("Proof", str(result.verdict["status"]))
+    if result.saved:
+        kept = f"the files before, {readable(size_of(result.saved))}, stay until the next change"
+        undo = f"gpuinstall install --rollback --into --python {quoted(environment.python)}"
+        terminal.field("Undo", f"{undo}   # {kept}")
     spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
     terminal.field("Ready", f"{quoted(result.environment.python)}   {spent}")

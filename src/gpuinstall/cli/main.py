@@ -169,7 +169,8 @@ def _requirements(arguments: list[str]) -> list[str]:
 
 def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     """Ask where somebody can answer; else raise UsageError with both lines."""
-    from gpuinstall.cli.self import command_file, path_line
+    from gpuinstall.cli.self import path_line
+    from gpuinstall.launcher import command_file
 
     rest = list(arguments)
     rest.remove(word)
@@ -198,7 +199,8 @@ def _is_near(word: str, command: str) -> bool:
 
 def _say_where(arguments: list[str]) -> None:
     """Say where bootstrap.py has put the command, and how it comes onto PATH, while it is not there."""
-    from gpuinstall.cli.self import command_file, path_line
+    from gpuinstall.cli.self import path_line
+    from gpuinstall.launcher import command_file
 
     quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
     if not quiet and (line := path_line(os.environ)):

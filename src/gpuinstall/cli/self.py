@@ -19,6 +19,7 @@ from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.launcher import command_file, tool_home
 from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_shell
 from gpuinstall.text import some
 from gpuinstall.units import display_path
@@ -85,7 +86,7 @@ def _update(terminal: Terminal) -> Outcome:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
-    home = _home()
+    home = tool_home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
         hint = f'rmdir /s /q "{home}"' if home else _others(1)
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
@@ -142,13 +143,6 @@ def _put_on_path(line: str, *, yes: bool) -> Path:
     return file
 
 
-def command_file() -> Path:
-    """The file that is called to run the tool."""
-    home = _home()
-    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
-    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
-
-
 def path_line(environ: Mapping[str, str]) -> str | None:
     """The line that puts the command on PATH; None where it is there."""
     folder = command_file().parent
@@ -159,12 +153,6 @@ def path_line(environ: Mapping[str, str]) -> str | None:
 
 def _path_line(environ: Mapping[str, str]) -> str:
     return on_path(str(command_file().parent), this_shell(environ, parent_program()))
-
-
-def _home() -> Path | None:
-    """The folder that bootstrap.py made; None where something else has installed us."""
-    folder = Path(sys.prefix).parent
-    return folder if (folder / "bin").is_dir() and Path(sys.prefix).name.startswith(f"{__version__}-") else None
 
 
 def _clone() -> Path | None:

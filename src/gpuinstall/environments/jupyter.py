@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.files import remove_file, write_atomically
+from gpuinstall.launcher import command_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,8 +30,11 @@ def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> Non
     if PACKAGE not in packages:
         remove_kernel(venv)
     elif wanted:
-        specification = {  # as ``python -m ipykernel install --user`` writes it, with the environment's own interpreter
-            "argv": [str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        # As ``python -m ipykernel install --user`` writes it, but started by ``gpuinstall run``: an environment whose
+        # torch was exchanged since its proof is refused here as it is everywhere else.
+        started = [str(command_file()), "run", "--venv", str(venv)]
+        specification = {
+            "argv": [*started, str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
             "display_name": kernel_name(venv),
             "language": "python",
             "metadata": {"debugger": True},

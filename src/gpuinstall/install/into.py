@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import unwritable
+from gpuinstall.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.files import remove_path, unwritable
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import check_written_files, preflighted, prove
 from gpuinstall.install.space import bill, sizes
-from gpuinstall.install.undo import finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -24,11 +24,14 @@ from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.lock.transfer import Transfer, cache_words, cached_wheel, run_uv
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
     from gpuinstall.session import Session
@@ -46,6 +49,8 @@ class IntoResult:
     verdict: dict[str, Any] | None
     bytes: int
     seconds: float
+    saved: Path | None = None
+    """Where the files that were replaced wait for ``--rollback``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --into --json``."""
@@ -59,22 +64,53 @@ class IntoResult:
         }
 
 
-def install_into(project: Project, python: Path, wait: float = WAIT_S) -> IntoResult:
+def install_into(project: Project, python: Path, wait: float = WAIT_S, *, keep: bool = True) -> IntoResult:
     """Put what is asked for into the environment of an interpreter, made by others, and prove it.
 
-    Leave it as it was on any failure. Raise UsageError for the system's Python, KernelFailedError, and what choosing,
-    resolving and installing raise.
+    ``keep`` keeps the files that are replaced, for ``roll_back_into``. Leave it as it was on any failure.
+    Raise UsageError for the system's Python, KernelFailedError, and what choosing, resolving and installing raise.
     """
     start, environment, request = monotonic(), inspect_foreign(python), project.request
     here = project.here(request)
     with _held(environment, wait):
-        if finish_undo(environment, project.reporter):
+        if finish_undo(environment):
             project.reporter.step("Put back", "the changes of a run that was killed")
             environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, project.reporter)
         change = _planned(environment, machine, project)
         verdict, fetched = _carry_out(change, machine, here, project.session)
-    return IntoResult(environment, change.fit, change.changes, verdict.to_dict(), fetched, monotonic() - start)
+        record = find_undo(environment)
+        if record and not keep:
+            remove_path(record.folder)
+    return IntoResult(
+        environment,
+        change.fit,
+        change.changes,
+        verdict.to_dict(),
+        fetched,
+        monotonic() - start,
+        saved=record.saved if record and keep else None,
+    )
+
+
+def roll_back_into(python: Path, wait: float) -> ForeignEnvironment:
+    """Undo the last change of an environment that others made; return it as it is then.
+
+    Raise UsageError if there is none, or something else has changed its packages since.
+    """
+    environment = inspect_foreign(python)
+    with _held(environment, wait):
+        if not finish_undo(environment):
+            record = find_undo(environment)
+            if record is None:
+                message = f"gpuinstall has changed nothing in {environment.prefix} that could be undone"
+                raise UsageError("no-previous", message)
+            if not record.is_last_change:
+                message = f"the packages in {environment.prefix} were changed since gpuinstall did"
+                why = f"to put files back would leave halves of both; what was replaced lies in {record.saved}"
+                raise UsageError("changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}")
+            record.undo()
+    return inspect_foreign(python)
 
 
 def dry_run_into(project: Project, python: Path) -> IntoResult:
@@ -100,8 +136,8 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
     catalog, session = project.catalog, project.session
     request = replace(project.request, python=environment.version, managed_pythons=False)
     kept = {name: version for name, version in environment.versions.items() if name not in catalog.family}
-    wanted = LockRequest(machine, request, catalog, pins=VersionPins(preferred=kept))
-    resolution = resolve_locks([wanted], session)[0]
+    pins = VersionPins(preferred=kept)
+    resolution = _resolve_near(environment, LockRequest(machine, request, catalog, pins=pins), session)
     plan, choice = resolution.plan, resolution.choice
     session.reporter.step(
         "Build", f"torch {choice.build.name} · Python {choice.python}, {ENVIRONMENT_NAMES[environment.kind]}"
@@ -123,6 +159,27 @@ def _planned(environment: ForeignEnvironment, machine: Machine, project: Project
             raise InstallationError("needs-building", message, hint=hint)
     wheels = tuple(files[name] for name in changed)
     return _Change(environment, Fit(lock, plan), changes, wheels, resolution.hashes.missing)
+
+
+def _resolve_near(environment: ForeignEnvironment, request: LockRequest, session: Session) -> Resolution:
+    """Resolve with the torch that is there, in its build or in another; with another torch only if none of it runs.
+
+    A version or a backend that was requested is not overruled.
+    """
+    asked = [parse_requirement(text) for text in (*request.request.requirements, *request.request.constraints)]
+    installed = environment.versions.get("torch")
+    if installed is None or any(one.name == "torch" and (one.specifier or one.url) for one in asked):
+        return resolve_locks([request], session)[0]
+    public = installed.partition("+")[0]
+    builds = [f"torch=={public}"]
+    if public != installed and request.request.backend is None:
+        builds.insert(0, f"torch=={installed}")
+    for build in builds:
+        constraints = (*request.request.constraints, build)
+        near = replace(request, request=replace(request.request, constraints=constraints))
+        with suppress(NoBuildError, UsageError):
+            return resolve_locks([near], session)[0]
+    return resolve_locks([request], session)[0]
 
 
 def _carry_out(change: _Change, machine: Machine, here: Machine | None, session: Session) -> tuple[Verdict, int]:

@@ -1,11 +1,11 @@
-"""What an environment of others was before, kept until its new packages are proven, so that it can be put back.
+"""What an environment of others was before, kept until the next change, so that it can be put back.
 
 ::
 
     saving     the files of the packages that change are being moved away
     saved      all are moved; whatever lies at the new packages' files now is ours to remove
     restoring  it has been removed; the old files are being moved back
-    proven     the new packages stay; what was moved away goes
+    proven     the new packages stay; what was moved away waits for ``--rollback``, or goes with the next change
 
 The record says which of these it is, so that the next run can put back what a run that was killed has left.
 """
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +26,7 @@ from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import files_below, is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
+from gpuinstall.proof_record import Stamp, file_stamp
 from gpuinstall.shell import quoted
 from gpuinstall.text import some
 
@@ -51,6 +53,8 @@ class UndoRecord:
     new: tuple[str, ...]
     old: tuple[str, ...]
     users: tuple[str, ...] = ()
+    marks: Mapping[str, Stamp] = field(default_factory=dict)
+    """The stamp of each new package's RECORD once it was proven: whatever changes the package writes another."""
 
     def at(self, state: UndoState) -> UndoRecord:
         """Go on to a state, and write it down first."""
@@ -64,8 +68,23 @@ class UndoRecord:
         """Where the old files wait."""
         return self.folder / "saved"
 
+    @property
+    def earlier(self) -> Path:
+        """Where the folder of the change before waits."""
+        return self.folder.with_name(f"{self.folder.name}.earlier")
+
+    @property
+    def is_last_change(self) -> bool:
+        """Whether nothing has changed the packages since they were proven."""
+        returned = set(self.old) - set(self.new)
+        if any(os.path.lexists(self.root / name) for name in returned):
+            return False
+        return all(file_stamp(str(self.root / name)) == mark for name, mark in self.marks.items())
+
     def save(self) -> UndoRecord:
-        """Move the old files away."""
+        """Move the old files away; what the change before has kept waits aside until this one is proven."""
+        if os.path.lexists(self.folder):
+            self.folder.rename(self.earlier)
         begun = self.at("saving")
         for name in self.old:
             if os.path.lexists(self.root / name):
@@ -77,7 +96,7 @@ class UndoRecord:
     def undo(self) -> None:
         """Put everything back as it was."""
         begun = self
-        if begun.state == "saved":
+        if begun.state in {"saved", "proven"}:
             for name in self.new:
                 remove_path(self.root / name)
                 _forget_compiled(self.root / name)
@@ -87,18 +106,25 @@ class UndoRecord:
             if os.path.lexists(self.saved / name):
                 _move(self.saved / name, self.root / name)
         remove_path(self.folder)
+        _restore_earlier(self.folder)
 
     def keep(self, reporter: Reporter) -> None:
-        """Keep the new packages, which are proven, and the user's own files that were in their place."""
-        self.at("proven")
-        _prune(self.root, self.old)
+        """Keep the new packages, which are proven, and what was moved away for them.
+
+        The user's own files that were in their place are copied to where nothing of ours removes them.
+        """
         files = [name for name in self.users if os.path.lexists(self.saved / name)]
         if files:
             kept = self.folder.with_name(f".gpuinstall.kept-{time.strftime('%Y%m%d-%H%M%S')}")
             for name in files:
-                _move(self.saved / name, kept / name)
+                (kept / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(self.saved / name, kept / name, follow_symlinks=False)
             reporter.notice("Kept", f"{some(files)}, which no installer wrote: in {kept}")
-        remove_path(self.folder)
+        records = [f"{name}/RECORD" for name in self.new if name.endswith(".dist-info")]
+        marks = {name: file_stamp(str(self.root / name)) for name in records}
+        replace(self, marks=marks).at("proven")
+        remove_path(self.earlier)
+        _prune(self.root, self.old)
 
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
@@ -127,8 +153,8 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
     if users:  # or another package's: all records are read only where there is something to find out
         owned = recorded_paths(root, (environment.paths["purelib"], environment.paths["platlib"]))
         users = {path for path in users if not _is_recorded(path, root, owned)}
-    names = (tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old, users))
-    return UndoRecord(root, undo_folder(environment), "saving", *names)
+    names = [tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old, users)]
+    return UndoRecord(root, undo_folder(environment), "saving", new=names[0], old=names[1], users=names[2])
 
 
 def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
@@ -144,9 +170,10 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
-        paths = (tuple(document[key]) for key in ("new", "old", "users"))
-        record = UndoRecord(root, folder, document["state"], *paths)
-        names = (*record.new, *record.old, *record.users)
+        new, old, users = (tuple(document[key]) for key in ("new", "old", "users"))
+        marks = {name: (size, time_ns, inode) for name, (size, time_ns, inode) in document["marks"].items()}
+        record = UndoRecord(root, folder, document["state"], new, old, users, marks)
+        names = (*new, *old, *users, *marks)
         if document["schema"] == UNDO_SCHEMA and all(
             _is_below(below, name) for below in (root, record.saved) for name in names
         ):
@@ -154,16 +181,24 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     return None
 
 
-def finish_undo(environment: ForeignEnvironment, reporter: Reporter) -> bool:
-    """Put back, or finish, what a run that was killed has left; say whether something was put back."""
+def finish_undo(environment: ForeignEnvironment) -> bool:
+    """Put back what a run that was killed has left; say whether something was put back."""
     record = find_undo(environment)
     if record is None:
+        _restore_earlier(undo_folder(environment))
         return False
     if record.state == "proven":
-        record.keep(reporter)
+        remove_path(record.earlier)
         return False
     record.undo()
     return True
+
+
+def _restore_earlier(folder: Path) -> None:
+    """Put the record of the change before back, if the one after it came to nothing."""
+    earlier = folder.with_name(f"{folder.name}.earlier")
+    if is_folder(earlier) and not os.path.lexists(folder):
+        earlier.rename(folder)
 
 
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.environments.jupyter import kernel_folder, kernel_name, remove_kernel, settle_kernel
+from gpuinstall.launcher import command_file
 
 
 @pytest.fixture(autouse=True)
@@ -18,14 +19,18 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 VENV = Path("/home/ann/My Project/.venv")
 
 
-def test_the_kernel_is_one_of_the_users_and_starts_the_environments_own_python(data: Path) -> None:
+def test_the_kernel_starts_the_environments_python_after_the_check(data: Path) -> None:
     settle_kernel(VENV, ["torch", "ipykernel"], wanted=True)
     [file] = data.glob("kernels/*/kernel.json")
 
     assert file.parent == kernel_folder(VENV)
     assert file.parent.name.startswith("gpuinstall-my-project-")
     assert json.loads(file.read_text()) == {
-        "argv": [f"{VENV}/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [
+            str(command_file()),
+            *("run", "--venv", str(VENV), f"{VENV}/bin/python"),
+            *("-m", "ipykernel_launcher", "-f", "{connection_file}"),
+        ],
         "display_name": "My Project (PyTorch)",
         "language": "python",
         "metadata": {"debugger": True},

@@ -84,13 +84,72 @@ def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: Forei
     assert tree(environment) == before
 
 
-def test_what_is_proven_stays_and_nothing_else_is_left(environment: ForeignEnvironment, wheel: Path) -> None:
+def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
+    """The environment with the new torch, proven; return the record of that as the next run reads it."""
     saved = plan_undo(environment, ["torch"], [wheel]).save()
     put_in(environment, wheel)
     saved.keep(SilentReporter())
-    left = tree(environment)
-    assert left["lib/torch/__init__.py"] == "2"
-    assert not any(name.startswith(("lib/.gpuinstall", "lib/torch-1")) or name.endswith("old.py") for name in left)
+    record = find_undo(environment)
+    assert record is not None
+    return record
+
+
+def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment: ForeignEnvironment, wheel: Path) -> None:
+    before = tree(environment)
+    record = changed(environment, wheel)
+
+    there = {name: text for name, text in tree(environment).items() if not name.startswith("lib/.gpuinstall")}
+    assert there["lib/torch/__init__.py"] == "2"
+    assert not any(name.startswith("lib/torch-1") or name.endswith("old.py") for name in there)
+    assert not finish_undo(environment), "nobody died"
+    assert record.is_last_change
+    record.undo()
+    assert tree(environment) == before
+
+
+def test_a_change_by_another_program_is_not_undone(environment: ForeignEnvironment, wheel: Path) -> None:
+    record = changed(environment, wheel)
+    site = environment.paths["purelib"]
+    (site / "app.py").write_text("nothing of torch's")
+    assert record.is_last_change
+
+    written = site / "torch-2.dist-info" / "RECORD"
+    written.rename(site / "torch-2.dist-info" / "RECORD.old")
+    written.write_text("written last")
+    assert not record.is_last_change, "installed again"
+    shutil.rmtree(site / "torch-2.dist-info")
+    assert not record.is_last_change, "uninstalled"
+
+
+def test_an_old_version_that_came_back_is_not_overwritten(environment: ForeignEnvironment, wheel: Path) -> None:
+    record = changed(environment, wheel)
+
+    (environment.paths["purelib"] / "torch-1.dist-info").mkdir()
+    (environment.paths["purelib"] / "torch-1.dist-info" / "METADATA").write_text("1")
+
+    assert not record.is_last_change
+
+
+def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment: ForeignEnvironment, wheel: Path) -> None:
+    original = tree(environment)
+    changed(environment, wheel)
+
+    plan_undo(environment, ["torch"], [wheel]).save().undo()
+
+    record = find_undo(environment)
+    assert record is not None
+    record.undo()
+    assert tree(environment) == original
+
+
+def test_the_next_change_drops_what_was_kept_for_the_one_before(environment: ForeignEnvironment, wheel: Path) -> None:
+    changed(environment, wheel)
+    shutil.rmtree(environment.paths["purelib"] / "torch" / "__pycache__")
+    changed(environment, wheel)
+
+    kept = [name for name in tree(environment) if name.startswith("lib/.gpuinstall")]
+    assert "lib/.gpuinstall/saved/lib/torch/new.py" in kept
+    assert not any(name.endswith("old.py") or ".earlier" in name for name in kept)
 
 
 def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment: ForeignEnvironment, wheel: Path) -> None:
@@ -137,9 +196,9 @@ def test_a_run_that_dies_is_put_back_by_the_next(
             put_in(environment, wheel)
             with pytest.raises(KeyboardInterrupt):
                 saved.undo()
-    assert finish_undo(environment, SilentReporter())
+    assert finish_undo(environment)
     assert tree(environment) == before
-    assert not finish_undo(environment, SilentReporter())
+    assert not finish_undo(environment)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
@@ -154,7 +213,7 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     document = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**document, "new": [name]}))
     assert find_undo(environment) is None
-    assert not finish_undo(environment, SilentReporter())
+    assert not finish_undo(environment)
     assert (outside / "file").exists()
 
 

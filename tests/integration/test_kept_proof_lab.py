@@ -1,0 +1,140 @@
+"""A change pays for what it changes: the proof of what stays is kept, and what was proven never changes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.test_install_lab import A100, RTX_4090, leftovers, tell
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+NEWER_DRIVER = FakeDriver((FakeGpu(),), driver="550.54.14", cuda=12040)
+KEPT = "Proof       kept: nothing that it covers changed"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+    """A folder whose environment was proven on an RTX 4090."""
+    make_wheel(stand_in_folder / "simple", "ipykernel", "7.1.0")
+    play(RTX_4090)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
+    workshop.document("install", "torch==2.13.0", "numpy")
+    return workshop
+
+
+def fail_every_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Whoever runs a kernel of torch from now on fails."""
+    tell(monkeypatch, folder, {"matmul-float32": "it went wrong"})
+
+
+def test_a_package_comes_and_goes_beside_the_proven_torch(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = next((workshop.folder / ".venv").glob("lib/python3*/site-packages"))
+    inode = (site / "torch" / "__init__.py").stat().st_ino
+    (workshop.folder / ".venv" / "notes.txt").write_text("mine")
+    fail_every_kernel(monkeypatch, tmp_path)
+
+    added = workshop.run("install", "cowsay")
+    assert (added.status, KEPT in added.out) == (0, True), added.err
+    assert "Preflight" not in added.err
+    assert workshop.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert (site / "torch" / "__init__.py").stat().st_ino == inode, "a link, not another file"
+    assert (workshop.folder / ".venv.gpuinstall" / "previous" / "notes.txt").read_text() == "mine"
+    nothing = workshop.run("install", "--upgrade-package", "cowsay")
+    assert "already up to date" in nothing.out, nothing.err
+    removed = workshop.run("remove", "cowsay")
+    assert (removed.status, KEPT in removed.out) == (0, True), removed.err
+    assert not (site / "cowsay").exists()
+    back = workshop.run("install", "--rollback")
+    assert back.status == 0, back.err
+    assert "already up to date" in workshop.run("install").out
+    assert leftovers(workshop) == set()
+
+
+def test_another_driver_card_or_torch_file_is_proven_again(
+    workshop: Workshop, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_every_kernel(monkeypatch, tmp_path)
+    for driver in (NEWER_DRIVER, A100):
+        play(driver)
+        assert workshop.run("install", "cowsay", "--no-fallback").status == 5, driver
+    play(RTX_4090)
+    file = next((workshop.folder / ".venv").glob("lib/python3*/site-packages/torch/__init__.py"))
+    text = file.read_text()
+    file.unlink()
+    file.write_text(text)
+
+    assert workshop.run("install", "cowsay", "--no-fallback").status == 5
+    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
+
+
+def test_a_new_program_is_tested_by_itself(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(monkeypatch, tmp_path, {"torchvision-nms": "operator torchvision::nms does not exist"})
+    failed = workshop.document("install", "torchvision", "--no-fallback", exit_code=5)
+    assert "torchvision-nms" in failed["errors"][0]["message"]
+
+    fail_every_kernel(monkeypatch, tmp_path)
+    checks = workshop.document("install", "torchvision")["data"]["verdict"]["devices"][0]["checks"]
+
+    names = [check["name"] for check in checks]
+    assert names.count("torchvision-nms") == 1
+    assert "matmul-float32" in names
+
+
+def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: Workshop) -> None:
+    workshop.document("install", "ipykernel", "--jupyter")
+    kernel = next((workshop.caches / "jupyter").glob("kernels/*/kernel.json"))
+    argv = json.loads(kernel.read_text(encoding="utf-8"))["argv"]
+    workshop.document("sync", "--target", "cu126", "--venv", ".venv-cu126")
+    for venv in (".venv", ".venv-cu126"):
+        next((workshop.folder / venv).glob("lib/python3*/site-packages/torch/lab.py")).unlink()
+    python = argv[argv.index("run") :][:4]
+
+    starts = (["run", "python", "-V"], ["run", "--any", "python", "-V"], [*python, "-V"])
+    refused = {tuple(words): workshop.run(*words) for words in starts}
+
+    assert {words: done.status for words, done in refused.items() if done.status != 6} == {}
+    assert all("lab.py is missing" in done.err for done in refused.values())
+    restored = workshop.run("sync")
+    assert restored.status == 0, restored.err
+    assert workshop.run("run", "python", "-V").status == 0
+
+
+@pytest.mark.parametrize("stops", [3, pytest.param(40, marks=pytest.mark.heavy)])
+def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop: Workshop, stops: int) -> None:
+    """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
+    counted = workshop.dying(10**9, "install", "cowsay")
+    total = int(counted.err.rpartition("lines: ")[2])
+    code = "import importlib.util, torch; print(torch.__version__, bool(importlib.util.find_spec('cowsay')))"
+    for line in range(1, total - 10, total // stops):
+        workshop.document("remove", "cowsay")
+        assert workshop.dying(line, "install", "cowsay").status == -signal.SIGKILL
+        assert workshop.python(code) in {"2.13.0+cu126 True", "2.13.0+cu126 False"}
+        done = workshop.run("install", "cowsay")
+        assert (done.status, leftovers(workshop)) == (0, set()), done.err
+        assert workshop.python(code) == "2.13.0+cu126 True"
+
+
+def test_a_cache_that_is_gone_costs_a_proof_and_no_more(workshop: Workshop) -> None:
+    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "proofs")
+
+    done = workshop.run("install", "cowsay")
+
+    assert done.status == 0, done.err
+    assert "Verified" in done.err
+    assert KEPT in workshop.run("remove", "cowsay").out

@@ -51,7 +51,7 @@ class Project:
     def install(self) -> float:
         """Install with gpuinstall; return the seconds of its proof."""
         (self.folder / "ours").mkdir(exist_ok=True)
-        words = [TOOLS / "gpuinstall", "install", f"torch=={VERSION}", "numpy", "--python", PYTHON]
+        words: list[str | Path] = [TOOLS / "gpuinstall", "install", f"torch=={VERSION}", "numpy", "--python", PYTHON]
         done = subprocess.run(
             [*words, "--replace"],
             env=self.environment,

@@ -47,7 +47,7 @@ def command() -> None:
 @framed("self")
 def _path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     program, line = command_file(), path_line(os.environ)
-    if write and (line or _home()):
+    if write and (line or tool_home()):
         # Also where this shell has it on PATH, perhaps by the line that was printed before this command.
         terminal.step("Written", display_path(_put_on_path(line or _path_line(os.environ), yes=yes)))
 
@@ -86,7 +86,7 @@ def _update(terminal: Terminal) -> Outcome:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
-    home = tool_home()
+    home = tooltool_home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
         hint = f'rmdir /s /q "{home}"' if home else _others(1)
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)

@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
@@ -148,11 +148,14 @@ def _reached(names: Iterable[str], required: Mapping[str, frozenset[str]]) -> se
     return reached
 
 
+# A change reads the same RECORD in the environment before, in the new one and in the one that goes.
+@cache
 def parse_record(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
     return tuple(row for row in _read_rows(text) if not _OUTSIDE.match(row.path))
 
 
+@cache
 def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD, scripts and data beside the packages included; up to the first that is malformed."""
     lines = text.splitlines()

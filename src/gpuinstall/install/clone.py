@@ -92,15 +92,17 @@ def _recorded_folders(package: InstalledPackage, old: Path) -> dict[str, list[st
     site = package.record.parent.relative_to(old).as_posix()
     folders: dict[str, list[str]] = {}
     for row in package.recorded:
-        path = os.path.normpath(f"{site}/{row.path}")
+        path = f"{site}/{row.path}"
         if path.endswith(".pyc"):
             continue
+        if ".." in row.path:
+            path = os.path.normpath(path)
         if path.startswith(".."):
             raise OSError(f"{row.path} lies outside the environment")
         # RECORD has no size for itself.
         if row.size and file_size(f"{old}/{path}") != row.size:
             raise OSError(f"{row.path} is not as it was installed")
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         folders.setdefault(folder, []).append(name)
     return folders
 

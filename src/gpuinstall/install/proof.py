@@ -9,9 +9,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.written_files import write_faults
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.written_files import write_faults
 from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.install.inspection import proof_file

@@ -117,8 +117,7 @@ class UndoRecord:
         if files:
             kept = self.folder.with_name(f".gpuinstall.kept-{time.strftime('%Y%m%d-%H%M%S')}")
             for name in files:
-                (kept / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(self.saved / name, kept / name, follow_symlinks=False)
+                _copy(self.saved / name, kept / name)
             reporter.notice("Kept", f"{some(files)}, which no installer wrote: in {kept}")
         records = [f"{name}/RECORD" for name in self.new if name.endswith(".dist-info")]
         marks = {name: file_stamp(str(self.root / name)) for name in records}
@@ -239,6 +238,14 @@ def _is_below(root: Path, name: str) -> bool:
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts and bool(path.parts)
     return inside and (root / name).parent.resolve().is_relative_to(root.resolve())
+
+
+def _copy(source: Path, destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    if is_folder(source):
+        shutil.copytree(source, destination, symlinks=True)
+    else:
+        shutil.copy2(source, destination, follow_symlinks=False)
 
 
 def _move(source: Path, destination: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import damaged_torch, installed_packages
-from gpuinstall.environments.guard import FamilyMember, constraint_lines, write_guard
+from gpuinstall.environments.guard import CONSTRAINTS, GUARD_FILES, FamilyMember, constraint_lines, write_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.errors import InstallationError
@@ -82,7 +83,8 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         fit = replace(fit, lock=_install(new, fit, priced, project))
     staged = StagedEnvironment(fit, linked)
     with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
-        beside = pool.submit(members_beside, fit, project.catalog, session)
+        keeps_guard = staged.is_clone and _has_guard(existing, fit, project)
+        beside = None if keeps_guard else pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
         giving = None if "pip" in fit.lock.names | linked else pool.submit(run_uv, pip, session)
         _check_files(staged, new, project)
@@ -93,13 +95,26 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
-    _write_guard(fit, beside.result(), project)
+    if beside is None:
+        for name in GUARD_FILES:
+            if (paths.venv / name).is_file():
+                shutil.copy2(paths.venv / name, paths.staging / name)
+    else:
+        _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
     installed = f"{len(installed_packages(paths.staging))} packages"
     if staged.is_clone:
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
     return staged
+
+
+def _has_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
+    """Whether the environment before has a guard that is right for a lock of the same torch too."""
+    family, own = project.catalog.family, existing.lock
+    if own is None or not (project.paths.venv / CONSTRAINTS).is_file():
+        return False
+    return own.name == fit.lock.name and own.versions_of(family) == fit.lock.versions_of(family)
 
 
 def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:

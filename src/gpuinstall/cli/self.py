@@ -86,7 +86,7 @@ def _update(terminal: Terminal) -> Outcome:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
-    home = tooltool_home()
+    home = tool_home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
         hint = f'rmdir /s /q "{home}"' if home else _others(1)
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import tomli
 
 from gpuinstall import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
-from tests.lab.projects import make_project, make_silent_sdist
+from tests.lab.projects import commit, make_project, make_silent_sdist
+from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -58,6 +60,28 @@ def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, comma
     assert running.returncode == 0
     assert seen == ["strange", "odd"]
     assert set(_lines(ran)) == {"strange-1.0", "odd-1.0"}
+
+
+@pytest.mark.parametrize("words", [(), ("--only-binary",)])
+def test_a_package_without_a_name_is_built_for_it_once_announced(
+    workshop: Workshop, stand_in_folder: Path, ran: Path, words: tuple[str, ...]
+) -> None:
+    make_setuptools(stand_in_folder / "simple")
+    make_setup_project(workshop.folder / "first", "first", "filelock", ran=ran)
+    make_setup_project(workshop.folder / "other", "second", "typing-extensions", ran=ran)
+    make_setup_project(workshop.folder / "repository", "third", "numpy", ran=ran)
+    commit(workshop.folder / "repository")
+    repository = f"git+file://{workshop.folder}/repository"
+    done = workshop.run("lock", "-e", "./first", "./other", repository, "--backend", "cpu", *words)
+    assert done.status == 0, done.err
+    announced = [line.split()[1] for line in done.err.splitlines() if "its build code runs" in line]
+    assert announced == [f"{workshop.folder}/other", repository, f"{workshop.folder}/first"], done.err
+    lock = tomli.loads(workshop.lock("pylock.cpu.toml"))
+    packages = {package["name"]: package for package in lock["packages"]}
+    assert packages.keys() >= {"first", "second", "third", "filelock", "typing-extensions", "numpy"}
+    assert packages["first"]["directory"] == {"path": "first", "editable": True}
+    assert packages["second"]["directory"]["path"] == "other"
+    assert workshop.document("sync")["data"]["environment"]["status"] == "built"
 
 
 def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(

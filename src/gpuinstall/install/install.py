@@ -115,7 +115,7 @@ def dry_run(project: Project, options: InstallOptions) -> DryRun:
         commands += [uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs]
     if priced.bill:
         lock = priced.of.lock if isinstance(priced.of, Fit) else None
-        commands += build_commands(lock, priced.choice, find_python(python), project.paths, project.session)
+        commands += build_commands(lock, priced.choice, find_python(python), project.paths)
     return DryRun(priced, tuple(map(tuple, commands)))
 
 

@@ -24,7 +24,7 @@ from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
 from gpuinstall.shell import joined, quoted
 
 if TYPE_CHECKING:
@@ -53,11 +53,9 @@ class StagedEnvironment:
         return "torch" in self.linked
 
 
-def build_commands(
-    lock: Lock | None, choice: Choice, base: Path | None, paths: EnvironmentPaths, session: Session
-) -> list[list[str]]:
+def build_commands(lock: Lock | None, choice: Choice, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
     """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
-    python, words = interpreter(paths.staging), cache_words(lock, choice, session)
+    python, words = interpreter(paths.staging), refresh_words(lock) if lock else []
     return [
         *([] if base else [uv.fetch_python(choice.python)]),
         uv.create(base or Path(f"python{choice.python}"), paths.staging),
@@ -74,7 +72,7 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    create, _, pip = build_commands(fit.lock, fit.choice, base, paths, session)
+    create, _, pip = build_commands(fit.lock, fit.choice, base, paths)
     run_uv(create, session)
     unchanged = unchanged_packages(existing, fit.lock.versions, fit.lock.hashes_by_package, fit.choice.python)
     linked = link_packages(paths.venv, paths.staging, unchanged) if unchanged else frozenset[str]()
@@ -146,7 +144,7 @@ def _check_files(staged: StagedEnvironment, new: Collection[str], project: Proje
 def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
-    python, words = interpreter(paths.staging), cache_words(fit.lock, fit.choice, session)
+    python, words = interpreter(paths.staging), refresh_words(fit.lock)
     builds, site = builds_of(fit, project.machine, project)
     builds = tuple(each for each in builds if each.package in names)
     compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}
@@ -170,7 +168,8 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
     )
     put = uv.sync if len(names) == len(fit.lock.names) else uv.add
     try:
-        write_atomically(paths.build_settings, sync_settings(builds, site))
+        index = build_index(fit.choice, session)
+        write_atomically(paths.build_settings, sync_settings(builds, site, index if is_served(index) else None))
         lock = transfer.run(put(python, paths.private_lock, paths.build_settings, words), session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)

@@ -5,7 +5,8 @@ everything else from the default index.
 
 The code of a package that has to run before it is known what it requires is named first, or refused: uv is run with a
 Python that cannot start, so that it stops where it would run such code and names the package. That one is announced and
-built alone; uv keeps what it learned of it, and is asked again.
+built alone, with a Python that works; uv keeps what it learned of it, and is asked again. A package that is requested
+by its address alone may have no name until it is built (setup.py); uv then says none, and is told one.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_failure
+from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_failure, unwrapped
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.process import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
-    from gpuinstall.process import Finished
     from gpuinstall.session import Session
 
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
@@ -52,6 +53,8 @@ _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
+_NAMELESS = ("The build backend returned an error", "Building source distributions is disabled")
+_OTHER_NAME = re.compile(r"metadata name `([^`]+)` does not match given name")
 
 ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
 """The version of each package, and the names of those that ask for it."""
@@ -185,42 +188,113 @@ def _resolved(project: ResolverProject, session: Session, *, reasons: bool = Fal
 
 
 def _run_uv(
-    command: Sequence[str], inputs: Iterable[str], folder: Path, session: Session, addresses: Iterable[str] = ()
+    command: Sequence[str], inputs: Iterable[str], folder: Path, session: Session, addresses: Sequence[str] = ()
 ) -> Finished:
     """Run uv's resolver on ``inputs``, files of ``folder``; every package whose code has to run is named before.
 
     With ``session.only_binary`` only what is asked for by ``addresses`` may be built; what ``command`` says is never
     built is not in either case.
     """
-    command = [*command, *(_WHEELS_ALONE if session.only_binary else ())]
-    variables, tried = dict(session.environment), set[str]()
+    variables = dict(session.environment)
     if variables.pop("UV_NO_CACHE", ""):  # what is learned is asked for again, so that uv has to keep it
         variables["UV_CACHE_DIR"] = str(folder / "cache")
-
-    def run(*words: str, **more: str) -> Finished:
-        return process.run([*command, *words], env={**variables, **more}, cwd=folder, patience=session.patience)
-
+    resolver = _Resolver(command, variables, folder, session)
+    words = list(_WHEELS_ALONE if session.only_binary else ())
+    tried = set[str]()
     while True:
-        done = run(*inputs, **_NO_CODE)
-        stopped, meant = FAILED_BUILD.search(done.err), _BY_ADDRESS.search(done.err)
-        if session.only_binary and meant and not {meant[1], _built(meant[1])} & set(command):
-            command.append(_built(meant[1]))
+        done = resolver.run(*words, *inputs, code=False)
+        message = unwrapped(done.err)
+        stopped, by_address = FAILED_BUILD.search(message), _BY_ADDRESS.search(message)
+        is_nameless = not stopped and any(sign in message for sign in _NAMELESS)
+        if is_nameless and not all(map(_has_name, addresses)):
+            named = resolver.named(addresses)
+            if isinstance(named, Finished):
+                return named
+            addresses = named
+            (folder / "addresses.in").write_text("\n".join(addresses), encoding="utf-8")
             continue
-        if done.ok or meant or not stopped:
+        if session.only_binary and by_address and not {by_address[1], _built(by_address[1])} & {*command, *words}:
+            words.append(_built(by_address[1]))
+            continue
+        if done.ok or by_address or not stopped:
             return done
         if stopped[1] in tried:  # uv has not kept what it learned
-            return run(*inputs)
+            return resolver.run(*words, *inputs)
         tried.add(stopped[1])
         _announce(stopped[1], session)
-        (folder / "alone.in").write_text(_as_asked(stopped[1], addresses), encoding="utf-8")
-        pages = {page: page.read_text("utf-8") for page in folder.glob("family/*/index.html")}
+        alone = resolver.build(re.split(r"[ =]", stopped[1])[0], _as_asked(stopped[1], addresses))
+        if stopped[1] in FAILED_BUILD.findall(unwrapped(alone.err)):
+            return alone
+
+
+@dataclass(frozen=True)
+class _Resolver:
+    """uv's command to resolve with, its variables and the folder where it runs."""
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    folder: Path
+    session: Session
+
+    def run(self, *words: str, code: bool = True) -> Finished:
+        """Run it; without ``code`` it ends where a package's code would run."""
+        variables = {**self.variables, **({} if code else _NO_CODE)}
+        return process.run([*self.command, *words], env=variables, cwd=self.folder, patience=self.session.patience)
+
+    def build(self, package: str, requirement: str, *words: str, code: bool = True) -> Finished:
+        """Resolve one requirement alone; nothing is built but its package."""
+        (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
+        pages = {page: page.read_text("utf-8") for page in self.folder.glob("family/*/index.html")}
         for page, text in pages.items():
             page.write_text(without_unknown(text), "utf-8")
-        alone = run(*_WHEELS_ALONE, _built(re.split(r"[ =]", stopped[1])[0]), "alone.in")
+        done = self.run(*_WHEELS_ALONE, _built(package), *words, "alone.in", code=code)
         for page, text in pages.items():
             page.write_text(text, "utf-8")
-        if stopped[1] in FAILED_BUILD.findall(alone.err):
-            return alone
+        return done
+
+    def named(self, addresses: Iterable[str]) -> list[str] | Finished:
+        """Return what is requested by address, each with the name of its package; or the build that failed."""
+        named = list[str]()
+        for address in addresses:
+            name = None if _has_name(address) else self.package_name(address)
+            if isinstance(name, Finished):
+                return name
+            named.append(_with_name(name, address) if name else address)
+        return named
+
+    def package_name(self, address: str) -> str | Finished:
+        """Find out what the package at an address is called; its code runs only if no file of it tells the name."""
+        guess = _guessed_name(address)
+        requirement = _with_name(guess, address)
+        done = self.build(guess, requirement, "--no-deps", code=False)
+        if FAILED_BUILD.search(done.err):
+            _announce(address.removeprefix("-e "), self.session)
+            done = self.build(guess, requirement, "--no-deps")
+        # uv refuses a guess that is wrong, and says the name.
+        other_name = _OTHER_NAME.search(unwrapped(done.err))
+        name = other_name[1] if other_name else guess
+        self.session.announced.add(_with_name(name, address).removeprefix("-e "))
+        return name if done.ok or other_name else done
+
+
+def _has_name(address: str) -> bool:
+    """Whether a requirement by address begins with the name of its package."""
+    requirement = parse_requirement(address)
+    return not requirement.text.removeprefix("-e ").startswith(requirement.url or "")
+
+
+def _guessed_name(address: str) -> str:
+    name = parse_requirement(address).name
+    return name if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) else "project"
+
+
+def _with_name(name: str, address: str) -> str:
+    """Write a requirement by address alone with the name of its package."""
+    requirement = parse_requirement(address)
+    url = requirement.url or ""
+    place = url if requirement.is_remote else Path(url).as_uri()
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    return f"{'-e ' if requirement.editable else ''}{name}{requirement.extras} @ {place}{marker}"
 
 
 def _announce(package: str, session: Session) -> None:

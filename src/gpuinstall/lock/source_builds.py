@@ -188,17 +188,21 @@ def this_site(
     return BuildSite(choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept)
 
 
-def sync_settings(builds: Sequence[SourceBuild], site: BuildSite) -> str:
-    """uv's settings to install with: what is built beside the torch that it imports; empty where nothing is built.
+def sync_settings(builds: Sequence[SourceBuild], site: BuildSite, index: str | None = None) -> str:
+    """uv's settings to install with: what is built beside the torch that it imports, and the ``index`` of that torch.
 
     uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
     was compiled beside another); so they name torch and what is compiled for.
     """
+    # What a build needs is looked for there too, and many an index answers 403 for what it has not.
+    settings = {"index": [{"url": index, "ignore-error-codes": [403]}]} if index else {}
+    if not builds:
+        return tomli_w.dumps(settings)
     names = [build.package for build in builds if build.known and build.known.imports_torch]
     said = {"GPUINSTALL_BUILT_FOR": " ".join((site.versions.get("torch", ""), *site.architectures))}
     variables = {build.package: said for build in builds}
-    settings = {"extra-build-variables": variables, "pip": {"no-build-isolation-package": names}}
-    return tomli_w.dumps(settings) if builds else ""
+    beside_torch = {"extra-build-variables": variables, "pip": {"no-build-isolation-package": names}}
+    return tomli_w.dumps({**settings, **beside_torch})
 
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages: str) -> dict[str, str]:

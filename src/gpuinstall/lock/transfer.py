@@ -151,9 +151,14 @@ def build_index(choice: Choice, session: Session) -> str | None:
 def cache_words(lock: Lock | None, choice: Choice, session: Session) -> list[str]:
     """Let uv take from its cache what came from a build's index, but files whose hash is to be taken on their way."""
     index = build_index(choice, session)
-    unknown = [file.package for file in lock.files if is_unknown(file.sha256 or "")] if lock else []
-    refreshed = [word for package in unknown for word in ("--refresh-package", package)]
+    refreshed = refresh_words(lock) if lock else []
     return [*(["--index", index] if index and is_served(index) else []), *refreshed]
+
+
+def refresh_words(lock: Lock) -> list[str]:
+    """Have uv fetch anew the files of a lock whose hash is to be taken on their way."""
+    unknown = [file.package for file in lock.files if is_unknown(file.sha256 or "")]
+    return [word for package in unknown for word in ("--refresh-package", package)]
 
 
 def indexes_of(lock: Lock, torch: str | None, default: str | None) -> dict[str, str]:

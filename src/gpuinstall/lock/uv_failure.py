@@ -62,6 +62,11 @@ class Conflict(NamedTuple):
         return Conflict(kind(error.code, f"{package} is unavailable: {error.message}", why=error.why, hint=error.hint))
 
 
+def unwrapped(message: str) -> str:
+    """Return uv's message on one line: it breaks lines anywhere, also within the name of a package at an address."""
+    return " ".join(message.split())
+
+
 class IndexAnswers(Protocol):
     """What the default index says of a package."""
 
@@ -119,7 +124,8 @@ def build_failure(message: str) -> InstallationError | None:
     failed = FAILED_BUILD.search(message)
     if failed is None or _BACKEND not in message:
         return None
-    package, name = failed[1], re.split(r"[=@ ]", failed[1])[0]
+    package = unwrapped(failed[1])
+    name = re.split(r"[=@ ]", package)[0]
     output = LOGIN.sub("", message.partition(_BACKEND)[2])
     lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]

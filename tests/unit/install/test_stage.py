@@ -4,8 +4,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,11 +13,9 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.install.stage import build_commands, settle_activate
 from gpuinstall.plan.values import Choice
 from gpuinstall.shell import activation
-from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
 
 if TYPE_CHECKING:
-    from gpuinstall.session import Session
     from gpuinstall.shell import ShellName
 
 BUILD = next(build for build in frozen_catalog().builds if build.backend.tag == "cu126")
@@ -27,10 +24,9 @@ CHOICE = Choice(BUILD, "3.12", "https://index.example/whl/cu126", ())
 
 def test_a_python_that_is_not_here_is_fetched_first(tmp_path: Path) -> None:
     paths, base = EnvironmentPaths(tmp_path / ".venv"), Path("/usr/bin/python3.12")
-    session = cast("Session", SimpleNamespace(sources=Sources()))
-    words = [command[1:3] for command in build_commands(None, CHOICE, base, paths, session)]
+    words = [command[1:3] for command in build_commands(None, CHOICE, base, paths)]
     assert words == [["venv", "--quiet"], ["pip", "sync"], ["pip", "install"]]
-    fetched = build_commands(None, CHOICE, None, paths, session)
+    fetched = build_commands(None, CHOICE, None, paths)
     assert [command[1:3] for command in fetched] == [["python", "install"], *words]
 
 

@@ -144,6 +144,8 @@ def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site: Bu
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
     assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == ["flash-attn"]
     assert sync_settings(source_builds({"packages": [WHEEL]}), site) == ""
+    with_index = tomli.loads(sync_settings(builds, site, "https://index.example/whl/cu126"))
+    assert with_index["index"] == [{"url": "https://index.example/whl/cu126", "ignore-error-codes": [403]}]
     assert "ninja" in build_tools({"packages": [FLASH]})
     assert build_tools({"packages": [WHEEL]}) == ()
     settings = tomli.loads(resolver_settings({"torch"}, tmp_path))

@@ -1,0 +1,86 @@
+"""A stand-in for setuptools, so that projects with a ``setup.py`` are built without a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETUP = '''
+"""``setup()`` keeps what it is told, for the build backend that runs ``setup.py``."""
+
+def setup(**told):
+    from setuptools import build_meta
+
+    build_meta.TOLD.update(told)
+
+
+class Extension:
+    def __init__(self, name, sources):
+        self.name, self.sources = name, sources
+'''
+BUILD_META = '''
+import os, sys, zipfile
+
+TOLD = {}
+
+
+def _told():
+    """Run ``setup.py``, as whoever builds a project does."""
+    sys.argv[1:] = []
+    with open("setup.py") as file:
+        exec(compile(file.read(), "setup.py", "exec"), {"__name__": "__main__", "__file__": "setup.py"})
+    return TOLD
+
+
+def get_requires_for_build_wheel(settings=None):
+    return _told().get("setup_requires", [])
+
+
+def build_wheel(folder, settings=None, metadata=None):
+    told = _told()
+    files = {f"{name}.py": open(f"{name}.py").read() for name in told.get("py_modules", ())}
+    return _wheel(folder, told, files)
+
+
+def build_editable(folder, settings=None, metadata=None):
+    told = _told()
+    return _wheel(folder, told, {f"{told['name']}.pth": os.getcwd() + "\\n"})
+
+
+def _wheel(folder, told, files):
+    stem = told["name"].replace("-", "_") + "-" + told.get("version", "0")
+    lines = ["Metadata-Version: 2.1", f"Name: {told['name']}", f"Version: {told.get('version', '0')}"]
+    lines += [f"Requires-Dist: {one}" for one in told.get("install_requires", ())]
+    files = {**files, f"{stem}.dist-info/METADATA": "\\n".join(lines) + "\\n"}
+    files[f"{stem}.dist-info/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[f"{stem}.dist-info/RECORD"] = "".join(f"{name},,\\n" for name in [*files, f"{stem}.dist-info/RECORD"])
+    with zipfile.ZipFile(os.path.join(folder, f"{stem}-py3-none-any.whl"), "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return f"{stem}-py3-none-any.whl"
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+__legacy__ = sys.modules[__name__]
+'''
+
+
+def make_setuptools(folder: Path) -> Path:
+    """Write a wheel of it into ``folder``."""
+    modules = {"setuptools/__init__.py": SETUP, "setuptools/build_meta.py": BUILD_META}
+    return make_wheel(folder, "setuptools", "80.0", modules=modules)
+
+
+def make_setup_project(folder: Path, name: str, *requires: str, ran: Path | None = None) -> Path:
+    """Write a project that says what it requires in its ``setup.py`` alone, which leaves a line in ``ran``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module = name.replace("-", "_")
+    leaves = f"open({str(ran)!r}, 'a').write({name!r} + '\\n')\n" if ran else ""
+    arguments = f"name={name!r}, version='1.0', py_modules=[{module!r}], install_requires={list(requires)!r}"
+    (folder / "setup.py").write_text(f"from setuptools import setup\n{leaves}setup({arguments})\n", encoding="utf-8")
+    (folder / f"{module}.py").write_text("HERE = True\n", encoding="utf-8")
+    return folder

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.lock.conda import CondaRequest
     from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
@@ -192,12 +193,21 @@ class Project:
 
         return read_declaration(self.folder, self.config.requirements) if self.settings.declared else Declaration()
 
+    @cached_property
+    def conda(self) -> CondaRequest:
+        """What conda's packages ask for in the files that are named, or in the file of the folder."""
+        from gpuinstall.lock.conda import parse_conda
+
+        declared = () if self.settings.only else self.declaration.listed.conda
+        named = (package for listed in self.settings.files.values() for package in listed.conda)
+        return parse_conda((*declared, *named))
+
     def read_folder_request(self, *, quiet: bool = False) -> FolderRequest:
         """Read what the folder asks for now, and add what the caller does.
 
         A project that is asked for by hand brings its dependencies. ``quiet`` says nothing of the folder's files.
         """
-        from gpuinstall.lock.declaration import Declaration, changed_inputs, conda_note, has_place, lines_of, spelled
+        from gpuinstall.lock.declaration import changed_inputs, has_place, lines_of, spelled
         from gpuinstall.lock.folder_request import FolderRequest, recorded_request
 
         folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
@@ -212,11 +222,11 @@ class Project:
         others = (text for text in recorded.requirements if text not in before)
         addresses = (parse_requirement(text).url for text in (*others, *by_hand.requirements))
         brought = any(address and (folder / address).resolve() == folder.resolve() for address in addresses)
-        declared = Declaration() if brought and self.declaration.package else self.declaration
+        declared = self.declaration.beside_project if brought and self.declaration.package else self.declaration
         reporter = SilentReporter() if quiet else self.reporter
         if declared.whole.requirements not in {(), ("torch",)}:
             kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
-            reporter.step("Project", f"{declared}{kept}")
+            reporter.step("Project", f"{declared}{kept}{declared.uncounted({*recorded.files, *read})}")
         if declared.listed.options:
             reporter.warn(f"{declared.file}: {declared.listed.unread}")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
@@ -224,9 +234,8 @@ class Project:
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
         asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
         asked = asked.without(self.settings.without) if self.settings.without else asked
-        names = {parse_requirement(text).name for text in asked.requirements}
-        if note := conda_note(declared.listed.conda, names):
-            reporter.warn(f"{declared.file}: {note}")
+        if note := self.conda.note:
+            reporter.warn(f"environment.yml: {note}")
         own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
         files = (declared.listed, *self.settings.files.values())
         self._admit_included([inclusion for file in files for inclusion in file.included], reporter)
@@ -297,7 +306,8 @@ class Project:
             request,
             requirements=requirements,
             constraints=listed.constraints,
-            python=request.python or self.config.python,
+            python=request.python or self.config.python or self.conda.python,
+            preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.backends,
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not self.settings.offline,

@@ -17,6 +17,7 @@ class Request:
     them). ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
     before the newest that the machine has; ``managed_pythons`` says that others can be fetched. ``preferred`` are
     versions, ``name==version``, that stay where nothing stands against them: those of the project's own lock.
+    ``preferred_backend`` is a tag that is taken if a build of the chosen torch has it and runs.
     """
 
     requirements: tuple[str, ...] = ("torch",)
@@ -28,6 +29,7 @@ class Request:
     managed_pythons: bool = True
     constraints: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
+    preferred_backend: str | None = None
 
     @property
     def is_for_cpu(self) -> bool:

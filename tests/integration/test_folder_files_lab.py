@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import tomli
 
-from gpuinstall import process
+from gpuinstall import process, uv
 from tests.frozen import GPUINSTALL
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import make_project
+from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -130,6 +132,41 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
+def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop: Workshop, stand_in_folder: Path) -> None:
+    make_setuptools(stand_in_folder / "simple")
+    make_setup_project(workshop.folder, "old-thing", "cowsay")
+    write(workshop, "requirements.txt", "numpy\n")
+    write(workshop, "environment-gpu.yml", "dependencies:\n- pip:\n  - rich\n")
+    done = workshop.run("install")
+    assert done.status == 0, done.err
+    counted = "requirements.txt: 1 requirement; setup.py: the project itself, editable"
+    uncounted = "environment-gpu.yml does not count (-r environment-gpu.yml adds it)"
+    assert projects(done.err) == [f"Project {counted}; {uncounted}"]
+    module = workshop.folder / "old_thing.py"
+    assert workshop.python("import old_thing, cowsay, numpy; print(old_thing.__file__)") == str(module)
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert "request-unmet" not in workshop.run("doctor").out
+    write(workshop, "requirements.txt", "filelock\n")
+    assert workshop.document("install")["data"]["lock"]["changes"]
+    assert {"old-thing", "cowsay", "filelock"} <= names(workshop)
+
+
+def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) -> None:
+    play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
+    packages = ("python=3.11", "pytorch=2.14", "pytorch-cuda=11.8", "torchvision", "numpy", "cudnn", "gcc=11")
+    write(workshop, "environment.yml", "dependencies:\n" + "".join(f"- {package}\n" for package in packages))
+    done = workshop.run("lock")
+    assert done.status == 0, done.err
+    assert projects(done.err) == ["Project environment.yml: 3 requirements"]
+    assert " ".join(done.err.split()).count("gcc=11 has no wheel; if needed: conda install gcc=11") == 1
+    assert " ".join(done.err.split()).count("cu118 is preferred by the request, but it has no build") == 1
+    lock = tomli.loads(workshop.lock("pylock.cu126.toml"))
+    assert lock["tool"]["gpuinstall"]["inputs"] == ["torch==2.14.*", "torchvision", "numpy"]
+    assert lock["requires-python"] == "==3.11.*"
+    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+
+
 def test_what_pip_would_be_told_of_sources_is_named_and_the_rest_of_the_file_installed(workshop: Workshop) -> None:
     write(workshop, "requirements.txt", "--extra-index-url https://index.example/\nnumpy --hash=sha256:0\n")
     done = workshop.run("lock")
@@ -163,3 +200,22 @@ def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -
     workshop.document("lock", "-r", f"there/{name}")
     assert "numpy" in names(workshop)
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+
+
+def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: Workshop) -> None:
+    theirs = workshop.folder / "theirs"
+    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, theirs])
+    assert made.ok, made.err
+    active = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "VIRTUAL_ENV": str(theirs)})
+    lines = {
+        "verify": f"gpuinstall verify --venv {theirs}",
+        "doctor": f"gpuinstall doctor --venv {theirs}",
+        "install": f"gpuinstall install --into --venv {theirs}",
+    }
+    said = {command: " ".join(active.run(command, "--no-progress").err.split()) for command in lines}
+    assert {command for command, line in lines.items() if f"for the active one: {line}" not in said[command]} == set()
+    assert f"do gpuinstall install # makes one {lines['verify']} #" in said["verify"]
+    into = active.run(*lines["install"].split()[1:])
+    assert into.status == 0, into.err
+    assert "for the active one" not in into.err
+    assert active.run(*lines["verify"].split()[1:]).status == 0

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from gpuinstall import __version__
 from gpuinstall.advice import NOTE, OURS, Advice
 from gpuinstall.cli import options
+from gpuinstall.cli.active import name_active
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import UsageError
 from gpuinstall.files import write_text
@@ -39,6 +40,7 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
+    name_active("doctor", folder, terminal)
     named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
     try:
         with open_project(Path.cwd(), reporter=terminal) as project:

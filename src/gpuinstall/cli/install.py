@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import click
 
 from gpuinstall.cli import install_options, options
+from gpuinstall.cli.active import name_active
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, Status, framed
 from gpuinstall.cli.probe import machine_line
@@ -117,6 +118,7 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     from gpuinstall.lock.lock import left_behind
 
     project.session.reporter.step("Machine", machine_line(project.machine))
+    name_active("install", project.paths.venv, project.reporter)
     if dry_run:
         priced = installation.dry_run(project, wanted)
         return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
@@ -128,7 +130,7 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
         text = f"{', '.join(names)}: made for another request or other versions; update them with: gpuinstall lock"
         project.reporter.warn(text)
     status: Status = "partial" if result.fit.plan.status == "partial" else "success"
-    return Outcome(result.to_dict(), lambda screen: show_installed(screen, result, os.environ), status)
+    return Outcome(result.to_dict(), lambda screen: show_installed(screen, result), status)
 
 
 def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
@@ -176,7 +178,7 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
     return Outcome(data, show)
 
 
-def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[str, str]) -> None:
+def show_installed(terminal: Terminal, result: InstallResult) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
     lock, choice = result.fit.lock, result.fit.choice
     venv = display_path(result.paths.venv)
@@ -191,9 +193,6 @@ def show_installed(terminal: Terminal, result: InstallResult, environ: Mapping[s
         terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; undo: gpuinstall install --rollback")
     if (kernel_folder(result.paths.venv) / "kernel.json").exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
-    for name in (environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")):
-        if name and Path(name).resolve() != result.paths.venv:
-            terminal.field("Untouched", f"the active environment {name}")
     fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""
     spent = "already up to date" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
     terminal.field("Ready", f"{_ready(result.paths.venv)}   {spent}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -81,4 +80,4 @@ def command(
         terminal.warn(f"{unlike}; gpuinstall lock updates it")
     rejected = [misfit.to_dict() for misfit in result.misfits]
     data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
-    return Outcome(data, lambda screen: show_installed(screen, result, os.environ))
+    return Outcome(data, lambda screen: show_installed(screen, result))

@@ -15,6 +15,7 @@ import click
 
 from gpuinstall.advice import OURS, Advice
 from gpuinstall.cli import options
+from gpuinstall.cli.active import command_for_active, name_active
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
@@ -143,6 +144,8 @@ def command(
     if save and (not Path(save).absolute().parent.is_dir() or Path(save).is_dir()):
         # Refused before the minutes of measuring that could not be written after them.
         raise UsageError("file-unwritable", f"{save} is not a writable file")
+    if not python:
+        name_active("verify", Path(venv), terminal)
     target = _interpreter(python, Path(venv))
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
@@ -184,7 +187,8 @@ def _interpreter(python: str | None, venv: Path) -> Path:
         return Path(program).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
-        hint = "gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # tries another, or with --python PATH"
+        other = command_for_active("verify", venv) or "gpuinstall verify --venv DIR"
+        hint = f"gpuinstall install   # makes one\n{other}   # tries another, or with --python PATH"
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint=hint)
     return target
 

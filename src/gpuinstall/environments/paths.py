@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
 from gpuinstall.shell import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
@@ -132,6 +137,16 @@ def interpreter(venv: Path) -> Path:
         return venv / "bin" / "python"
     portable = venv / "python.exe"
     return portable if portable.is_file() else venv / "Scripts" / "python.exe"
+
+
+def active_environment(environ: Mapping[str, str], venv: Path) -> Path | None:
+    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):  # what was activated in a conda environment comes before it
+        active = Path(environ.get(name, ""))
+        if active.is_absolute() and interpreter(active).is_file():
+            is_known = active.resolve() in {venv.resolve(), Path(sys.prefix).resolve()}
+            return None if is_known else active
+    return None
 
 
 def environment_of(python: Path) -> Path:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.errors import ExceptionGroup
 
-from gpuinstall.catalog import authored
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml
+from gpuinstall.lock.conda import parse_conda
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
@@ -40,29 +40,72 @@ if TYPE_CHECKING:
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
 """The files of a folder that say what it asks for where its pyproject.toml does not, the first that is there."""
 
+SETUP, SETUP_CONFIG = "setup.py", "setup.cfg"
+PROJECT_FILES = (PROJECT, SETUP, SETUP_CONFIG)
+"""The files of a project, which are read again at every run."""
+
+_REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
+"""How people call files of requirements, which a folder may have many of."""
+
+UNNAMED = "the project"
+"""What a project is called whose name only its build knows."""
+
+_ITSELF = "-e ."
+
 
 class Declaration(NamedTuple):
-    """What the ``file`` of a folder asks for, the dependency ``groups`` of a project included.
-
-    ``package`` is the name of a project that is installed where it lies, as uv does.
-    """
+    """What a folder asks for by its own files."""
 
     file: str = PROJECT
     listed: RequirementsFile = RequirementsFile()
+    """The requirements of ``file``."""
     groups: tuple[str, ...] = ()
+    """The dependency groups of a project that are among them."""
     package: str = ""
+    """The name of the project, if it is installed where it lies, as uv does."""
+    package_file: str = PROJECT
+    """The file that makes the folder a project."""
+    other_files: tuple[str, ...] = ()
+    """Further files of requirements in the folder, which do not count."""
 
     @property
     def whole(self) -> RequirementsFile:
         """What it asks for with the project itself."""
-        itself = ("-e .",) if self.package else ()
-        return self.listed._replace(requirements=(*self.listed.requirements, *itself))
+        lines = self.listed.requirements
+        has_itself = any(parse_requirement(line).url in {".", "./"} for line in lines if "." in line)
+        itself = (_ITSELF,) if self.package and not has_itself else ()
+        return self.listed._replace(requirements=(*lines, *itself))
+
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """What each file asks for, line by line; ``-c`` stands before constraints."""
+        files = {self.file: lines_in(self.listed)}
+        if itself := self.whole.requirements[len(self.listed.requirements) :]:
+            files[self.package_file] = (*files.get(self.package_file, ()), *itself)
+        return {name: lines for name, lines in files.items() if lines}
+
+    @property
+    def beside_project(self) -> Declaration:
+        """What it asks for beside the project, if that is requested by hand: it brings its own requirements."""
+        return Declaration() if self.file in PROJECT_FILES else self._replace(package="")
+
+    def uncounted(self, requested: Collection[str]) -> str:
+        """Say which files of requirements do not count and are not ``requested`` either, and what adds one."""
+        files = [name for name in self.other_files if name not in requested]
+        if not files:
+            return ""
+        verb, example = ("does", joined([files[0]])) if len(files) == 1 else ("do", "FILE")
+        return f"; {some(files)} {verb} not count (-r {example} adds it)"
 
     def __str__(self) -> str:
-        count = len(self.listed.requirements)
-        groups = f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}" if self.groups else ""
-        itself = f"; {self.package} itself, editable" if self.package else ""
-        return f"{self.file}: {count} requirement{'s' * (count != 1)}{groups}{itself}"
+        count, parts = len(self.listed.requirements), list[str]()
+        if count or not self.package:
+            groups = f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}" if self.groups else ""
+            parts.append(f"{self.file}: {count} requirement{'s' * (count != 1)}{groups}")
+        if self.package:
+            file = "" if parts and self.package_file == self.file else f"{self.package_file}: "
+            parts.append(f"{file}{self.package} itself, editable")
+        return "; ".join(parts)
 
 
 def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> Declaration:
@@ -70,17 +113,37 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
 
     Raise UsageError for a file that is malformed.
     """
-    if configured:
-        return Declaration(listed=RequirementsFile(tuple(configured)))
+    declared = Declaration(listed=RequirementsFile(tuple(configured or ())))
+    if not configured:
+        declared = _read_own_files(folder)
+    named = {path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()}
+    return declared._replace(other_files=tuple(sorted(named - {declared.file})))
+
+
+def _read_own_files(folder: Path) -> Declaration:
+    """Read the project, and where it lists no requirements itself the first file that does, beside it."""
     project = folder / PROJECT
-    if project.is_file():
-        declared = parse_project(parse_toml(read_listed(project)), load_catalog().family)
-        if declared.whole.requirements:
-            return declared
+    pyproject = parse_toml(read_listed(project)) if project.is_file() else {}
+    declared = parse_project(pyproject, load_catalog().family)
+    has_tables = "project" in pyproject or pyproject.get("tool", {}).get("poetry")
+    if not has_tables and not declared.package and (folder / SETUP).is_file() and _may_be_package(pyproject):
+        declared = declared._replace(package=UNNAMED, package_file=SETUP)
+    if declared.listed.requirements:
+        return declared
+    if not declared.package and (folder / SETUP_CONFIG).is_file():
+        with suppress(UsageError):  # it may be of other tools alone
+            listed = read_inputs(str(folder / SETUP_CONFIG))
+            if listed.requirements:
+                return Declaration(SETUP_CONFIG, listed)
     for name in DECLARING:
         if (folder / name).is_file() and read_listed(folder / name, folder):
-            return Declaration(name, read_inputs(str(folder / name)))
-    return Declaration()
+            return declared._replace(file=name, listed=read_inputs(str(folder / name)))
+    return declared._replace(file=declared.package_file)
+
+
+def _may_be_package(pyproject: Mapping[str, Any]) -> bool:
+    """Whether ``[tool.uv]`` leaves it to the files of the folder if its project is installed."""
+    return bool(pyproject.get("tool", {}).get("uv", {}).get("package", True))
 
 
 def read_inputs(name: str) -> RequirementsFile:
@@ -88,7 +151,7 @@ def read_inputs(name: str) -> RequirementsFile:
     file, group = split_group(name)
     path, is_lock = Path(file), re.fullmatch(r"pylock\.(.+\.)?toml", Path(file).name)
     if path.suffix in {".yml", ".yaml"}:
-        return read_conda(path)
+        return _with_wheels_of_conda(read_conda(path))
     if path.name not in {PROJECT, "setup.cfg"} and not is_lock:
         return read_requirements(path)
     text = read_listed(path)
@@ -101,12 +164,21 @@ def read_inputs(name: str) -> RequirementsFile:
         if path.name == PROJECT:
             return parse_project({**parse_toml(text), "dependency-groups": {}}, load_catalog().family).listed
         listed = parse_ini(text).get("options", "install_requires", fallback="").splitlines()
-        return RequirementsFile(tuple(filter(None, map(str.strip, listed))))
+        # "file: requirements.txt" leads to another file, which is read for itself.
+        return RequirementsFile(tuple(line for one in listed if (line := one.strip()) and not line.startswith("file:")))
     except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
         code = "group-unknown" if group else "requirements-malformed"
         raise UsageError(code, f"{lacking}: {' '.join(why.split())}") from None
+
+
+def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
+    """Add the packages of conda that have wheels; what the pip part asks for stands for them."""
+    names = {parse_requirement(text).name for text in listed.requirements}
+    wheels = parse_conda(listed.conda).requirements
+    others = tuple(text for text in wheels if parse_requirement(text).name not in names)
+    return listed._replace(requirements=(*others, *listed.requirements))
 
 
 def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Declaration:
@@ -127,8 +199,9 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
         listed += [] if "dependencies" in project else _by_poetry(poetry)
         check_count(len(listed), PROJECT)
         dependencies = tuple(dict.fromkeys(_expanded(map(Requirement, listed), project)))
-        is_package = own.get("package", "build-system" in pyproject and poetry.get("package-mode", True))
-        name = str(project.get("name") or poetry.get("name") or "") if is_package else ""
+        is_built = "build-system" in pyproject or "dependencies" in project.get("dynamic", ())
+        is_package = own.get("package", is_built and poetry.get("package-mode", True))
+        name = str(project.get("name") or poetry.get("name") or UNNAMED) if is_package else ""
     except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
@@ -247,24 +320,6 @@ def _address(source: Mapping[str, Any]) -> str | None:
     return str(source["path"]) if "path" in source else None
 
 
-def conda_note(conda: Iterable[str], asked: Collection[str]) -> str:
-    """Name what conda would bring beyond what is ``asked`` for, and the command that takes what has a wheel of its own.
-
-    Empty where that is nothing.
-    """
-    wheels, absent, words = authored.read_data("conda_names.toml")["wheels"], list[str](), list[str]()
-    for text in conda:
-        name, bounds = re.fullmatch(r"(?:\S+::)?([\w.-]*)\s*(.*)", text).groups("")  # type: ignore[union-attr]
-        if number := re.fullmatch(r"(==?)?\s*(\d[\d.]*?)(?:\.\*)?(=\S*)?", bounds):
-            bounds = f"=={number[2]}" + ("" if number[1] == "==" or number[3] else ".*")
-            words += [f"--python={'.'.join(number[2].split('.')[:2])}"] if name == "python" else []
-        wheel = wheels.get(name) or name
-        words += [f"{wheel}{bounds}"] if name in wheels and wheel not in asked else []
-        absent += [] if wheel in asked else [text]
-    offer = f"; those with a wheel: {joined(['gpuinstall', 'install', *words])}" if words else ""
-    return f"conda's own packages are not installed: {some(absent)}{offer}" if absent else ""
-
-
 TEAM_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
 
 
@@ -355,7 +410,7 @@ def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterat
 
     The project is read at every run.
     """
-    for name, before in ((name, before) for name, before in files.items() if name != PROJECT):
+    for name, before in ((name, before) for name, before in files.items() if name not in PROJECT_FILES):
         if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which no longer exists")
             continue
@@ -373,7 +428,7 @@ def command_again(codes: Collection[str], files: Iterable[str], requirements: It
     if "inputs-gone" in codes:
         return f"gpuinstall lock --only {joined(requirements)}   # or put the file back"
     upgrade = [] if _MADE_AGAIN.issuperset(codes) else ["--upgrade"]
-    read = [word for name in files if name != PROJECT for word in ("-r", name)]
+    read = [word for name in files if name not in PROJECT_FILES for word in ("-r", name)]
     return joined(["gpuinstall", "lock", *upgrade, *read])
 
 

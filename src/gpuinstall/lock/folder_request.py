@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import read_document
-from gpuinstall.lock.declaration import DECLARING, Declaration, is_requirement, lines_in, locks_in, plain, spelled
+from gpuinstall.lock.declaration import (
+    DECLARING,
+    PROJECT_FILES,
+    Declaration,
+    is_requirement,
+    locks_in,
+    plain,
+    spelled,
+)
 from gpuinstall.plan.requirement import normalised, parse_requirement
-from gpuinstall.requirements_file import PROJECT, RequirementsFile
+from gpuinstall.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,9 +55,9 @@ class FolderRequest:
         A line that is new there stands for what was added of the same name. With ``forget`` nothing of what any file of
         the folder said is left.
         """
-        replaced = {PROJECT, declared.file, *(DECLARING if forget else ())}
+        replaced = {*PROJECT_FILES, declared.file, *(DECLARING if forget else ())}
         before = {line for name in replaced for line in self.files.get(name, ())}
-        lines, listed = lines_in(declared.whole), spelled(declared.whole.requirements)
+        listed = spelled(declared.whole.requirements)
         fresh = _names(set(listed) - before)
         by_hand = [text for text in self.requirements if text not in before and not _names([text]) & fresh]
         kept = [text for text in listed if not _names([text]) & _names(by_hand)]
@@ -59,7 +67,7 @@ class FolderRequest:
             self,
             requirements=(*kept, *by_hand),
             constraints=tuple(dict.fromkeys((*limits, *spelled(declared.whole.constraints)))),
-            files=files | ({declared.file: lines} if lines else {}),
+            files=files | declared.files,
         )
 
     def adding(self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]) -> FolderRequest:
@@ -110,7 +118,7 @@ class FolderRequest:
             raise UsageError("torch-stays", "torch cannot be removed from its environment", hint=hint)
         for file, lines in self.files.items():
             if name in _names(line for line in lines if not line.startswith("-c ")):
-                again = "" if file in {PROJECT, *DECLARING} else f" with -r {file}"
+                again = "" if file in {*PROJECT_FILES, *DECLARING} else f" with -r {file}"
                 hint = f"Remove it from {file}, then install again{again}"
                 raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
         if name not in _names(self.requirements):

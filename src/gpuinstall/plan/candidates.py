@@ -105,8 +105,9 @@ def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:
 
 
 def preference(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
-    """Sort candidates: the newest torch, then as the maker prefers its builds."""
-    return context.ages[candidate.build.torch], merits(candidate, context)
+    """Sort candidates: the newest torch, then the backend that the request prefers, then as the maker prefers."""
+    is_other = candidate.build.backend != context.demand.preferred_backend
+    return context.ages[candidate.build.torch], is_other, merits(candidate, context)
 
 
 def merits(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:

@@ -44,6 +44,7 @@ class Demand(NamedTuple):
     managed: bool
     gpus: tuple[str | int, ...] | None = None
     pythons: frozenset[str] | None = None
+    preferred_backend: Backend | None = None
 
     def wants(self, torch: Version) -> bool:
         """Say whether a torch version satisfies the requirements."""
@@ -82,6 +83,7 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
         preferred=request.preferred_pythons,
         managed=request.managed_pythons,
         gpus=request.gpus,
+        preferred_backend=known_backend(request.preferred_backend),
     )
     if not marked:
         return (_of_family(whole, ours, request.backend),)

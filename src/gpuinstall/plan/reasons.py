@@ -97,8 +97,8 @@ def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     blind = f"{build.name} does not list its GPU code; verify decides"
     unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
     companions = built_for_the_cpu(build, context)
-    warnings = (*context.rules.warnings(build, context.gpus), *filter(None, [unsaid, companions]))
-    return (*warnings, *_of_the_machine(context))
+    own = filter(None, [unsaid, companions, unmet_preference(build, context)])
+    return (*context.rules.warnings(build, context.gpus), *own, *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
@@ -120,7 +120,7 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
         )
         fix = f"; if it has GPUs, {_CONTAINER_FIX}" if container else ""
         warnings.append(Reason("looks-like-a-builder", message + fix))
-    return (*warnings, *_of_the_machine(context))
+    return (*warnings, *filter(None, [unmet_preference(build, context)]), *_of_the_machine(context))
 
 
 def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
@@ -146,7 +146,24 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanC
     return _newest_asked_for(best, newer, context)
 
 
+def unmet_preference(build: Build, context: PlanContext) -> Reason | None:
+    """Say that the backend which the request prefers was not taken, and what would force it."""
+    wanted = context.demand.preferred_backend
+    if wanted is None or wanted == build.backend or context.demand.backends:
+        return None
+    exists = any(other.torch == build.torch and other.backend == wanted for other in context.builds)
+    why = "it does not run here" if exists else f"it has no build of torch {build.torch}"
+    if wanted == CPU:
+        why = "this machine has GPUs"
+    return Reason(
+        "preference-unmet",
+        f"{wanted} is preferred by the request, but {why}: {build.backend} is taken; --backend {wanted} forces it",
+    )
+
+
 def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
+    if best.build.backend == context.demand.preferred_backend != candidate.build.backend:
+        return "the request prefers it"
     return context.rules.merit(merits(best, context), merits(candidate, context))
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import conda_note, parse_project, read_declaration, read_inputs
+from gpuinstall.lock.declaration import parse_project, read_declaration, read_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
+SETUP = "[options]\ninstall_requires =\n    torch>=2\n    rich; python_version > '3'\n"
 CONDA = """\
 name: thing   # as conda writes it
 channels:
@@ -59,7 +60,7 @@ def write(folder: Path, **files: str) -> Path:
         ),
         (
             {"pyproject__toml": f'{BACKEND}[tool.poetry]\nname = "thing"\n'},
-            "pyproject.toml: 0 requirements; thing itself, editable",
+            "pyproject.toml: thing itself, editable",
             ("-e .",),
         ),
         (
@@ -68,6 +69,36 @@ def write(folder: Path, **files: str) -> Path:
             ("a",),
         ),
         ({"environment__yml": "dependencies:\n- pip:\n  - rich\n"}, "environment.yml: 1 requirement", ("rich",)),
+        ({"setup__py": "import torch\n"}, "setup.py: the project itself, editable", ("-e .",)),
+        (
+            {"setup__py": "", "setup__cfg": SETUP, "pyproject__toml": "[tool.ruff]\n"},
+            "setup.py: the project itself, editable",
+            ("-e .",),
+        ),
+        (
+            {"setup__py": "", "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n'},
+            "pyproject.toml: 1 requirement and group dev; setup.py: the project itself, editable",
+            ("pytest", "-e ."),
+        ),
+        ({"setup__py": "", "pyproject__toml": "[tool.uv]\npackage = false\n"}, "pyproject.toml: 0 requirements", ()),
+        ({"setup__cfg": SETUP}, "setup.cfg: 2 requirements", ("torch>=2", "rich; python_version > '3'")),
+        ({"setup__cfg": "[flake8]\n[flake8]\n", "requirements__txt": "a"}, "requirements.txt: 1 requirement", ("a",)),
+        ({"pyproject__toml": BACKEND}, "pyproject.toml: the project itself, editable", ("-e .",)),
+        (
+            {"pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'},
+            "pyproject.toml: thing itself, editable",
+            ("-e .",),
+        ),
+        (
+            {"setup__py": "", "requirements__txt": "a\nb\n"},
+            "requirements.txt: 2 requirements; setup.py: the project itself, editable",
+            ("a", "b", "-e ."),
+        ),
+        (
+            {"setup__py": "", "environment__yml": "dependencies:\n- pip:\n  - rich\n  - -e .\n"},
+            "environment.yml: 2 requirements; setup.py: the project itself, editable",
+            ("rich", "-e ."),
+        ),
     ],
 )
 def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
@@ -77,22 +108,31 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
     assert (str(declared), declared.whole.requirements) == (line, requirements)
 
 
-def test_of_an_environment_of_conda_the_pip_part_is_read_and_the_rest_named(tmp_path: Path) -> None:
+def test_other_files_of_requirements_are_named(tmp_path: Path) -> None:
+    files = ("requirements__txt", "requirements-dev__txt", "environment__yml", "notes__txt")
+    write(tmp_path, pyproject__toml=PROJECT, **dict.fromkeys(files, "rich\n"))
+    others = ("environment.yml", "requirements-dev.txt", "requirements.txt")
+    assert read_declaration(tmp_path).other_files == others
+    assert read_declaration(tmp_path, ["torch"]).other_files == others
+    (tmp_path / "pyproject.toml").unlink()
+    assert read_declaration(tmp_path).other_files == others[:2]
+
+
+def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path: Path) -> None:
+    declared = read_declaration(write(tmp_path, setup__py="", requirements__txt="rich\n"))
+    assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
+    assert declared.beside_project.files == {"requirements.txt": ("rich",)}
+    of_project = read_declaration(write(tmp_path, pyproject__toml=PROJECT + BACKEND))
+    assert of_project.files == {"pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")}
+    assert of_project.beside_project.files == {}
+
+
+def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(tmp_path: Path) -> None:
     write(tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n")
     listed = read_inputs(str(tmp_path / "environment.yml"))
-    assert listed.requirements == ("torch>=2.9", "numpy<3", "rich")
+    assert listed.requirements == ("scipy", "torch>=2.9", "numpy<3", "rich")
     assert listed.constraints == ("rich<15",)
     assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
-
-
-def test_what_conda_would_bring_is_named_and_offered_where_it_has_a_wheel_of_its_own() -> None:
-    conda = ("python=3.11", "conda-forge::ffmpeg >=6", "scipy", "pytorch=2.9=py311_cuda12", "numpy 1.26.*", "tqdm<5")
-    assert conda_note(conda, {"scipy"}) == (
-        "conda's own packages are not installed: python=3.11, conda-forge::ffmpeg >=6, pytorch=2.9=py311_cuda12, "
-        "numpy 1.26.*, tqdm<5; those with a wheel: gpuinstall install --python=3.11 torch==2.9 'numpy==1.26.*' 'tqdm<5'"
-    )
-    assert conda_note(("scipy",), {"scipy"}) == ""
-    assert "wheel" not in conda_note(("ffmpeg",), ())
 
 
 POETRY = """\
@@ -163,8 +203,7 @@ marker = "os_name == 'nt'"
 
 
 def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_path: Path) -> None:
-    setup = "[options]\ninstall_requires =\n    torch>=2\n    rich; python_version > '3'\n"
-    write(tmp_path, pyproject__toml=PROJECT + BACKEND, setup__cfg=setup, pylock__toml=PYLOCK)
+    write(tmp_path, pyproject__toml=PROJECT + BACKEND, setup__cfg=SETUP, pylock__toml=PYLOCK)
     assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
     assert read_inputs(str(tmp_path / "setup.cfg")).requirements == ("torch>=2", "rich; python_version > '3'")
     locked = ("torch==2.14.1", "numpy==2.3.4", "colorama==0.4.6 ; os_name == 'nt'")

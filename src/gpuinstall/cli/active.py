@@ -1,0 +1,33 @@
+"""The environment that the shell has activated, if a command is for another one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from gpuinstall.advice import OURS, Advice
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.paths import active_environment
+from gpuinstall.units import display_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.reporter import Reporter
+
+
+def command_for_active(command: str, venv: Path) -> Advice | None:
+    """Return the command for the environment that is activated, if that is another than ``venv``."""
+    active = active_environment(os.environ, venv)
+    if active is None:
+        return None
+    # An environment that gpuinstall did not make is changed package by package, never replaced.
+    into = ("--into",) if command == "install" and read_marker(active) is None else ()
+    return Advice(OURS, (command, *into, "--venv", str(active)))
+
+
+def name_active(command: str, venv: Path, reporter: Reporter) -> None:
+    """Say that the environment that is activated is not the one that the command is for, and the line that means it."""
+    if advice := command_for_active(command, venv):
+        place = display_path(venv.absolute())
+        reporter.step("Active", f"{advice.arguments[-1]}, and this is for {place}; for the active one: {advice}")

@@ -1,0 +1,93 @@
+"""What conda's packages in an ``environment.yml`` ask for, as far as wheels have it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from gpuinstall.backend import known_backend
+from gpuinstall.catalog import authored
+from gpuinstall.shell import joined
+from gpuinstall.text import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*)")
+_VERSION = re.compile(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
+
+
+class CondaRequest(NamedTuple):
+    """What the packages ask for."""
+
+    requirements: tuple[str, ...] = ()
+    """Those that have a wheel of their own, by its name."""
+    python: str | None = None
+    """An ``X.Y`` or a specifier."""
+    backend: str | None = None
+    """The tag of the backend that they name: a preference among builds."""
+    without_wheel: tuple[str, ...] = ()
+    """Those that only conda has."""
+
+    @property
+    def note(self) -> str:
+        """Say what is not installed, and what it would take; empty if that is nothing."""
+        if not self.without_wheel:
+            return ""
+        verb = "has" if len(self.without_wheel) == 1 else "have"
+        packages = [text.rpartition("::")[2].replace(" ", "") for text in self.without_wheel]
+        return f"{some(self.without_wheel)} {verb} no wheel; if needed: {joined(['conda', 'install', *packages])}"
+
+
+def parse_conda(packages: Iterable[str]) -> CondaRequest:
+    """Read conda's packages as conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``."""
+    names = authored.read_data("conda_names.toml")
+    request = CondaRequest()
+    for text in packages:
+        match = _PACKAGE.fullmatch(text)
+        name, written = (match[1], match[2]) if match else (text, "")
+        bounds = _bounds(written)
+        if name == "python":
+            request = request._replace(python=_python(bounds) or request.python)
+        elif name in names["preferences"]:
+            request = request._replace(backend=_tag(names["preferences"][name], bounds) or request.backend)
+        elif name in names["wheels"]:
+            wheel = names["wheels"][name] or name
+            backend = request.backend or _tag_of_build(written, names["build-strings"])
+            request = request._replace(requirements=(*request.requirements, f"{wheel}{bounds}"), backend=backend)
+        elif name not in names["brought"]:
+            request = request._replace(without_wheel=(*request.without_wheel, text))
+    return request
+
+
+def _bounds(written: str) -> str:
+    """Write conda's constraint as a specifier; empty if it is none of those that wheels know."""
+    if version := _VERSION.fullmatch(written):
+        # One equals sign is a prefix; a build's string after it names one build, of exactly this version.
+        is_exact = version[1] == "==" or version[3]
+        return f"=={version[2]}" if is_exact else f"=={version[2]}.*"
+    try:
+        return str(SpecifierSet(written.replace(" ", "")))
+    except InvalidSpecifier:
+        return ""
+
+
+def _python(bounds: str) -> str | None:
+    exact = re.match(r"==(3\.\d+)", bounds)
+    return exact[1] if exact else bounds or None
+
+
+def _tag(prefix: str, bounds: str) -> str | None:
+    """The tag of a backend with the version that a package is pinned to, or of one that has none."""
+    version = re.match(r"==(\d+)\.(\d)", bounds)
+    tags = (f"{prefix}{version[1]}{version[2]}", prefix) if version else (prefix,)
+    return next((tag for tag in tags if known_backend(tag)), None)
+
+
+def _tag_of_build(written: str, patterns: Mapping[str, str]) -> str | None:
+    for prefix, pattern in patterns.items():
+        if match := re.search(pattern, written):
+            return _tag(prefix, f"=={match[1]}")
+    return None

@@ -1,0 +1,37 @@
+"""What conda's packages ask for, as far as wheels have it."""
+
+from __future__ import annotations
+
+from gpuinstall.lock.conda import CondaRequest, parse_conda
+
+CASES = {
+    ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): CondaRequest(
+        ("torch==2.1.0.*", "torchvision"), backend="cu118"
+    ),
+    ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(("torch==2.1",), backend="cu113"),
+    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(("torch==2.1.0",), backend="cu121"),
+    ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): CondaRequest(("torch==2.1.0",), backend="cu118"),
+    ("pytorch", "cpuonly"): CondaRequest(("torch",), backend="cpu"),
+    ("pytorch-cuda>=11.8", "pytorch-cuda=12"): CondaRequest(),
+    ("python=3.10.12", "pip", "cudnn", "mkl=2023"): CondaRequest(python="3.10"),
+    ("python>=3.9",): CondaRequest(python=">=3.9"),
+    ("numpy 1.26.*", "tqdm <5", "opencv", "pandas=1.5|2.0"): CondaRequest(
+        ("numpy==1.26.*", "tqdm<5", "opencv-python", "pandas")
+    ),
+    ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): CondaRequest(
+        without_wheel=("conda-forge::ffmpeg >=6", "gcc_linux-64=11")
+    ),
+    ("", "??"): CondaRequest(without_wheel=("", "??")),
+}
+
+
+def test_packages_of_conda_are_read_by_the_names_of_wheels() -> None:
+    assert {packages: parse_conda(packages) for packages in CASES} == CASES
+
+
+def test_what_has_no_wheel_is_listed_with_what_it_would_take() -> None:
+    assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note == (
+        "conda-forge::ffmpeg >=6, gcc=11 have no wheel; if needed: conda install 'ffmpeg>=6' gcc=11"
+    )
+    assert parse_conda(("gcc",)).note == "gcc has no wheel; if needed: conda install gcc"
+    assert parse_conda(("pytorch", "python=3.11", "cudnn")).note == ""

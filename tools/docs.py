@@ -75,8 +75,11 @@ def _help(words: tuple[str, ...]) -> str:
     command: click.Command = entrance
     context = click.Context(command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings)
     for word in words:
+        is_whole = isinstance(command, click.Group) and command.invoke_without_command
         command = (command.get_command(context, word) if isinstance(command, click.Group) else None) or command
-        context = click.Context(command, info_name=word, parent=context)
+        # The usage of a subcommand shows its parents with their arguments, which lock has of its own.
+        name, parent = (f"{context.info_name} {word}", context.parent) if is_whole else (word, context)
+        context = click.Context(command, info_name=name, parent=parent)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 

@@ -388,7 +388,7 @@ DOCUMENTS = (
     ),
     Document(
         "Freshness",
-        "`gpuinstall lock --check --json`; exit status 6 if a lock is stale.",
+        "`gpuinstall lock check --json`; exit status 6 if a lock is stale.",
         ("lock-check",),
         {
             "locks": "one for each lock",
@@ -403,7 +403,7 @@ DOCUMENTS = (
     ),
     Document(
         "Comparison of locks",
-        "`gpuinstall lock --diff OLD NEW --json`.",
+        "`gpuinstall lock diff OLD NEW --json`.",
         ("lock-diff",),
         {
             "changes": "the packages that differ",
@@ -412,7 +412,7 @@ DOCUMENTS = (
     ),
     Document(
         "Downloaded files",
-        "`gpuinstall lock --download DIR --json`.",
+        "`gpuinstall lock download DIR --json`.",
         ("lock-download",),
         {"folder": "the folder", "files": "their names; every hash was checked"},
     ),

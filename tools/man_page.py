@@ -51,6 +51,8 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = entrance.get_command(click.Context(entrance), name)
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield name, command
             yield from ((f"{name} {below}", each) for below, each in command.commands.items())
         elif command:
             yield name, command

@@ -4,5 +4,5 @@ set -eu
 export UV_CACHE_DIR="$PWD/.cache/uv" XDG_CACHE_HOME="$PWD/.cache/own"
 python3 bootstrap.py sync
 PATH="$HOME/.local/share/gpuinstall/bin:$PATH"
-gpuinstall lock --check
+gpuinstall lock check
 gpuinstall run python -m unittest

@@ -37,7 +37,8 @@ def words() -> list[tuple[str, ...]]:
     found = {name: import_module(f"gpuinstall.cli.{name}").command for name in COMMANDS}
     groups = {name: list(command.commands) for name, command in found.items() if isinstance(command, click.Group)}
     below = [(name, inner) for name, inners in groups.items() for inner in inners]
-    return [*((name,) for name in COMMANDS if name not in groups), *below]
+    alone = [name for name in COMMANDS if name not in groups or found[name].invoke_without_command]
+    return [*((name,) for name in alone), *below]
 
 
 @pytest.mark.parametrize("command", words(), ids=" ".join)

@@ -37,7 +37,10 @@ def known(words: str) -> set[str]:
     for word in words.split():
         if not isinstance(command, click.Group):
             break
-        command = command.get_command(click.Context(command), word)
+        below = command.get_command(click.Context(command), word)
+        if below is None and command.invoke_without_command:  # a package
+            break
+        command = below
     assert command is not None, words
     options = (option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts))
     return {*options, "--help"}

@@ -41,7 +41,7 @@ def test_what_a_recipe_calls_is_a_command_with_such_options(words: list[str]) ->
     command: click.Command | None = entrance
     context = click.Context(entrance, **entrance.context_settings)
     tool, *words = words
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and not command.invoke_without_command:
         name, *words = words
         command = command.get_command(context, name)
 

@@ -73,7 +73,12 @@ def _of_ours(words: list[str]) -> str | None:
     until = next((at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}), len(words))
     words = words[:until]
     command: click.Command | None = entrance
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+    while (
+        isinstance(command, click.Group)
+        and not command.invoke_without_command
+        and words
+        and not words[0].startswith("-")
+    ):
         command, words = command.get_command(click.Context(command), words[0]), words[1:]
     if command is None:
         return f"no command of ours: {', '.join(COMMANDS)}"

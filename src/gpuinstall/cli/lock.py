@@ -4,32 +4,87 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
-from gpuinstall.project import Project, lock_requests, open_project
+from gpuinstall.project import Project, Settings, lock_requests, open_project
+from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
     from gpuinstall.lock.lock import VersionChange
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
+    from gpuinstall.machine import Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
 
-@click.command("lock", help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.")
-@options.request_options
-@options.only
-@click.option(
+OLD_SPELLINGS = {f"--{name}": name for name in ("audit", "check", "cover", "diff", "download", "merge")}
+"""Options that have become subcommands, and go on working: what follows them is the subcommand's."""
+
+
+class LockGroup(click.Group):
+    """``lock`` writes locks; its first word may be a subcommand, which has options of its own."""
+
+    allow_interspersed_args = True  # click's groups end their options at the first word, which here is a package
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse a line of ``lock``, or of the subcommand that it begins with.
+
+        Raise UsageError for a subcommand in another place, which is never taken for a package; ``--`` stands before a
+        package of that name.
+        """
+        if line := subcommand_line(args, self.commands):
+            name, rest = line
+            return self.commands[name].make_context(f"{info_name} {name}", rest, parent=parent, **extra)
+        context = super().make_context(info_name, list(args), parent, **extra)
+        first = next(iter(context.params.get("requirements") or ()), "")
+        if first in self.commands and "--" not in args and not context.resilient_parsing:
+            raise self._misplaced(first, args)
+        return context
+
+    def _misplaced(self, name: str, args: Sequence[str]) -> UsageError:
+        rest = list(args)
+        rest.remove(name)
+        words = [name, *rest]
+        try:
+            self.commands[name].make_context(name, list(rest))
+        except click.ClickException:
+            words = [name, "--help"]
+        hint = (
+            f"gpuinstall lock {joined(words)}\ngpuinstall lock {joined([*rest, '--', name])}   # a package of that name"
+        )
+        return UsageError("command-or-package", f"{name} is a subcommand of lock: it comes first", hint=hint)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the words of the usage line: a subcommand is not required."""
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+def subcommand_line(args: Sequence[str], names: Container[str]) -> tuple[str, list[str]] | None:
+    """Return the subcommand that a line of ``lock`` begins with, or has as an option, and the rest of the line."""
+    if args and args[0] in names:
+        return args[0], list(args[1:])
+    for position, word in enumerate(takewhile(lambda word: word != "--", args)):
+        option, equals, value = word.partition("=")
+        if option in OLD_SPELLINGS:
+            return OLD_SPELLINGS[option], [*([value] if equals else []), *args[:position], *args[position + 1 :]]
+    return None
+
+
+_TARGETS = click.option(
     "--target",
     "targets",
     multiple=True,
@@ -37,21 +92,39 @@ if TYPE_CHECKING:
     shell_complete=options.target_names,
     help="Lock for cu126, cu130-windows-x86_64, …",
 )
-@click.option("--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json).")
+_MACHINES = click.option(
+    "--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json)."
+)
+_SCRIPT = click.option(
+    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock the inline metadata of a script."
+)
+_PER_TARGET = click.option(
+    "--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch."
+)
+_PRUNE = click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
+_SOURCING = options.sourcing(
+    "code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions"
+)
+_FETCHING = options.sourcing("torch_index", "parallel", "offline")
+
+
+@click.group(
+    "lock",
+    cls=LockGroup,
+    invoke_without_command=True,
+    help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
+)
+@options.request_options
+@options.only
+@_TARGETS
+@_MACHINES
 @options.machine_words
-@click.option("--cover", is_flag=True, help='Write the fewest that cover a range: --gpu "RTX 30" --driver ">=470".')
-@click.option("--all-supported", is_flag=True, help="With --cover: all known GPUs, with every driver.")
-@click.option("--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch.")
-@click.option("--check", is_flag=True, help="Check that the locks are up to date; exit 6 if not.")
+@_PER_TARGET
 @options.upgrade
 @options.upgrade_package
-@click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
-@click.option("--merge", nargs=2, metavar="OURS THEIRS", help="For git's merge driver: combine the requests in OURS.")
-@click.option("--diff", nargs=2, metavar="OLD NEW", help="Compare two locks.")
-@click.option("--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock the inline metadata of a script.")
-@click.option("--audit", is_flag=True, help="List known vulnerabilities in the locks; exit 6 if there are any.")
-@click.option("--download", metavar="DIR", type=click.Path(path_type=Path), help="Download every file of the locks.")
-@options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
+@_PRUNE
+@_SCRIPT
+@_SOURCING
 @framed("lock")
 def command(
     terminal: Terminal,
@@ -61,27 +134,155 @@ def command(
     only: bool,
     targets: tuple[str, ...],
     machines: tuple[str, ...],
-    cover: bool,
-    all_supported: bool,
     per_target: str | None,
-    check: bool,
     upgrade: bool,
     packages: tuple[str, ...],
     prune: bool,
-    diff: tuple[str, str] | None,
-    merge: tuple[str, str] | None,
     script: Path | None,
-    audit: bool,
-    download: Path | None,
     sourcing: dict[str, Any],
 ) -> Outcome:
     """Lock."""
-    if pair := diff or merge:
-        return (_diff if diff else _merge)(*map(Path, pair))
-    from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
 
+    run = _lock_run(terminal, request, script, sourcing, only=only)
+    selected = _machines(machines, described, terminal)
+    with open_project(run.folder, run.settings, terminal) as project:
+        declared = project.read_folder_request()
+        requests = lock_requests(project, project.request_for(declared.listed), targets, selected)
+        moving = tuple(map(normalised, packages))
+        newest = per_target == "newest"
+        return _write(LockOptions(run.folder, requests, declared, upgrade, moving, newest, prune), project.session)
+
+
+@command.command("check", help="Check that the locks are up to date; exit 6 if not.")
+@options.request_options
+@options.only
+@_TARGETS
+@_MACHINES
+@options.machine_words
+@_SCRIPT
+@_SOURCING
+@framed("lock")
+def check(
+    terminal: Terminal,
+    request: options.RequestOptions,
+    described: options.MachineOptions,
+    *,
+    only: bool,
+    targets: tuple[str, ...],
+    machines: tuple[str, ...],
+    script: Path | None,
+    sourcing: dict[str, Any],
+) -> Outcome:
+    """Compare the locks with the request, with the sources and with each other."""
+    from gpuinstall.lock.check import DeclaredUse
+    from gpuinstall.lock.strangers import with_locked_builds
+
+    run = _lock_run(terminal, request, script, sourcing, only=only)
+    selected = _machines(machines, described, terminal)
+    with open_project(run.folder, run.settings, terminal) as project:
+        declared = project.read_folder_request()
+        wanted, session = project.request_for(declared.listed), project.session
+        named = targets or (() if selected else project.config.targets or ())
+        every = not targets and bool(named)
+        use = DeclaredUse(tuple(named), tuple(selected), every, run.request.has_requirements)
+        catalog = with_locked_builds(project.catalog, run.folder, session)
+        return _check(run.folder, wanted, catalog, use, None if run.settings.offline else session)
+
+
+@command.command("cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".')
+@options.request_options
+@options.only
+@options.machine_words
+@click.option("--all-supported", is_flag=True, help="Cover all known GPUs, with every driver.")
+@_PER_TARGET
+@options.upgrade
+@options.upgrade_package
+@_PRUNE
+@_SOURCING
+@framed("lock")
+def cover(
+    terminal: Terminal,
+    request: options.RequestOptions,
+    described: options.MachineOptions,
+    *,
+    only: bool,
+    all_supported: bool,
+    per_target: str | None,
+    upgrade: bool,
+    packages: tuple[str, ...],
+    prune: bool,
+    sourcing: dict[str, Any],
+) -> Outcome:
+    """Write the fewest locks for a range of GPUs and drivers."""
+    from gpuinstall.lock.write import LockOptions
+    from gpuinstall.plan.requirement import normalised
+
+    if bool(described.gpu) == all_supported:
+        message = "lock cover requires either --gpu or --all-supported"
+        raise UsageError("range-missing", message, hint="gpuinstall lock cover --gpu NAME --driver VERSION")
+    run = _lock_run(terminal, request, None, sourcing, only=only)
+    with open_project(run.folder, run.settings, terminal) as project:
+        declared = project.read_folder_request()
+        moving = tuple(map(normalised, packages))
+        newest = per_target == "newest"
+        return _cover(described, LockOptions(run.folder, (), declared, upgrade, moving, newest, prune), project)
+
+
+@command.command("diff", help="Compare two locks.")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@framed("lock")
+def diff(_terminal: Terminal, old: Path, new: Path) -> Outcome:
+    """Compare two locks."""
+    return _diff(old, new)
+
+
+@command.command("merge", help="For git's merge driver: combine the requests of two locks in OURS.")
+@click.argument("ours", type=click.Path(path_type=Path))
+@click.argument("theirs", type=click.Path(path_type=Path))
+@framed("lock")
+def merge(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
+    """Combine the requests of two locks."""
+    return _merge(ours, theirs)
+
+
+@command.command("download", help="Download every file of the locks into DIR.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_FETCHING
+@framed("lock")
+def download(terminal: Terminal, folder: Path, *, sourcing: dict[str, Any]) -> Outcome:
+    """Download the files of the locks."""
+    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
+        return _download(Path.cwd(), folder, project.session)
+
+
+@command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
+@options.sourcing("offline")
+@framed("lock")
+def audit(terminal: Terminal, *, sourcing: dict[str, Any]) -> Outcome:
+    """Look for known vulnerabilities."""
+    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
+        return _audit(Path.cwd(), project.session)
+
+
+class _LockRun(NamedTuple):
+    """Where locks lie, and what is requested: a script's own, or the folder's."""
+
+    folder: Path
+    request: options.RequestOptions
+    settings: Settings
+
+
+def _lock_run(
+    terminal: Terminal,
+    request: options.RequestOptions,
+    script: Path | None,
+    sourcing: Mapping[str, Any],
+    *,
+    only: bool,
+) -> _LockRun:
     folder = Path.cwd()
     if script:
         from gpuinstall.install.scripts import Script, read_script
@@ -91,31 +292,15 @@ def command(
         folder.mkdir(exist_ok=True)
         request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    settings = replace(settings, only=only, **sourcing)
-    meant = [options.read_machine_file(name, terminal) for name in machines]
-    if cover != bool(described.gpu or all_supported) and (cover or all_supported):
-        raise UsageError("range-missing", "--cover requires --gpu or --all-supported, which requires it")
-    meant += [options.read_selected_machine(described, terminal)] if any(described) and not cover else []
-    with open_project(folder, settings, terminal) as project:
-        declared = project.read_folder_request()
-        wanted, session = project.request_for(declared.listed), project.session
-        if check:
-            from gpuinstall.lock.check import DeclaredUse
+    return _LockRun(folder, request, replace(settings, only=only, **sourcing))
 
-            named = targets or (() if meant else project.config.targets or ())
-            every = not targets and bool(named)
-            use = DeclaredUse(tuple(named), tuple(meant), every, request.has_requirements)
-            catalog = with_locked_builds(project.catalog, folder, session)
-            return _check(folder, wanted, catalog, use, None if settings.offline else session)
-        if audit:
-            return _audit(folder, session)
-        if download:
-            return _download(folder, download, session)
-        moving, newest = tuple(map(normalised, packages)), per_target == "newest"
-        if cover:
-            return _cover(described, LockOptions(folder, (), declared, upgrade, moving, newest, prune), project)
-        requests = lock_requests(project, wanted, targets, meant)
-        return _write(LockOptions(folder, requests, declared, upgrade, moving, newest, prune), session)
+
+def _machines(files: Sequence[str], described: options.MachineOptions, terminal: Terminal) -> list[Machine]:
+    """Read the machines that are named, by files and in words."""
+    machines = [options.read_machine_file(name, terminal) for name in files]
+    if any(described):
+        machines.append(options.read_selected_machine(described, terminal))
+    return machines
 
 
 def _write(options: LockOptions, session: Session) -> Outcome:

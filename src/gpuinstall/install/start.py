@@ -112,5 +112,5 @@ def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
     if not request.machine.gpus:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
         raise MachineError("no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint)
-    hint = "gpuinstall lock --cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
+    hint = "gpuinstall lock cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
     raise NoBuildError("lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint)

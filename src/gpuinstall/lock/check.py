@@ -49,7 +49,7 @@ class CheckedLock(NamedTuple):
         return command_again(codes, self.lock.requirements_files, self.lock.inputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write its entry in the document of ``lock --check --json``."""
+        """Write its entry in the document of ``lock check --json``."""
         entry = self.lock.entry(self.path, "stale" if self.reasons else "fresh")
         return entry | {"reasons": [reason._asdict() for reason in self.reasons]}
 

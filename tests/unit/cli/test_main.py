@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[3]
 def commands(name: str) -> list[list[str]]:
     """A command, or those of a group of commands."""
     found = import_module(f"gpuinstall.cli.{name}").command
-    return [[name, each] for each in found.commands] if isinstance(found, click.Group) else [[name]]
+    if not isinstance(found, click.Group):
+        return [[name]]
+    itself = [[name]] if found.invoke_without_command else []
+    return itself + [[name, each] for each in found.commands]
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked
 def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_the_wheels() -> None:
     for text in (AT_START.dockerfile(), WHEELS.dockerfile()):
         assert "gpuinstall sync" not in text
-    assert "RUN gpuinstall lock --quiet --download /opt/torch/wheels" in WHEELS.dockerfile()
+    assert "RUN gpuinstall lock download --quiet /opt/torch/wheels" in WHEELS.dockerfile()
     assert "--download" not in AT_START.dockerfile()
 
 

@@ -574,7 +574,7 @@ def tool_in_place(job: Job, tool: Path) -> None:
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
     point_at(tool)
-    remove_old(job)
+    remove_old(job.data, kept_uv(job).parent)
     job.screen.step("tool", display_path(tool), began)
 
 
@@ -606,11 +606,11 @@ def point_at(tool: Path) -> None:
         fresh.replace(link)
 
 
-def remove_old(job: Job) -> None:
+def remove_old(data: Path, current_uv: Path) -> None:
     """Remove all but the environments used last, and uv of other versions."""
-    tools = [folder for folder in job.data.iterdir() if TOOL_NAME.fullmatch(folder.name)]
+    tools = [folder for folder in data.iterdir() if TOOL_NAME.fullmatch(folder.name)]
     tools.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-    uvs = [folder for folder in job.data.iterdir() if UV_NAME.fullmatch(folder.name) and folder != kept_uv(job).parent]
+    uvs = [folder for folder in data.iterdir() if UV_NAME.fullmatch(folder.name) and folder != current_uv]
     for folder in tools[KEPT_ENVIRONMENTS:] + uvs:
         shutil.rmtree(str(folder), ignore_errors=True)
 

@@ -171,7 +171,11 @@ def test_one_image_is_unpacked_on_every_node(nodes: Nodes) -> None:
 @pytest.mark.heavy
 def test_a_program_is_in_the_lock_of_all_nodes(nodes: Nodes) -> None:
     nodes.fleet("survey", "--engine", "local")
+    notes = nodes.run_dir / "locks" / "notes" / "mine.txt"
+    notes.parent.mkdir(parents=True)
+    notes.touch()
     (lock,) = nodes.fleet("plan", "--python", "3.11", "cowsay")["locks"]
+    assert notes.exists()
     text = (nodes.run_dir / "locks" / lock["name"] / lock["lock"]).read_text(encoding="utf-8")
 
     assert (lock["nodes"], lock["torch"]) == ("n[1-3]", "2.14.1+cu126")

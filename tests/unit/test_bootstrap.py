@@ -29,6 +29,28 @@ def settings(home: Path, text: str) -> None:
     (home / ".config" / "pip" / "pip.conf").write_text(text)
 
 
+def test_only_its_own_old_folders_are_removed(tmp_path: Path) -> None:
+    old = ["0.1.0-0123456789ab", "0.1.1-0123456789ab", "uv-0.1.2"]
+    own = [f"0.2.{number}-0123456789ab" for number in range(bootstrap.KEPT_ENVIRONMENTS)] + ["uv-0.13.8"]
+    others = ["2026-notes", "0.1.0-notes", "uv-notes", "bin"]
+    for second, name in enumerate((*old, *own, *others)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (second, second))
+
+    bootstrap.remove_old(tmp_path, tmp_path / "uv-0.13.8")
+
+    assert {path.name for path in tmp_path.iterdir()} == {*own, *others}
+
+
+def test_only_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
+    for name in (".new-0123abcd", ".new-idea"):
+        (tmp_path / name).mkdir()
+
+    bootstrap.remove_leftovers(tmp_path, 0)
+
+    assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
+
+
 def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
     index = "https://user:pa%20ss@index.example/simple"
     settings(nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n")

@@ -77,7 +77,7 @@ def _begun(command: str) -> Path:
     if is_of_who_called_sudo(folder):
         raise PermissionError
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.log"))[: 1 - KEPT]:
+    for old in sorted(folder.glob("????????-??????-*-*.log"))[: 1 - KEPT]:
         old.unlink(missing_ok=True)
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}-{os.getpid()}.log"
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -49,11 +49,15 @@ def test_no_password_is_kept() -> None:
 
 
 def test_only_the_last_runs_are_kept_and_none_grows_without_end() -> None:
+    mine = log_folder() / "20260101-mine.log"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
     for number in range(KEPT + 5):
         log = RunLog(f"run{number:02}", [])
         log.write("x" * RUN_BYTES)
         log.write("more")
-    assert len(list(log_folder().glob("*.log"))) == KEPT
+    assert len(list(log_folder().glob("*-run*.log"))) == KEPT
+    assert mine.exists()
     assert "more" not in text(log)
 
 

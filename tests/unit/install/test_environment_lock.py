@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> Non
     paths.work.mkdir()
     (paths.work / left).touch()
     assert not is_idle(paths)
+
+
+@pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
+def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path: Path, name: str) -> None:
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    (paths.work / name).mkdir(parents=True)
+    (paths.work / name / "mine").touch()
+    with suppress(InstallationError), environment_lock(paths, 0, SilentReporter()):
+        pass
+    assert (paths.work / name / "mine").exists()
 
 
 def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) -> None:

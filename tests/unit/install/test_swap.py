@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,6 +155,30 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Enviro
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
     assert replaced.stagings == []
+
+
+def test_other_files_in_the_working_folder_stay(replaced: EnvironmentPaths) -> None:
+    names = {".my.notes", ".mine.0123abcd", "staging-notes", "journal.json"}
+    for name in names:
+        (replaced.work / name).mkdir()
+        (replaced.work / name / "mine").touch()
+    finish_swap(replaced, SilentReporter())
+    assert {entry.name for entry in replaced.work.iterdir()} == {*names, "previous"}
+    assert all((replaced.work / name / "mine").exists() for name in names)
+
+
+def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kill(
+    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (replaced.venv / "notes").touch()
+    with monkeypatch.context() as patched:
+        kill_before(patched, swap, "publish_lock")
+        with pytest.raises(Killed):
+            swap_in(replaced, replaced.staging, SilentReporter())
+    shutil.rmtree(replaced.venv)
+    finish_swap(replaced, SilentReporter())
+    assert name_of(replaced.previous) == "old"
+    assert (replaced.previous / "notes").exists()
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])

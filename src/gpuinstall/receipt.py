@@ -55,7 +55,7 @@ class Receipt:
         try:
             write_atomically(file, "\n".join((self.state, venv, "python" * is_script, *map("\t".join, rows))))
             file.chmod(0o600)
-            for old in sorted(file.parent.iterdir(), key=lambda kept: kept.stat().st_mtime)[:-KEPT_RECEIPTS]:
+            for old in sorted(file.parent.glob("[0-9a-f]" * 8), key=lambda kept: kept.stat().st_mtime)[:-KEPT_RECEIPTS]:
                 old.unlink(missing_ok=True)
         except (InstallationError, OSError, ValueError):  # a cache that is not to be had, a path that is no text
             return

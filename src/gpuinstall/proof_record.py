@@ -89,7 +89,8 @@ class ProofRecord:
 
         try:
             write_atomically(path, json.dumps({"schema": RECORD_SCHEMA, **vars(self)}))
-            records = sorted(path.parent.glob("*.json"), key=lambda record: record.stat().st_mtime)
+            names = f"*-{'[0-9a-f]' * 16}.json"
+            records = sorted(path.parent.glob(names), key=lambda record: record.stat().st_mtime)
             for old in records[:-KEPT_RECORDS]:
                 old.unlink(missing_ok=True)
         except (InstallationError, OSError):

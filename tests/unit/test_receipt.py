@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.proof_record import KEPT_RECORDS, ProofRecord
 from gpuinstall.receipt import KEPT_RECEIPTS, Receipt
 
 if TYPE_CHECKING:
@@ -26,3 +27,14 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {path.name for path in folder.iterdir()}
     assert len(names) == KEPT_RECEIPTS + 1
     assert {"notes", os.path.basename(receipt.file)} <= names  # noqa: PTH119
+
+
+def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:
+    for second, name in enumerate(["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]):
+        (tmp_path / f"{name}.json").touch()
+        os.utime(tmp_path / f"{name}.json", (second, second))
+    record = ProofRecord(machine="", python="", packages={}, programs={}, files={}, startup={}, verdict={})
+    record.write(tmp_path / f"new-{0:016x}.json")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) == KEPT_RECORDS + 1
+    assert {"mine.json", f"new-{0:016x}.json"} <= names

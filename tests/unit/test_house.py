@@ -32,7 +32,7 @@ finding ->
 fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
-install -> catalog environments errors facts failures fields files interruption learned lock plan probe process proof_record request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files folders interruption learned lock plan probe process proof_record request shell text threads units uv verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels

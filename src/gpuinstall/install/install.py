@@ -15,6 +15,7 @@ from gpuinstall.environments.records import remember
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import holds_text
+from gpuinstall.install.bytecode import keep_bytecode
 from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.inspection import check_platform, check_replaceable, inspect_environment
 from gpuinstall.install.options import InstallOptions, InstallResult, Situation
@@ -79,6 +80,8 @@ def install(project: Project, options: InstallOptions, catalog: Catalog | None =
                 identity = _write_marker(venv, fit, verdict, here or machine, final=paths.venv)
                 if here is not None:
                     record_proof(proof, identity, here)
+                if is_new and not is_proof_kept:
+                    keep_bytecode(venv, proof.cover.packages)
             if is_new:
                 swap_in(paths, venv, project.reporter, keep=options.keep)
             else:

@@ -17,6 +17,7 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_pa
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import remove_path, write_atomically
+from gpuinstall.install.bytecode import link_bytecode
 from gpuinstall.install.clone import link_packages, unchanged_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links, check_written_files
@@ -79,6 +80,7 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
     new = fit.lock.names - linked
     if new:
         fit = replace(fit, lock=_install(new, fit, priced, project))
+    link_bytecode(paths.staging, new)
     staged = StagedEnvironment(fit, linked)
     with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
         keeps_guard = staged.is_clone and _has_guard(existing, fit, project)

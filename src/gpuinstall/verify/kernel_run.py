@@ -28,9 +28,11 @@ KERNELS = Path(__file__).parent / "kernels"
 LAUNCH = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
+compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is written beside these modules
 spec = spec_from_file_location("gpuinstall_kernels", sys.argv.pop(1))
 spec.loader.exec_module(sys.modules.setdefault(spec.name, module_from_spec(spec)))
 from gpuinstall_kernels.main import main
+sys.dont_write_bytecode = compiling
 main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")

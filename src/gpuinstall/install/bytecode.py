@@ -1,0 +1,87 @@
+"""The compiled modules of what a proof loads, kept for this user.
+
+Python compiles a thousand modules before ``import torch`` ends, half of the first proof's time on a CPU. A fresh
+environment gets those that an earlier proof of the very same packages has left. Python itself sees by the time and size
+of a module whether its bytecode is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.paths import packages_folders
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import own_cache_folder, remove_path
+from gpuinstall.folders import own_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpuinstall.environments.packages import InstalledPackage
+
+MOST_PACKAGES = 100
+"""How many stay, those used last: torch's has 30 MB."""
+
+
+def keep_bytecode(venv: Path, names: Collection[str]) -> None:
+    """Keep the bytecode of packages of an environment; a cache that cannot be written is no fault."""
+    if os.name != "posix":
+        return
+    with suppress(OSError, InstallationError):
+        root = own_folder(_root())
+        for package in _packages(venv, names):
+            _link_compiled(package, package.record.parent, _folder(package))
+        folders = sorted(root.iterdir(), key=lambda folder: folder.stat().st_mtime)
+        for folder in folders[:-MOST_PACKAGES]:
+            remove_path(folder)
+
+
+def link_bytecode(venv: Path, names: Collection[str]) -> None:
+    """Give packages of a fresh environment the bytecode that was kept of them."""
+    if os.name != "posix":
+        return
+    # What Python runs comes from no folder that another user can write to.
+    with suppress(OSError, InstallationError):
+        own_folder(_root(), make=False)
+        for package in _packages(venv, names):
+            kept = _folder(package)
+            if kept.is_dir():
+                os.utime(kept)
+                _link_compiled(package, kept, package.record.parent)
+
+
+def _packages(venv: Path, names: Collection[str]) -> list[InstalledPackage]:
+    return [package for package in read_packages(packages_folders(venv)) if package.name in names]
+
+
+def _root() -> Path:
+    return own_cache_folder() / "bytecode"
+
+
+def _folder(package: InstalledPackage) -> Path:
+    digest = hashlib.sha256(package.record_text.encode()).hexdigest()[:32]
+    return _root() / f"{package.name}-{digest}"
+
+
+def _link_compiled(package: InstalledPackage, source: Path, destination: Path) -> None:
+    """Link the bytecode of a package's recorded modules from one folder to another, where it is missing."""
+    modules: dict[str, set[str]] = {}
+    for file in package.files:
+        if file.path.endswith(".py"):
+            folder, _, name = file.path.rpartition("/")
+            modules.setdefault(folder, set()).add(name.removesuffix(".py"))
+    for folder, names in modules.items():
+        compiled = source / folder / "__pycache__"
+        if not compiled.is_dir():
+            continue
+        target = destination / folder / "__pycache__"
+        target.mkdir(parents=True, exist_ok=True)
+        for file in compiled.iterdir():
+            if file.suffix == ".pyc" and file.name.partition(".")[0] in names:
+                with suppress(FileExistsError):
+                    os.link(file, target / file.name)

@@ -1,0 +1,75 @@
+"""The compiled modules of a package, from one environment to the next that has the very same package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.files import own_cache_folder
+from gpuinstall.install.bytecode import keep_bytecode, link_bytecode
+from tests.lab.environments import put_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SITE = "lib/python3.12/site-packages"
+COMPILED = "torch/__pycache__/__init__.cpython-312.pyc"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return own_cache_folder() / "bytecode"
+
+
+def environment(folder: Path, text: str = "1") -> Path:
+    """An environment with torch, one module of it recorded."""
+    site = folder / SITE
+    site.mkdir(parents=True)
+    put_package(site, "torch", {"torch/__init__.py": text, "torch/nn/__init__.py": ""})
+    return folder
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> Path:
+    """An environment whose torch was imported, and whose user has a module of their own in it."""
+    venv = environment(tmp_path / "proven")
+    compiled = venv / SITE / COMPILED
+    compiled.parent.mkdir()
+    compiled.write_text("compiled")
+    compiled.with_name("mine.cpython-312.pyc").write_text("mine")
+    keep_bytecode(venv, {"torch", "numpy"})
+    return venv
+
+
+def compiled_files(venv: Path) -> list[str]:
+    return sorted(path.relative_to(venv / SITE).as_posix() for path in venv.rglob("*.pyc"))
+
+
+def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(proven: Path, tmp_path: Path) -> None:
+    fresh = environment(tmp_path / "fresh")
+
+    link_bytecode(fresh, {"torch"})
+
+    assert compiled_files(fresh) == [COMPILED]
+    assert (fresh / SITE / COMPILED).samefile(proven / SITE / COMPILED)
+
+
+@pytest.mark.usefixtures("proven")
+def test_another_file_of_the_package_gets_nothing(tmp_path: Path) -> None:
+    other = environment(tmp_path / "other", text="another size")
+
+    link_bytecode(other, {"torch"})
+
+    assert compiled_files(other) == []
+
+
+@pytest.mark.usefixtures("proven")
+def test_nothing_comes_from_a_folder_that_others_can_write_to(tmp_path: Path, cache: Path) -> None:
+    cache.chmod(0o777)
+    fresh = environment(tmp_path / "fresh")
+
+    link_bytecode(fresh, {"torch"})
+
+    assert compiled_files(fresh) == []

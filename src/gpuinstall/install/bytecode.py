@@ -81,7 +81,7 @@ def _link_compiled(package: InstalledPackage, source: Path, destination: Path) -
             continue
         target = destination / folder / "__pycache__"
         target.mkdir(parents=True, exist_ok=True)
-        for file in compiled.iterdir():
-            if file.suffix == ".pyc" and file.name.partition(".")[0] in names:
+        for bytecode in compiled.iterdir():
+            if bytecode.suffix == ".pyc" and bytecode.name.partition(".")[0] in names:
                 with suppress(FileExistsError):
-                    os.link(file, target / file.name)
+                    os.link(bytecode, target / bytecode.name)

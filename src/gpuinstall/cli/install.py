@@ -261,15 +261,25 @@ def _roll_back_into(python: Path, wait: float) -> Outcome:
     """Undo the last change of an environment that others made."""
     from gpuinstall.install.into import roll_back_into
 
-    environment = roll_back_into(python, wait)
-    torch = environment.versions.get("torch")
-    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch}
+    environment, changes = roll_back_into(python, wait)
+    torch = environment.versions.get("torch", "")
+    backend = torch.partition("+")[2]
+    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch, "backend": backend}
+    data = {
+        "plan": None,
+        "environment": {**held, "status": "changed"},
+        "changes": [change._asdict() for change in changes],
+        "verdict": None,
+        "bytes": 0,
+    }
 
     def show(screen: Terminal) -> None:
+        for change in changes:
+            screen.field("Change", str(change))
         words = f"{display_path(environment.prefix)} · torch {torch or 'none'} · Python {environment.version}"
         screen.field("Environment", f"{words}, as it was before")
 
-    return Outcome({"environment": held}, show)
+    return Outcome(data, show)
 
 
 def _change_into(project: Project, python: Path, changing: Mapping[str, Any], *, dry_run: bool) -> Outcome:

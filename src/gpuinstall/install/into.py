@@ -93,8 +93,8 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S, *, keep: 
     )
 
 
-def roll_back_into(python: Path, wait: float) -> ForeignEnvironment:
-    """Undo the last change of an environment that others made; return it as it is then.
+def roll_back_into(python: Path, wait: float) -> tuple[ForeignEnvironment, tuple[VersionChange, ...]]:
+    """Undo the last change of an environment that others made; return it as it is then, and what has changed.
 
     Raise UsageError if there is none, or something else has changed its packages since.
     """
@@ -110,7 +110,8 @@ def roll_back_into(python: Path, wait: float) -> ForeignEnvironment:
                 why = f"to put files back would leave halves of both; what was replaced lies in {record.saved}"
                 raise UsageError("changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}")
             record.undo()
-    return inspect_foreign(python)
+    restored = inspect_foreign(python)
+    return restored, compare_versions(environment.versions, restored.versions)
 
 
 def dry_run_into(project: Project, python: Path) -> IntoResult:

@@ -237,7 +237,7 @@ DOCUMENTS = (
     Document(
         "Installation into an existing environment",
         "`gpuinstall install --into --json`: some keys of an [installation](#installation), and the changes. With "
-        "`--dry-run`, `verdict` is null.",
+        "`--dry-run`, `verdict` is null; with `--rollback`, `plan` is too.",
         ("install-into",),
         {
             "environment": "the existing environment",

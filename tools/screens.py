@@ -1,4 +1,7 @@
-"""docs/screens.md: what people see, as it was drawn in terminals; ``python -m tools.screens`` runs it and writes it."""
+"""docs/screens.md: what people see, as it was drawn in terminals; ``python -m tools.screens`` runs it and writes it.
+
+Two of the screens are also a picture, docs/terminal.svg, for README.md and the first page of the site.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import sys
 import tempfile
 import termios
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tests.lab.host import Answer
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "screens.md"
+PICTURE = PAGE.with_name("terminal.svg")
 PROGRAM = Path(sys.executable).with_name("gpuinstall")
 PACE_S = 0.008
 """How long the stand-in index waits after each 64 kB, so that there is a download to be seen."""
@@ -41,6 +46,9 @@ wheels small, so sizes and times mean nothing. Made by `python -m tools.screens`
 FRAME = re.compile(r"(?:\r?\x1b\[2K|\x1b\[1A)+")
 BAR = re.compile("[━╸╺]|B/s, .* left$|[0-9] k?B of .*B$")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
+"""All escapes but those of colours, which end with m."""
+FONT = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 
 
 class Scene(NamedTuple):
@@ -123,6 +131,7 @@ def _by_pip(scene: Scene, name: str) -> Mapping[str, str]:
 
 
 FIRST = "install torch==2.13.0 numpy scipy --python 3.12"
+REFUSAL = "install --gpu 'GTX 980' --driver 590.44.01"
 SCREENS = (
     Screen("A first run", FIRST),
     Screen("A second run", "install"),
@@ -134,7 +143,7 @@ SCREENS = (
     Screen("pip has replaced torch", "run python train.py", before=replaced_by_pip),
     Screen("A broken environment", "doctor", before=without_a_file),
     Screen("It is repaired", "doctor --fix --yes"),
-    Screen("A refusal", "install --gpu 'GTX 980' --driver 590.44.01"),
+    Screen("A refusal", REFUSAL),
     Screen("Requirements that conflict", "install 'numpy<2.3' 'scipy>1.17'"),
     Screen("A name is mistyped", "install scpy"),
     Screen("The disk is full", "install jupyterlab", before=without_space),
@@ -157,19 +166,43 @@ def main() -> None:
                 host.pace = PACE_S
             own = {**index.environment(), **{key: played[key] for key in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
             home = folder / "home"
-            own |= {"HOME": str(home), "SHELL": "/bin/bash", "TERM": "xterm-256color", "NO_COLOR": "1"}
+            own |= {"HOME": str(home), "SHELL": "/bin/bash", "TERM": "xterm-256color"}
             own |= {"XDG_CACHE_HOME": str(home / ".cache"), "UV_CACHE_DIR": str(home / ".cache" / "uv")}
             own["XDG_STATE_HOME"] = str(home / ".local" / "state")
             scene = Scene(Workshop(home / "project", folder / "caches", own), index)
-            PAGE.write_text(page(scene).replace(str(home), "~"), encoding="utf-8")
+            drawn = {screen: draw(screen, scene).replace(str(home), "~") for screen in SCREENS}
+    PAGE.write_text(page(drawn), encoding="utf-8")
+    PICTURE.write_text(picture(drawn), encoding="utf-8")
 
 
-def page(scene: Scene) -> str:
+def draw(screen: Screen, scene: Scene) -> str:
+    """Run a screen in its scene."""
+    variables = {**scene.workshop.environment, **screen.before(scene)}
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        variables.pop(name, None)
+    return run(screen, scene.workshop.folder, variables)
+
+
+def picture(drawn: Mapping[Screen, str]) -> str:
+    """Write an installation and a refusal as one SVG, which asks no other host for a font."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(record=True, width=80, file=StringIO())
+    for screen, raw in drawn.items():
+        if screen.words in {FIRST, REFUSAL}:
+            console.print(Text(f"$ gpuinstall {screen.words}", style="bold"), soft_wrap=True)
+            console.print(Text.from_ansi(settled(raw, CURSOR)), soft_wrap=True)
+            console.print()
+    template = FONT.sub("", CONSOLE_SVG_FORMAT)
+    return console.export_svg(title="gpuinstall", code_format=template, unique_id="gpuinstall")
+
+
+def page(drawn: Mapping[Screen, str]) -> str:
     """Write the page; of the first run also what was drawn in the middle of the download."""
     shown = [HEAD]
-    for screen in SCREENS:
-        variables = {**scene.workshop.environment, **screen.before(scene)}
-        raw = run(screen, scene.workshop.folder, variables)
+    for screen, raw in drawn.items():
         shown.append(f"## {screen.title}\n\n{_block(screen.words, settled(raw))}")
         if screen.words == FIRST:
             shown.append(f"In the middle of it:\n\n{_block('', middle(raw))}")
@@ -200,10 +233,10 @@ def run(screen: Screen, folder: Path, variables: Mapping[str, str]) -> str:
     return raw.decode()
 
 
-def settled(raw: str) -> str:
-    """What stays on the screen: without the bars, each of which was drawn over."""
-    lines = [ESCAPE.sub("", FRAME.split(line)[-1]) for line in raw.replace("\r\n", "\n").split("\n")]
-    return "\n".join(line.rstrip() for line in lines if not BAR.search(line)).strip("\n")
+def settled(raw: str, escapes: re.Pattern[str] = ESCAPE) -> str:
+    """What stays on the screen: without the bars, each of which was drawn over, and without some ``escapes``."""
+    lines = [escapes.sub("", FRAME.split(line)[-1]).lstrip("\r") for line in raw.replace("\r\n", "\n").split("\n")]
+    return "\n".join(line.rstrip() for line in lines if not BAR.search(ESCAPE.sub("", line))).strip("\n")
 
 
 def middle(raw: str) -> str:

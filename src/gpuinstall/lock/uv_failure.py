@@ -174,7 +174,7 @@ def _of_one_package(
 def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
     """Explain a version that is requested and that the default index does not have."""
     exact = re.search(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2[ ,]", cause)
-    bounded = re.search(r"only ([\w.-]+)<=?[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause)
+    bounded = re.search(r"only ([\w.-]+)(?:<=?|==)[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause)
     if exact:
         package, requirement = exact[1], f"{exact[1]}=={exact[2]}"
         message = f"{package} {exact[2]} does not exist"

@@ -1,0 +1,70 @@
+"""What a failed command advises, pasted as it stands: the rest of the command is kept, and it works."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from gpuinstall.environments.environment import installed_packages
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+GTX_980_ON_590 = FakeDriver(
+    (FakeGpu(name="NVIDIA GeForce GTX 980", cc="5.2", pci="10de:13c0"),), driver="590.44.01", cuda=13010
+)
+
+
+def pasted(workshop: Workshop, line: str) -> str:
+    """Run the line that a failed command advises, as a shell would read it; return the line."""
+    assert line.startswith("gpuinstall "), line
+    done = workshop.run(*shlex.split(line, comments=True)[1:])
+    assert done.status == 0, f"{line}\n{done.err}"
+    return line.partition("   #")[0]
+
+
+def advised(workshop: Workshop, words: str, exit_code: int) -> list[str]:
+    """Run a command that fails; return the lines of its advice."""
+    done = workshop.run(*shlex.split(words))
+    assert done.status == exit_code, done.err
+    advice = done.err.partition("  do    ")[2].partition("  log   ")[0]
+    return [line.strip() for line in advice.strip().splitlines()]
+
+
+def test_advice_that_is_pasted_mends_what_it_is_about(
+    stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
+) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "scipy", "1.16.3")
+    make_wheel(simple, "lonely", "1.0")
+    make_wheel(simple, "sociable", "1.0", requires=['lonely ; extra == "more"'])
+    (tmp_path / "project").mkdir()
+    workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    venv = workshop.folder / ".venv"
+    play(GTX_980_ON_590)
+
+    *_, for_cpu = advised(workshop, "install torch --backend cu126 --no-code-check", 8)
+    assert pasted(workshop, for_cpu) == "gpuinstall install torch --no-code-check --backend cpu"
+
+    (likely,) = advised(workshop, "install scpy --backend cpu --no-code-check", 4)
+    assert pasted(workshop, likely) == "gpuinstall install scipy --backend cpu --no-code-check"
+
+    (newest,) = advised(workshop, "install numpy==99.0 --backend cpu", 3)
+    assert pasted(workshop, newest) == "gpuinstall install numpy --backend cpu"
+    assert installed_packages(venv).keys() >= {"torch", "scipy", "numpy"}
+
+    site = next((venv / "lib").glob("python*/site-packages"))
+    for name in ("lonely", "sociable"):
+        (site / f"{name}-1.0.dist-info").mkdir()
+    (site / "sociable-1.0.dist-info" / "METADATA").write_text(
+        'Metadata-Version: 2.1\nName: sociable\nVersion: 1.0\nRequires-Dist: lonely ; extra == "more"\n'
+    )
+    _, keeping = advised(workshop, "install rich --backend cpu", 2)
+    assert pasted(workshop, keeping) == "gpuinstall install --replace lonely==1.0 sociable==1.0"
+    assert installed_packages(venv).keys() >= {"torch", "scipy", "numpy", "lonely", "sociable"}

@@ -219,3 +219,32 @@ def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: W
     assert into.status == 0, into.err
     assert "for the active one" not in into.err
     assert active.run(*lines["verify"].split()[1:]).status == 0
+
+
+EXTENSION = """\
+from setuptools import Extension, setup
+setup(
+    name="fast-thing", version="1", install_requires=[open("needs.txt").read().strip()], py_modules=[],
+    ext_modules=[Extension("fast_thing", ["fast_thing.c"])],
+)
+"""
+C_MODULE = """\
+#include <Python.h>
+static PyMethodDef methods[] = {{NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fast_thing", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_fast_thing(void) { return PyModule_Create(&module); }
+"""
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("words", [(), ("-e", "."), (".",)], ids=" ".join)
+def test_a_c_extension_is_built_by_the_real_setuptools(workshop: Workshop, words: tuple[str, ...]) -> None:
+    write(workshop, "setup.py", EXTENSION)
+    write(workshop, "needs.txt", "cowsay\n")
+    write(workshop, "fast_thing.c", C_MODULE)
+    real = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "UV_DEFAULT_INDEX": ""})
+    done = real.run("install", *words)
+    assert done.status == 0, done.err
+    assert "its build code runs now" in done.err
+    assert "fast_thing" in real.python("import cowsay, fast_thing; print(fast_thing.__file__)")
+    assert real.document("install")["data"]["environment"]["status"] == "none"

@@ -87,6 +87,7 @@ uv() {{
     esac
 }}
 uvx() {{ env -u UV_CONSTRAINT uvx "$@"; }}
+pipx() {{ env -u UV_CONSTRAINT pipx "$@"; }}
 """
 _UV_IN_FISH = """\
 function uv
@@ -106,15 +107,18 @@ end
 function uvx
     env -u UV_CONSTRAINT uvx $argv
 end
+function pipx
+    env -u UV_CONSTRAINT pipx $argv
+end
 """
 
 
 def functions(venv: Path, shell: Shell) -> str:
     """Return the functions by which uv keeps the environment's torch; none for PowerShell, which gets variables alone.
 
-    No variable of uv's is for one of its commands alone, and each needs another: ``uv pip`` the constraints, by which a
-    project's lock, made for every machine, cannot be resolved; a tool's own environment the backend; and a project's
-    environment is made by our ``install`` of what uv has locked, since uv would replace torch.
+    No variable of uv's is for one of its commands alone, and each needs another: ``uv pip`` the constraints, by which
+    a project's lock, made for every machine, cannot be resolved; a tool's own environment, which pipx too has uv make,
+    the backend; a project's environment our ``install`` of what uv has locked, since uv would replace torch.
     """
     form = {"powershell": "", "fish": _UV_IN_FISH}.get(shell, _UV_IN_SH)
     words = ["gpuinstall", "install", *(["--venv", str(venv)] if venv.name != ".venv" else [])]

@@ -64,6 +64,11 @@ class ProofRecord:
         """Whether every device passed."""
         return self.verdict.get("status") == "passed"
 
+    def proves(self, gpus: Iterable[int]) -> bool:
+        """Whether every device passed, and these GPUs (by their indices) were among them."""
+        tried = {device["index"] for device in self.verdict.get("devices", ())}
+        return self.is_passed and tried.issuperset(gpus)
+
     def changed_file(self, venv: str) -> str | None:
         """Return the first covered file that is not as it was, None if all are."""
         if self.python != stamped_python(venv):

@@ -175,7 +175,8 @@ def prove_change(
         earlier: The proof of the environment that this one has its torch from; None if it has not.
     """
     cover = read_cover(venv, fit.lock.hashes_by_package)
-    if earlier is None or not earlier.is_passed or not cover.keeps(earlier):
+    planned = {run.index for run in fit.plan.gpus if run.how != "none"}
+    if earlier is None or not earlier.proves(planned) or not cover.keeps(earlier):
         return Proof(prove(fit, interpreter(venv), machine, here, session).to_dict(), cover)
     verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
     new = cover.new_programs(earlier)

@@ -169,6 +169,14 @@ def test_a_record_that_is_none_of_ours_proves_nothing(venv: Path) -> None:
     assert standing_proof(venv, MARKER, MACHINE) is None
 
 
+def test_a_proof_of_one_gpu_is_none_of_two(venv: Path) -> None:
+    passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
+    record = read_cover(venv, HASHES).record("here", passed)
+    unproven = read_cover(venv, HASHES).record("here", {**passed, "status": "unproven"})
+
+    assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (True, False, False)
+
+
 def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv: Path) -> None:
     record = proven(venv)
     new = cloned(venv, "einops")

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.packages import file_size, read_packages
@@ -14,6 +13,7 @@ from gpuinstall.environments.paths import packages_folders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.install.inspection import ExistingEnvironment
@@ -47,9 +47,6 @@ def unchanged_packages(
     return unchanged if _TORCH in unchanged else frozenset()
 
 
-# Paths are joined as text below: a Path for each of 16,000 files takes longer than its link.
-
-
 def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str]:
     """Give one environment the packages ``names`` of another; return those that it got, whole.
 
@@ -62,27 +59,36 @@ def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str
     packages = [package for package in read_packages(packages_folders(old)) if package.name in wanted]
     counts = Counter(package.name for package in packages)
     linked = set[str]()
+    placed = set[str]()
     for package in packages:
         is_single = counts[package.name] == 1
-        if is_single and _link_package(package, old, new):
+        if is_single and _link_package(package, old, new, placed):
             linked.add(package.name)
     return frozenset(linked)
 
 
-def _link_package(package: InstalledPackage, old: Path, new: Path) -> bool:
-    """Link the files of one package; if one of them is gone or cut, link none, and return False."""
+def _link_package(package: InstalledPackage, old: Path, new: Path, placed: set[str]) -> bool:
+    """Link the files of one package; if one of them is gone or cut, link none, and return False.
+
+    ``placed`` are the paths that are there already: packages share files, as those of NVIDIA share their
+    ``nvidia/__init__.py``.
+    """
     links: list[str] = []
     try:
         for folder, names in _recorded_folders(package, old).items():
             compiled = list(_bytecode(f"{old}/{folder}", names))
-            Path(f"{new}/{folder}/__pycache__" if compiled else f"{new}/{folder}").mkdir(parents=True, exist_ok=True)
+            os.makedirs(f"{new}/{folder}/__pycache__" if compiled else f"{new}/{folder}", exist_ok=True)
             for name in (*names, *compiled):
-                _link(f"{old}/{folder}/{name}", f"{new}/{folder}/{name}")
-                links.append(f"{new}/{folder}/{name}")
+                path = f"{folder}/{name}"
+                if path not in placed:
+                    _link(f"{old}/{path}", f"{new}/{path}")
+                    links.append(path)
+                    placed.add(path)
     except OSError:
-        for link in links:
+        placed.difference_update(links)
+        for path in links:
             with suppress(OSError):
-                Path(link).unlink()
+                os.unlink(f"{new}/{path}")
         return False
     return True
 
@@ -110,10 +116,12 @@ def _recorded_folders(package: InstalledPackage, old: Path) -> dict[str, list[st
 def _bytecode(folder: str, names: Iterable[str]) -> Iterator[str]:
     """Yield the bytecode of modules in a folder, as paths from there."""
     modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
+    if not modules:
+        return
     with suppress(OSError):
-        for compiled in Path(folder, "__pycache__").iterdir() if modules else ():
-            if compiled.suffix == ".pyc" and compiled.name.partition(".")[0] in modules:
-                yield f"__pycache__/{compiled.name}"
+        for name in os.listdir(f"{folder}/__pycache__"):
+            if name.endswith(".pyc") and name.partition(".")[0] in modules:
+                yield f"__pycache__/{name}"
 
 
 def _link(source: str, destination: str) -> None:

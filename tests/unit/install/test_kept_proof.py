@@ -254,6 +254,20 @@ def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) 
     }
 
 
+def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
+    for name in ("nvidia_cublas", "nvidia_cudnn", "nvidia_nccl"):
+        put_package(venv / SITE, name, {"nvidia/__init__.py": "", f"nvidia/{name}.so": "1"})
+    (venv / SITE / "nvidia" / "nvidia_cublas.so").write_text("")
+    new = venv.with_name("new")
+    make_skeleton(new)
+
+    linked = link_packages(venv, new, {"nvidia-cublas", "nvidia-cudnn", "nvidia-nccl"})
+
+    assert linked == {"nvidia-cudnn", "nvidia-nccl"}
+    names = {path.name for path in (new / SITE / "nvidia").iterdir()}
+    assert names == {"__init__.py", "nvidia_cudnn.so", "nvidia_nccl.so"}
+
+
 def test_a_verdict_has_the_checks_of_the_programs_that_are_there() -> None:
     names = ("matmul", "torchvision-nms", "flash-attn-attention", "flash-attn-3-attention")
     checks = [{"name": name, "status": "passed"} for name in names]

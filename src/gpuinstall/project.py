@@ -21,9 +21,10 @@ from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
+from gpuinstall.provenance import SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import RequirementsFile
+from gpuinstall.requirements_file import RequirementsFile, split_group
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -74,6 +75,8 @@ class Settings:
     parallel: bool = True
     extension_sources: tuple[str, ...] = ()
     build_extensions: bool = False
+    source_settings: tuple[SourceSetting, ...] = ()
+    """What the block of a script says of sources."""
 
 
 @contextmanager
@@ -116,7 +119,9 @@ class Project:
         sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
         configured, file = self.config.extension_sources, self.folder / "pyproject.toml"
         sources = sources.with_extensions(self.settings.extension_sources, configured, file)
+        sources = sources.with_settings(self.source_settings)
         sources.admit(sources.chosen, self.reporter)
+        sources.explain_answered(self.reporter)
         return sources
 
     @property
@@ -125,6 +130,48 @@ class Project:
         from gpuinstall.sources.configuration import PIP_NAME, pip_words
 
         return pip_words(os.environ, self.paths.venv / PIP_NAME, "", "constraint")
+
+    @cached_property
+    def source_settings(self) -> tuple[SourceSetting, ...]:
+        """What the files of the request say of sources: those of the caller, the folder's, those that are recorded.
+
+        A file that was read by an earlier command is read again: its packages come from where it says. Raise
+        UsageError if it is gone, for they would come from the default index.
+        """
+        from gpuinstall.lock.declaration import has_place
+
+        given = [listed.settings for listed in self.settings.files.values()]
+        for name, listed in self.settings.files.items():
+            if not has_place(name, self.paths.folder) and any(one.is_obeyed for one in listed.settings):
+                hint = "Write it into a file, which later commands can read again"
+                raise UsageError("source-setting", f"{name} names sources, but is not a regular file", hint=hint)
+        given += [self.settings.source_settings, self.declaration.listed.settings, self._recorded_settings()]
+        return tuple(setting for settings in given for setting in settings)
+
+    def _recorded_settings(self) -> tuple[SourceSetting, ...]:
+        """Return what the files that an earlier command read say of sources today."""
+        from gpuinstall.lock.declaration import PROJECT_FILES, read_inputs
+        from gpuinstall.lock.folder_request import recorded_request
+
+        folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
+        given = {Path(split_group(name)[0]).resolve() for name in self.settings.files}
+        settings, gone = list[SourceSetting](), list[str]()
+        for name in sorted(recorded.files.keys() - {*PROJECT_FILES, self.declaration.file}):
+            path = folder / split_group(name)[0]
+            if path.resolve() in given:
+                continue
+            try:
+                if not path.resolve().is_relative_to(folder.resolve()):
+                    check_outside(path, folder)
+                settings += read_inputs(str(folder / name)).settings
+            except UsageError:  # its text may be a stranger's choice, and is not repeated
+                gone.append(name)
+        if gone and recorded.sources and not self.settings.only:
+            message = f"{', '.join(gone)} cannot be read, and the lock was made with {', '.join(recorded.sources)}"
+            why = "without these settings, packages could come from other sources"
+            hint = "gpuinstall install --only torch   # or put the file back"
+            raise UsageError("inputs-gone", message, why=why, hint=hint)
+        return tuple(settings)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -146,7 +193,7 @@ class Project:
         return replace(
             self.resources.enter_context(opened),
             code_check=settings.code_check,
-            only_binary=settings.only_binary or self.config.only_binary,
+            only_binary=settings.only_binary or self.config.only_binary or ":all:" in self.sources.only_binary,
             parallel=settings.parallel,
             build_extensions=settings.build_extensions,
         )
@@ -227,8 +274,6 @@ class Project:
         if declared.whole.requirements not in {(), ("torch",)}:
             kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
             reporter.step("Project", f"{declared}{kept}{declared.uncounted({*recorded.files, *read})}")
-        if declared.listed.options:
-            reporter.warn(f"{declared.file}: {declared.listed.unread}")
         unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
         for change in changed_inputs(unread, folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
@@ -312,6 +357,7 @@ class Project:
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not self.settings.offline,
             preferred=self.preferred,
+            sources=recorded_sources(self.source_settings),
         )
 
     def environment_request(self, declared: FolderRequest) -> Request:

@@ -18,6 +18,7 @@ class Request:
     before the newest that the machine has; ``managed_pythons`` says that others can be fetched. ``preferred`` are
     versions, ``name==version``, that stay where nothing stands against them: those of the project's own lock.
     ``preferred_backend`` is a tag that is taken if a build of the chosen torch has it and runs.
+    ``sources`` is what files say of where packages come from and which files they are.
     """
 
     requirements: tuple[str, ...] = ("torch",)
@@ -30,6 +31,7 @@ class Request:
     constraints: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
     preferred_backend: str | None = None
+    sources: tuple[str, ...] = ()
 
     @property
     def is_for_cpu(self) -> bool:

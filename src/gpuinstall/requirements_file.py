@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside, read_document
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.provenance import SourceSetting, is_known, source_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +25,9 @@ MAX_FILES = 1_000
 MAX_DEPTH = 100
 MAX_LINE = 100_000
 """The characters of a line; one with 200 hashes has 17,000."""
-_ELSEWHERE = "Package sources are set by --torch-index and by pip's and uv's configuration"
+_SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
+_FLAGS = frozenset({"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"})
+"""The options that take no value."""
 
 
 class Inclusion(NamedTuple):
@@ -34,24 +40,19 @@ class Inclusion(NamedTuple):
 class RequirementsFile(NamedTuple):
     """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
 
-    ``options`` are pip's in it, which are not read; ``conda`` is what conda brings, as conda writes it; ``included``
-    are the files outside the folder that were read with it.
+    ``settings`` say where packages may come from and which files they are; ``conda`` is what conda brings, as conda
+    writes it; ``included`` are the files outside the folder that were read with it.
     """
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    settings: tuple[SourceSetting, ...] = ()
     conda: tuple[str, ...] = ()
     included: tuple[Inclusion, ...] = ()
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Both together."""
         return joined_files((self, other))
-
-    @property
-    def unread(self) -> str:
-        """What is not read of it, for people."""
-        return f"{', '.join(dict.fromkeys(self.options))} is not read here: {_ELSEWHERE}"
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
@@ -60,7 +61,7 @@ def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
     return RequirementsFile(
         requirements=tuple(chain.from_iterable(file.requirements for file in each)),
         constraints=tuple(chain.from_iterable(file.constraints for file in each)),
-        options=tuple(chain.from_iterable(file.options for file in each)),
+        settings=tuple(chain.from_iterable(file.settings for file in each)),
         conda=tuple(chain.from_iterable(file.conda for file in each)),
         included=tuple(chain.from_iterable(file.included for file in each)),
     )
@@ -78,7 +79,7 @@ def split_group(name: str) -> tuple[str, str]:
 
 
 def read_requirements(path: Path) -> RequirementsFile:
-    """Read a requirements file: one requirement a line, comments, ``-e``, ``-r`` and ``-c`` of other files; no more.
+    """Read a requirements file: requirements, comments, pip's options, ``-r`` and ``-c`` of other files.
 
     Raise UsageError for a file that cannot be read, includes itself, or is longer than anybody would write.
     """
@@ -182,18 +183,25 @@ class _Reader:
                 constraints = limits.requirements + limits.constraints
                 parts.append(limits._replace(requirements=(), constraints=constraints))
             elif line and not line.startswith("#"):
-                place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
-                # One blank before an option: to skip all of them would be tried anew at each of 90,000.
-                plain, *found = re.split(r"(?:^|\s)(--?[a-z][\w-]*)", place)
-                plain = plain.rstrip()
-                parts.append(RequirementsFile(options=tuple(found[::2])))
-                if plain:
-                    requirement = plain if place == line else f"-e {plain}"
-                    _check_requirement(requirement, f"{path}, line {number}", is_shown=not _is_outside(path, including))
-                    parts.append(RequirementsFile((requirement,)))
-                    self.requirements += 1
+                parts.append(self._parse_line(line, number, path, including))
             check_count(self.requirements, self.first)
         return joined_files(parts)
+
+    def _parse_line(self, line: str, number: int, path: Path, including: tuple[Path, ...]) -> RequirementsFile:
+        """Parse a line of a requirement, of options, or both."""
+        is_shown = not _is_outside(path, including)
+        place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
+        # One blank before an option: to skip all of them would be tried anew at each of 90,000.
+        option = re.search(r"(?:^|\s)--?[A-Za-z]", place)
+        plain = place[: option.start()].rstrip() if option else place
+        options = place[option.start() :] if option else ""
+        requirements, package = tuple[str, ...](), ""
+        if plain:
+            text = plain if place == line else f"-e {plain}"
+            package = _check_requirement(text, f"{path}, line {number}", is_shown=is_shown)
+            requirements = (text,)
+            self.requirements += 1
+        return RequirementsFile(requirements, settings=tuple(_read_options(options, path, number, package, is_shown)))
 
     def _include(self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool) -> RequirementsFile:
         """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
@@ -213,10 +221,32 @@ def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
     return not path.resolve().is_relative_to(including[0].parent)
 
 
-def _check_requirement(text: str, place: str, *, is_shown: bool) -> None:
-    """Raise UsageError for a line that is no requirement; what stands there is repeated only if it ``is_shown``."""
+def _read_options(text: str, path: Path, number: int, package: str, is_shown: bool) -> Iterator[SourceSetting]:
+    """Yield pip's options of a line, those of a requirement with its package."""
     try:
-        parse_requirement(text)
+        words = deque(shlex.split(text))
+    except ValueError:
+        message = f"{path}, line {number}: a quotation mark is not closed"
+        raise UsageError("requirements-malformed", message) from None
+    while words:
+        word = words.popleft()
+        option, equals, value = word.partition("=")
+        if word[:2] in _SHORT and word[2:]:
+            option, equals, value = word[:2], "=", word[2:].removeprefix("=")
+        option = _SHORT.get(option, option)
+        if not (option.startswith("-") and (is_shown or is_known("pip", option))):
+            raise UsageError("requirements-malformed", f"{path}, line {number} is neither a requirement nor an option")
+        if not equals and option not in _FLAGS and words:
+            value = words.popleft()
+        if option == "--find-links" and "://" not in value:
+            value = os.path.normpath(path.absolute().parent / value)
+        yield source_setting("pip", option, value, path, line=number, package=package)
+
+
+def _check_requirement(text: str, place: str, *, is_shown: bool) -> str:
+    """Return the name in a requirement; raise UsageError if it is none, and repeat it only if it ``is_shown``."""
+    try:
+        return parse_requirement(text).name
     except UsageError as error:
         if is_shown:
             raise UsageError(error.code, f"{place}: {error.message}", hint=error.hint) from None

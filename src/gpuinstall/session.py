@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
-    from gpuinstall.web.client import AnswerCache, FileHash
+    from gpuinstall.web.client import AnswerCache, FileHash, Page
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ class Session:
         from gpuinstall import uv
 
         return self.sources.default_index or uv.default_index(self.environment)
+
+    def page_of(self, package: str) -> Page | None:
+        """The page of a package that is not of the family: of the first index that has one."""
+        for index in self.sources.indexes_for(package, self.default_index):
+            if page := self.client.page(f"{index}/{package}/"):
+                return page
+        return None
 
     @cached_property
     def uv_cache(self) -> Path:

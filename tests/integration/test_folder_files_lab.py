@@ -167,16 +167,6 @@ def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) ->
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
-def test_what_pip_would_be_told_of_sources_is_named_and_the_rest_of_the_file_installed(workshop: Workshop) -> None:
-    write(workshop, "requirements.txt", "--extra-index-url https://index.example/\nnumpy --hash=sha256:0\n")
-    done = workshop.run("lock")
-    assert done.status == 0, done.err
-    assert "requirements.txt: --extra-index-url, --hash is not read here" in " ".join(done.err.split())
-    assert "numpy" in names(workshop)
-    refused = workshop.document("lock", "-r", "requirements.txt", exit_code=2)["errors"][0]
-    assert refused["code"] == "requirements-option"
-
-
 def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
     workshop.document("lock", "torch==2.13.0", "numpy")
     assert workshop.document("plan")["data"]["build"]["torch"] == "2.13.0"

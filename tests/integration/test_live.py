@@ -167,7 +167,7 @@ def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_defa
 
 
 def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInIndex) -> None:
-    sources = Sources(stand_in.torch_index, named=True, ignored_extra=(f"{stand_in.default.url}/simple",))
+    sources = Sources(stand_in.torch_index, named=True, extra_indexes=(f"{stand_in.default.url}/simple",))
     live.plan(_machine(), sources)
     assert live.reporter.warnings == [f"the extra index {stand_in.default.url}/simple is not used for PyTorch packages"]
     assert stand_in.default.log == []

@@ -100,7 +100,7 @@ def configured(**variables: str) -> Callable[[Path], Signs]:
 
     def signs(folder: Path) -> Signs:
         home = {"HOME": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
-        return {("extra-index", None)} if read_sources(None, home | variables, folder).ignored_extra else set()
+        return {("extra-index", None)} if read_sources(None, home | variables, folder).extra_indexes else set()
 
     return signs
 

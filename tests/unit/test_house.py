@@ -32,12 +32,12 @@ finding ->
 fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
-install -> catalog environments errors facts failures fields files folders interruption learned lock plan probe process proof_record request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files folders interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files learned location machine plan process reporter requirements_file shell text threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files learned location machine plan process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
 page -> catalog machine plan request versions
@@ -45,16 +45,17 @@ patience -> errors
 plan -> backend catalog errors vendors
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors files learned location lock plan probe reporter request requirements_file session sources text
+project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources text
 proof_record -> errors files gpuinstall
+provenance ->
 pytest_plugin ->
 receipt -> errors files
 reporter ->
 request -> backend
-requirements_file -> errors files plan
+requirements_file -> errors files plan provenance
 session -> files patience process uv web
 shell -> text
-sources -> errors files location marked_block
+sources -> errors files location marked_block provenance
 support -> catalog machine plan request versions
 text ->
 threads ->

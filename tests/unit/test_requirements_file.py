@@ -25,22 +25,43 @@ def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "requirements", "option"),
-    [
-        ("--index-url https://index.example/", (), "--index-url"),
-        ("torch --hash=sha256:0", ("torch",), "--hash"),
-        ("-f ./wheels", (), "-f"),
-        ("-e ./lib --config-settings a=b", ("-e ./lib",), "--config-settings"),
-    ],
-)
-def test_what_says_where_packages_come_from_is_not_read_and_is_named(
-    tmp_path: Path, line: str, requirements: tuple[str, ...], option: str
-) -> None:
-    (tmp_path / "in.txt").write_text(line)
-    listed = read_requirements(tmp_path / "in.txt")
-    assert (listed.requirements, listed.options) == (requirements, (option,))
-    assert f"{option} is not read here" in listed.unread
+def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
+    read = {}
+    for line in (
+        "--index-url https://index.example/",
+        "-i https://index.example/",
+        "-ihttps://index.example/",
+        "--index-url='https://index.example/'",
+        "torch --hash=sha256:0 --hash sha256:1",
+        "-f ./wheels",
+        "-e ./lib --config-settings a=b",
+        "--pre --no-index --find-links https://index.example/",
+        "--only-binary :all: # all",
+        "--index https://index.example/",
+    ):
+        (tmp_path / "in.txt").write_text(f"\n{line}\n")
+        listed = read_requirements(tmp_path / "in.txt")
+        assert {one.line for one in listed.settings} == {2}
+        read[line] = listed.requirements, [(one.row.key, one.value, one.package) for one in listed.settings]
+    index = "https://index.example/"
+    assert read == {
+        "--index-url https://index.example/": ((), [("--index-url", index, "")]),
+        "-i https://index.example/": ((), [("--index-url", index, "")]),
+        "-ihttps://index.example/": ((), [("--index-url", index, "")]),
+        "--index-url='https://index.example/'": ((), [("--index-url", index, "")]),
+        "torch --hash=sha256:0 --hash sha256:1": (
+            ("torch",),
+            [("--hash", "sha256:0", "torch"), ("--hash", "sha256:1", "torch")],
+        ),
+        "-f ./wheels": ((), [("--find-links", str(tmp_path / "wheels"), "")]),
+        "-e ./lib --config-settings a=b": (("-e ./lib",), [("--config-settings", "a=b", "lib")]),
+        "--pre --no-index --find-links https://index.example/": (
+            (),
+            [("--pre", "", ""), ("--no-index", "", ""), ("--find-links", index, "")],
+        ),
+        "--only-binary :all: # all": ((), [("--only-binary", ":all:", "")]),
+        "--index https://index.example/": ((), [("--index", index, "")]),
+    }
 
 
 def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def live_catalog(
 
     Raise InstallationError where a source refuses us or talks nonsense.
     """
-    for url in sources.ignored_extra:
+    for url in sources.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
     tags, packages = _backends(catalog, machine, request), ("torch", *companions_asked(request))
     with ThreadPoolExecutor(1) as pool:

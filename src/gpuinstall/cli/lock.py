@@ -292,7 +292,11 @@ def _lock_run(
         folder.mkdir(exist_ok=True)
         request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    return _LockRun(folder, request, replace(settings, only=only, **sourcing))
+    settings = replace(settings, only=only, **sourcing)
+    if script:
+        bounded = replace(settings.request, constraints=alone.constraints)
+        settings = replace(settings, request=bounded, source_settings=alone.settings)
+    return _LockRun(folder, request, settings)
 
 
 def _machines(files: Sequence[str], described: options.MachineOptions, terminal: Terminal) -> list[Machine]:

@@ -183,10 +183,11 @@ class RequestOptions(NamedTuple):
         from gpuinstall.lock.declaration import read_inputs
 
         read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
-        for name, listed in read.items():
-            if listed.options:
-                raise UsageError("requirements-option", f"{name}: {listed.unread}")
-        within = {name: RequirementsFile((), read_requirements(Path(name)).requirements) for name in self.constraints}
+        limits = {name: read_requirements(Path(name)) for name in self.constraints}
+        within = {
+            name: RequirementsFile((), listed.requirements, listed.settings, included=listed.included)
+            for name, listed in limits.items()
+        }
         return read | within
 
 

@@ -93,7 +93,8 @@ def _environment_of(
     paths.folder.mkdir(parents=True, exist_ok=True)
     os.utime(paths.folder)
     script.bring_locks()
-    settings = Settings(Request(script.requirements, script.python), only=True, venv=paths.venv, **sourcing)
+    request = Request(script.requirements, script.python, constraints=script.constraints)
+    settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings, **sourcing)
     with open_project(paths.folder, settings, terminal) as project:
         try:
             return paths, _check_fitness(project) + script.evidence

@@ -69,7 +69,7 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     lock = group_lock(group, folder)
     write_atomically(place / lock.name, lock.text)
     request, wheels = Request(preferred_pythons=(group.python,)), folder.place("wheels").absolute()
-    settings = Settings(request, only=True, anew=True, venv=place / ".venv", wheels=wheels)
+    settings = Settings(request, only=True, anew=True, declared=False, venv=place / ".venv", wheels=wheels)
     with open_project(Path.home(), settings, reporter) as project:  # no settings of the run folder count
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
     data = _data(done.venv, done.change, done.verdict.get("status", "unproven"))

@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import remembered
 from gpuinstall.errors import UsageError
 from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_file, write_atomically
 from gpuinstall.install.previous import remove
-from gpuinstall.lock.declaration import locks_in
+from gpuinstall.lock.declaration import locks_in, parse_project
+from gpuinstall.lock.project_sources import script_settings
+from gpuinstall.provenance import recorded_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from gpuinstall.lock.declaration import Declaration
+    from gpuinstall.provenance import SourceSetting
     from gpuinstall.reporter import Reporter
 
 KEPT_SCRIPTS = 8
@@ -26,11 +31,13 @@ _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\
 
 
 class Script(NamedTuple):
-    """A script and all that it requires; ``python`` is a specifier."""
+    """A script and all that it requires; ``python`` is a specifier, ``settings`` say where packages come from."""
 
     file: Path
     requirements: tuple[str, ...]
     python: str | None
+    constraints: tuple[str, ...] = ()
+    settings: tuple[SourceSetting, ...] = ()
 
     @property
     def locks(self) -> Path:
@@ -41,6 +48,8 @@ class Script(NamedTuple):
     def paths(self) -> EnvironmentPaths:
         """Its environment: the same one for the same request and the same file."""
         words = "\0".join((str(self.file.resolve()), *sorted(self.requirements), self.python or ""))
+        if bounds := (*self.constraints, *recorded_sources(self.settings)):
+            words += "\0" + "\0".join(bounds)
         name = f"{self.file.stem}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
         return EnvironmentPaths.at(_folder() / name / ".venv")
 
@@ -70,7 +79,28 @@ def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
     requirements, python = table.get("dependencies", []), table.get("requires-python")
     if count > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
         raise _malformed(file, "it has one block, with a list of dependencies and a requires-python")
-    return Script(file, (*map(str, requirements), *extra), python) if block or extra else None
+    if not (block or extra):
+        return None
+    listed = _read_block(table, file).listed
+    return Script(file, (*listed.requirements, *extra), python, listed.constraints, listed.settings)
+
+
+def _read_block(table: Mapping[str, Any], file: Path) -> Declaration:
+    """Read the dependencies of a block with what its ``[tool.uv]`` says of sources; paths begin at the script."""
+    place = file.absolute().parent
+    try:
+        uv = dict(table.get("tool", {}).get("uv", {}))
+        sources = dict(uv.get("sources", {}))
+        for name, source in sources.items():
+            if isinstance(source, dict) and "path" in source:
+                sources[name] = {**source, "path": str(place / source["path"])}
+        tool = {"uv": {**uv, "sources": sources}}
+        project = {"dependencies": list(map(str, table.get("dependencies", [])))}
+        declared = parse_project({"project": project, "tool": tool}, load_catalog().family, file)
+        settings = (*declared.listed.settings, *script_settings(uv, file))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _malformed(file, str(error)) from None
+    return declared._replace(listed=declared.listed._replace(settings=settings))
 
 
 def _malformed(file: Path, reason: str) -> UsageError:

@@ -229,7 +229,7 @@ class CodeCheck:
         listed: Iterable[Wheel] = ()
         if package in resolution.request.catalog.family and resolution.choice.index:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
-        if not listed and (page := session.client.page(f"{session.default_index}/{package}/")):
+        if not listed and (page := session.page_of(package)):
             listed = parse_page(page.text, page.content_type, page.url)
         older = {
             wheel.version: wheel

@@ -16,9 +16,11 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml
 from gpuinstall.lock.conda import parse_conda
+from gpuinstall.lock.project_sources import project_settings
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.provenance import source_setting
 from gpuinstall.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.requirements import Requirement
+
+    from gpuinstall.provenance import SourceSetting
 
 
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
@@ -124,7 +128,7 @@ def _read_own_files(folder: Path) -> Declaration:
     """Read the project, and where it lists no requirements itself the first file that does, beside it."""
     project = folder / PROJECT
     pyproject = parse_toml(read_listed(project)) if project.is_file() else {}
-    declared = parse_project(pyproject, load_catalog().family)
+    declared = parse_project(pyproject, load_catalog().family, project)
     has_tables = "project" in pyproject or pyproject.get("tool", {}).get("poetry")
     if not has_tables and not declared.package and (folder / SETUP).is_file() and _may_be_package(pyproject):
         declared = declared._replace(package=UNNAMED, package_file=SETUP)
@@ -137,7 +141,8 @@ def _read_own_files(folder: Path) -> Declaration:
                 return Declaration(SETUP_CONFIG, listed)
     for name in DECLARING:
         if (folder / name).is_file() and read_listed(folder / name, folder):
-            return declared._replace(file=name, listed=read_inputs(str(folder / name)))
+            # What the project says of sources counts for it too.
+            return declared._replace(file=name, listed=declared.listed | read_inputs(str(folder / name)))
     return declared._replace(file=declared.package_file)
 
 
@@ -158,14 +163,24 @@ def read_inputs(name: str) -> RequirementsFile:
     try:
         if group:
             groups = parse_toml(text).get("dependency-groups", {})
-            return RequirementsFile(tuple(_in_groups(groups, [group])))
+            members = tuple(_in_groups(groups, [group]))
+            names = {parse_requirement(member).name for member in members}
+            tool, family = parse_toml(text).get("tool", {}), load_catalog().family
+            return RequirementsFile(members, settings=tuple(project_settings(tool, path, names, family)))
         if is_lock:
-            return RequirementsFile(tuple(_as_locked(parse_toml(text).get("packages", ()))))
+            packages = parse_toml(text).get("packages", ())
+            requirements = tuple(_as_locked(packages))
+            return RequirementsFile(requirements, settings=tuple(_locked_files(packages, path)))
         if path.name == PROJECT:
-            return parse_project({**parse_toml(text), "dependency-groups": {}}, load_catalog().family).listed
-        listed = parse_ini(text).get("options", "install_requires", fallback="").splitlines()
+            table = {**parse_toml(text), "dependency-groups": {}}
+            return parse_project(table, load_catalog().family, path).listed
+        options = parse_ini(text)
+        listed = options.get("options", "install_requires", fallback="").splitlines()
+        links = options.get("options", "dependency_links", fallback="").split()
+        settings = tuple(source_setting("setuptools", "dependency_links", link, path) for link in links)
         # "file: requirements.txt" leads to another file, which is read for itself.
-        return RequirementsFile(tuple(line for one in listed if (line := one.strip()) and not line.startswith("file:")))
+        lines = tuple(line for one in listed if (line := one.strip()) and not line.startswith("file:"))
+        return RequirementsFile(lines, settings=settings)
     except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
@@ -181,7 +196,7 @@ def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     return listed._replace(requirements=(*others, *listed.requirements))
 
 
-def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Declaration:
+def parse_project(pyproject: Mapping[str, Any], family: Collection[str], file: Path = Path(PROJECT)) -> Declaration:
     """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
 
     Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
@@ -202,12 +217,16 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str]) -> Decl
         is_built = "build-system" in pyproject or "dependencies" in project.get("dynamic", ())
         is_package = own.get("package", is_built and poetry.get("package-mode", True))
         name = str(project.get("name") or poetry.get("name") or UNNAMED) if is_package else ""
+        constraints = tuple(map(str, own.get("constraint-dependencies", ())))
+        names = {normalised(one.name) for one in dependencies}
+        settings = tuple(project_settings(tool, file, names, family))
     except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
     sources = {normalised(name): source for name, source in own.get("sources", {}).items()}
-    located = (_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
-    return Declaration(listed=RequirementsFile(tuple(located)), groups=wanted, package=name)
+    located = tuple(_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
+    declared = RequirementsFile(located, constraints, settings=settings)
+    return Declaration(listed=declared, groups=wanted, package=name)
 
 
 def _by_poetry(poetry: Mapping[str, Any]) -> Iterator[str]:
@@ -273,6 +292,17 @@ def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]
             waiting += resolver.lookup(name)[::-1]
 
 
+def _locked_files(packages: Iterable[Mapping[str, Any]], path: Path) -> Iterator[SourceSetting]:
+    """Yield the hashes of the packages that a lock is asked for, but for those of the family: its build is chosen."""
+    for package in packages:
+        name, entries = package["name"], [*package.get("wheels", ())]
+        entries += [package[kind] for kind in ("sdist", "archive") if kind in package]
+        if load_catalog().is_tied(name) or name in PAIRED:
+            continue
+        for sha256 in {entry.get("hashes", {}).get("sha256") for entry in entries} - {None}:
+            yield source_setting("PEP 751", "hashes of packages", f"sha256:{sha256}", path, package=normalised(name))
+
+
 def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
     """Yield requirements with what the project's own extras (``thing[test]``) require, each once."""
     from packaging.requirements import Requirement
@@ -296,13 +326,8 @@ def _from_source(requirement: Requirement, source: object, family: Collection[st
     if source is None or normalised(requirement.name) in family:
         return str(requirement)
     address = _address(source) if isinstance(source, dict) else None
-    if address is None:
-        raise UsageError(
-            "own-source",
-            f"{requirement} has a source in [tool.uv.sources] that is not a URL or a path, and would come from the "
-            "default index",
-            hint="List what to lock without it: [tool.gpuinstall] requirements = […]; or give --no-project",
-        )
+    if address is None:  # an index; what cannot be obeyed is refused with the other settings of sources
+        return str(requirement)
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     editable = "-e " if isinstance(source, dict) and source.get("editable") else ""

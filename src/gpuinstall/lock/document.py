@@ -122,6 +122,7 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
     inputs = spelled(request.requirements)
     optional = {
         "constraints": list(plain(request.constraints)),
+        "sources": list(request.sources),
         "unhashed": [each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys()],
         "preferred-digest": digest(request.preferred) if request.preferred else None,
         "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.files import open_regular, written
+from gpuinstall.provenance import is_of_pytorch
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import readable
 from gpuinstall.web import Head, UnreachableError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 FILES_AT_ONCE = 16
-OFFICIAL_HOSTS = ".pytorch.org"
 
 
 class Hashes(NamedTuple):
@@ -55,7 +55,7 @@ def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[s
     with session.reporter.progress("Hash", parts) as progress:
         known |= {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in here.items()}
     rest = [file for file in files if file.url not in known]
-    official = [file for file in rest if (urlsplit(file.url).hostname or "").endswith(OFFICIAL_HOSTS)]
+    official = [file for file in rest if is_of_pytorch(file.url)]
     published = catalogued() if official else {}
     known |= {file.url: published[file.name] for file in official if file.name in published}
     rest = [file for file in files if file.url not in known]

@@ -144,6 +144,7 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
 def same_inputs(lock: Lock, request: Request) -> bool:
     """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
     same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
+    same = same and lock.sources == request.sources
     return not lock.inputs or (same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred))
 
 

@@ -37,12 +37,14 @@ class FolderRequest:
 
     ``files`` say what each file among them asked for when it was read, ``-c`` before a constraint, the project's own
     settings among them. ``revision`` counts the changes: of locks that disagree, the one that has seen the most knows.
+    ``sources`` is what the files said of sources when the locks were made.
     """
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     revision: int = 0
+    sources: tuple[str, ...] = ()
 
     @property
     def listed(self) -> RequirementsFile:
@@ -140,6 +142,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
         tuple(dict.fromkeys(text for request in newest for text in request.constraints)),
         {name: lines for request in newest for name, lines in request.files.items()},
         revision,
+        tuple(dict.fromkeys(line for request in newest for line in request.sources)),
     )
 
 
@@ -171,7 +174,8 @@ def _recorded(path: Path) -> FolderRequest:
 
 
 def _of(lock: Lock) -> FolderRequest:
-    return FolderRequest(spelled(lock.inputs), spelled(lock.constraints), lock.requirements_files, lock.revision)
+    asked, limits = spelled(lock.inputs), spelled(lock.constraints)
+    return FolderRequest(asked, limits, lock.requirements_files, lock.revision, lock.sources)
 
 
 def _names(requirements: Iterable[str]) -> set[str]:

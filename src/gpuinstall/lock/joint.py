@@ -161,6 +161,8 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     wheels_of = partial(_wheels_of, builds=builds, tags=target.tags(python), session=session)
     beside = frozenset.intersection(*(frozenset(request.catalog.beside(torch)) for torch in torches))
     pins = request.pins if own else request.pins.within(_only(torches, request))
+    wheels_only = names.union(program.name for program in programs if program.needs_no_building)
+    wheels_only |= session.sources.only_binary - {":all:"}
     project = ResolverProject(
         programs_first(named if any(map(is_torch, named)) else (*named, "torch"), bound.names),
         python,
@@ -168,7 +170,8 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
         {**bound.pages(wheels_of, session), **request.files},
         pins.within(*beside),
         session.folder,
-        names.union(program.name for program in programs if program.needs_no_building),
+        wheels_only,
+        session.sources,
     )
     versions = resolve_versions(project, session)
     if isinstance(versions, Conflict):

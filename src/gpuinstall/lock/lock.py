@@ -176,6 +176,11 @@ class Lock:
         """The constraints that it was made within, where it says so."""
         return tuple(filter(is_requirement, self._said("constraints")))
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What the files that it was made from said of sources."""
+        return tuple(map(str, self._said("sources")))
+
     def _said(self, key: str) -> list[Any]:
         """A list of its evidence; nothing where somebody wrote something else there."""
         values = self.evidence.get(key)

@@ -131,5 +131,5 @@ def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list
 
 def _page(program: Asked, session: Session) -> Page | None:
     with suppress(InstallationError):
-        return session.client.page(f"{session.default_index}/{program.name}/")
+        return session.page_of(program.name)
     return None

@@ -7,6 +7,7 @@ source of the family lists it.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog import Catalog, Wheel, authored
 from gpuinstall.catalog.listing import family_wheels, index_names, own_names
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.extensions.rows import load_extensions
-from gpuinstall.lock.fetch import Hashes, known_hashes
+from gpuinstall.lock.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject, resolve_project
@@ -167,8 +168,11 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     names = bound.names.union(extensions)
     programs = list_programs(choice.requirements, names, target, choice.python, session)
     wheels_only = names | {program.name for program in programs if program.needs_no_building}
+    wheels_only |= session.sources.only_binary - {":all:"}
     requirements = (*programs_first(choice.requirements, bound.names), *request.libraries)
-    project = ResolverProject(requirements, choice.python, target, pages, pins, session.folder, wheels_only)
+    project = ResolverProject(
+        requirements, choice.python, target, pages, pins, session.folder, wheels_only, session.sources
+    )
     foreseen = foreseen_files(request, pages)
     with ThreadPoolExecutor(1) as pool:  # their hosts are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, published_hashes, session)
@@ -184,7 +188,62 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
         return conflict
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, published_hashes, session)
+    if requested := requested_hashes(request, session):
+        document = with_requested_files(document, requested, hashes, session)
+        files = locked_files(document)
+        hashes = hashes.of(files)
     return Resolution(request, request.plan, target, document, files, hashes)
+
+
+def requested_hashes(request: LockRequest, session: Session) -> dict[str, frozenset[str]]:
+    """Return the SHA-256 that files give for packages, in their own settings or in an address."""
+    requested = dict(session.sources.hashes)
+    for asked in map(parse_requirement, request.request.requirements):
+        if sha256 := re.search(r"[#&]sha256=([0-9a-f]{64})\b", asked.url or ""):
+            requested[asked.name] = requested.get(asked.name, frozenset()) | {sha256[1]}
+    return requested
+
+
+def with_requested_files(
+    document: Mapping[str, Any], requested: Mapping[str, frozenset[str]], hashes: Hashes, session: Session
+) -> dict[str, Any]:
+    """Leave of each package the files whose hash was requested; raise UsageError if there is none.
+
+    uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
+    downloaded once for it.
+    """
+    files = [file for file in locked_files(document) if file.package in requested and file in hashes.missing]
+    known = fetch_missing(Hashes(hashes.known, {file: hashes.missing[file] for file in files}), session)
+
+    def is_requested(name: str, entry: Mapping[str, Any]) -> bool:
+        sha256 = entry.get("hashes", {}).get("sha256", "")
+        url = entry.get("url") or Path(entry["path"]).as_uri()
+        return known.get(url, sha256) in requested[name]
+
+    packages = []
+    for package in document.get("packages", ()):
+        name = package["name"]
+        if name not in requested:
+            packages.append(package)
+            continue
+        kinds = {kind: package[kind] for kind in ("sdist", "archive") if kind in package}
+        wheels = [entry for entry in package.get("wheels", ()) if is_requested(name, entry)]
+        kinds = {kind: entry for kind, entry in kinds.items() if is_requested(name, entry)}
+        if not wheels and not kinds:
+            raise _not_requested(package, session)
+        rest = {key: value for key, value in package.items() if key not in {"wheels", "sdist", "archive"}}
+        packages.append(rest | ({"wheels": wheels} if wheels else {}) | kinds)
+    return {**document, "packages": packages}
+
+
+def _not_requested(package: Mapping[str, Any], session: Session) -> UsageError:
+    name, version = package["name"], package.get("version", "")
+    place = session.sources.hash_places.get(name, "its address")
+    return UsageError(
+        "hash-not-chosen",
+        f"{place}: no file of {name} {version} for this machine has the hash that is given there",
+        hint=f"gpuinstall install {name}=={version.partition('+')[0]}   # without the hash; remove it from the line",
+    )
 
 
 def foreseen_files(request: LockRequest, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:

@@ -36,6 +36,7 @@ from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_fa
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.process import Finished
+from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +65,8 @@ ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
 class ResolverProject:
     """What is asked for, for Python ``X.Y`` on a target, and the wheels that each package with a page may come from.
 
-    Paths that are asked for begin at ``folder``; ``wheels_only`` are the packages that are never built from source.
+    Paths that are asked for begin at ``folder``; ``wheels_only`` are the packages that are never built from source;
+    ``sources`` are those of everything that has no page.
     """
 
     requirements: tuple[str, ...]
@@ -74,6 +76,7 @@ class ResolverProject:
     pins: VersionPins = field(default_factory=VersionPins)
     folder: Path = Path()
     wheels_only: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
 
     def within(self, bound: str) -> ResolverProject:
         """The same within one constraint more."""
@@ -98,7 +101,9 @@ class ResolverProject:
         requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, preferences.items())), encoding="utf-8")
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
         (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
-        (folder / "uv.toml").write_text(resolver_settings(self.pages, unlisted), encoding="utf-8")
+        (folder / "uv.toml").write_text(
+            resolver_settings(self.pages, unlisted, self.sources.uv_settings()), encoding="utf-8"
+        )
 
     @property
     def unlisted(self) -> frozenset[str]:
@@ -120,7 +125,18 @@ class ResolverProject:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
         dependencies = [text for text in self.requirements if not parse_requirement(text).url]
-        return tomli_w.dumps({"project": {**project, "dependencies": dependencies}})
+        indexes = {
+            name: address
+            for name, address in sorted(self.sources.package_indexes.items())
+            if name not in self.pages and any(parse_requirement(text).name == name for text in dependencies)
+        }
+        # uv applies the source of a package to whoever requires it, as long as the project itself does.
+        uv = {
+            "sources": {name: {"index": f"of-{name}"} for name in indexes},
+            "index": [{"name": f"of-{name}", "url": url, "explicit": True} for name, url in indexes.items()],
+        }
+        tool = {"tool": {"uv": uv}} if indexes else {}
+        return tomli_w.dumps({"project": {**project, "dependencies": dependencies}, **tool})
 
     def compile(self, folder: Path, session: Session, *, reasons: bool = False) -> Finished:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""

@@ -220,13 +220,19 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
     return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
 
 
-def resolver_settings(family: Iterable[str], index: Path) -> str:
+def resolver_settings(family: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None) -> str:
     """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family.
 
-    ``index`` comes after those that uv is named on its command line, and before the default one.
+    ``index`` comes after those that uv is named on its command line, and before those of ``sources``, which are uv's
+    settings too, and the default one.
     """
+    sources = sources or {}
     metadata = [{"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata]
-    bound = {"index": [{"url": index.as_uri()}], "pip": {"no-sources-package": sorted(family)}}
+    indexes = [{"url": index.as_uri()}, *sources.get("index", ())]
+    bound = {"index": indexes, "pip": {"no-sources-package": sorted(family)}}
+    if newest := sources.get("exclude-newer"):
+        # The pages of the family have no dates: uv would take none of their files.
+        bound |= {"exclude-newer": newest, "exclude-newer-package": dict.fromkeys(sorted(family), False)}
     return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 
 

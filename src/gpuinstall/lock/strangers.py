@@ -17,10 +17,10 @@ from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.extensions.rows import list_files, load_extensions
 from gpuinstall.location import Location
-from gpuinstall.lock.fetch import OFFICIAL_HOSTS
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import Lock, LockedFile
 from gpuinstall.lock.prebuilt import extension_row
+from gpuinstall.provenance import is_of_pytorch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +38,8 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
     for host, names in strange.items():
         if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
             message = f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources"
-            hint = "gpuinstall lock   # makes it again; or set the host: GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX"
+            hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
+            hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
             raise LockError("lock-source", message, hint=hint)
         session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
 
@@ -78,12 +79,12 @@ def _strange_hosts(
     files: Iterable[LockedFile], backend: str, session: Session, torch: str = ""
 ) -> dict[str, list[str]]:
     """The packages by host, with its scheme, where it is none that the sources name nor their pages lead to."""
-    places = session.sources.torch_index, session.default_index, *session.sources.find_links
+    places = *session.sources.places, session.default_index
     ours = {Location.parse(place).server for place in places if place}
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
-        is_official = f".{server.removeprefix('https://')}".endswith(f"{OFFICIAL_HOSTS}:443")
+        is_official = server.startswith("https://") and server.endswith(":443") and is_of_pytorch(server)
         if server in ours or server == "file://" or is_official:
             continue
         for listed in _listed_hosts(file.package, backend, session, torch):
@@ -112,8 +113,10 @@ def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> I
             files = list_files(extension, [beside], sources, session.client).files
             yield {Location.parse(file.wheel.url).server for file in files}
     yield {Location.parse(wheel.url).server for wheel in family_wheels(sources, session.client, backend, package)}
-    with suppress(InstallationError):
-        yield {Location.parse(wheel.url).server for wheel in default_wheels(sources, session.client, package)}
+    for index in sources.indexes_for(package, session.default_index):
+        with suppress(InstallationError):
+            listed = default_wheels(replace(sources, default_index=index), session.client, package)
+            yield {Location.parse(wheel.url).server for wheel in listed}
 
 
 def _held(lock: Lock, torch_index: str) -> Iterator[Build]:

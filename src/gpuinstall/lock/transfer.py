@@ -69,7 +69,9 @@ class Transfer:
             def address(file: LockedFile) -> str:
                 return relay.address(file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None)
 
-            indexes = indexes_of(self.lock, build_index(self.choice, session), session.default_index)
+            # Where several indexes may have a package, uv keeps its wheels by their address.
+            default = None if session.sources.has_further_indexes else session.default_index
+            indexes = indexes_of(self.lock, build_index(self.choice, session), default)
             write_atomically(self.private_lock, self.private(address, indexes))
             try:
                 run_uv(command, replace(session, environment=environment))

@@ -15,13 +15,9 @@ from typing import Any
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
 from gpuinstall.marked_block import BrokenBlockError, without_blocks
+from gpuinstall.provenance import pip_settings, uv_settings
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
-_PASSED_OVER = """
-allow-insecure-host build-constraint-dependencies config-settings config-settings-package extra-build-dependencies
-extra-build-variables extra-index-url no-build-isolation no-build-isolation-package
-"""
-"""uv's settings of sources and builds that do not count here."""
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 
@@ -29,15 +25,15 @@ PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 class Indexes:
     """What one configuration says; ``certificates`` is the path of a CA bundle.
 
-    ``passed_over`` are its settings that do not count here. ``file`` is one of the project in the folder, which may be
-    a stranger's; None where the person says it.
+    ``settings`` are tool, key and value of what else it says of sources. ``file`` is one of the project in the folder,
+    which may be a stranger's; None where the person says it.
     """
 
     default: str | None = None
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     certificates: str | None = None
-    passed_over: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str, str], ...] = ()
     file: Path | None = None
 
 
@@ -172,7 +168,7 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
         default=next(iter(defaults), settings.get("index-url")),
         extra=(*(index["url"] for index in listed if not index.get("default")), *_texts(settings, "extra-index-url")),
         find_links=tuple(_located(link, folder) for link in _texts(settings, "find-links")),
-        passed_over=tuple(name for name in _PASSED_OVER.split() if name in settings),
+        settings=tuple(uv_settings(table)),
     )
 
 
@@ -286,6 +282,7 @@ def _of_pip(options: Mapping[str, str], folder: Path) -> Indexes:
         extra=tuple(options.get("extra-index-url", "").split()),
         find_links=tuple(_located(link, folder) for link in options.get("find-links", "").split()),
         certificates=options.get("cert") or None,
+        settings=tuple(pip_settings(options)),
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from gpuinstall.errors import UsageError
+from gpuinstall.files import check_outside
 from gpuinstall.location import Location
+from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch, source_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources.configuration import Indexes
@@ -25,12 +29,12 @@ _LOGIN = r"(?<=://)[^/\s]+@"
 class FolderSetting(NamedTuple):
     """What a file of the folder says, which may be a stranger's: ``value`` is the address of a source or of a package.
 
-    ``role`` is what it is the source of. Without a value the setting does not count here.
+    ``role`` is what it is the source of.
     """
 
     key: str
     file: Path
-    value: str = ""
+    value: str
     role: str = ""
 
     def __str__(self) -> str:
@@ -43,17 +47,29 @@ class Sources:
 
     ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``named`` says that the user gave it, and
     then it comes before ``find_links`` (addresses or absolute folders), else after them. ``default_index`` None is
-    the tools' own. ``ignored_extra`` are configured indexes that never serve the family; ``extension_sources`` are
-    pages of prebuilt extensions that were named. ``chosen`` is what a file of the folder chose and the person did not;
-    where they do not ``trust_folder``, that is refused. No address holds credentials: ``logins`` are "user:password" by
-    host, for the client and for uv's environment alone.
+    the tools' own. ``extension_sources`` are pages of prebuilt extensions that were named. ``chosen`` is what a file of
+    the folder chose and the person did not; where they do not ``trust_folder``, that is refused. No address holds
+    credentials: ``logins`` are "user:password" by host, for the client and for uv's environment alone.
     """
 
     torch_index: str = OFFICIAL
     named: bool = False
     find_links: tuple[str, ...] = ()
     default_index: str | None = None
-    ignored_extra: tuple[str, ...] = ()
+    extra_indexes: tuple[str, ...] = ()
+    """Indexes that never serve the family; whatever else they list comes from them alone."""
+    flat_indexes: tuple[str, ...] = ()
+    """The find-links of the folder, which are such indexes too."""
+    package_indexes: Mapping[str, str] = field(default_factory=dict)
+    """The index of each package that may come from no other."""
+    hashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The SHA-256 of the files that a package may be."""
+    hash_places: Mapping[str, str] = field(default_factory=dict)
+    """Where the hashes of a package stand."""
+    only_binary: frozenset[str] = frozenset()
+    exclude_newer: str | None = None
+    answered: tuple[SourceSetting, ...] = ()
+    """Settings of files that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
     certificates: str | None = None
     extension_sources: tuple[str, ...] = ()
     chosen: tuple[FolderSetting, ...] = ()
@@ -68,7 +84,7 @@ class Sources:
         variables = dict.fromkeys(("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"), "")
         if self.default_index:
             variables["UV_DEFAULT_INDEX"] = self._with_login(self.default_index)
-        if self.ignored_extra or self.find_links:
+        if self.extra_indexes or self.find_links:
             variables["UV_NO_CONFIG"] = "1"
         if self.certificates:
             variables["SSL_CERT_FILE"] = self.certificates
@@ -82,10 +98,100 @@ class Sources:
             hint = "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file"
             raise UsageError("folder-not-trusted", f"{names}: not trusted", why=why, hint=hint)
         for setting in settings:
-            if setting.value:
-                reporter.notice("Index", str(setting))
-            else:
-                reporter.step("Ignored", f"{setting.key} in {setting.file}")
+            reporter.notice("Index", str(setting))
+
+    def explain_answered(self, reporter: Reporter) -> None:
+        """Say which settings of files are not obeyed, and why."""
+        for place, key, effect in dict.fromkeys((one.place, one.row.key, one.effect) for one in self.answered):
+            why = "the build of torch is chosen here" if effect is Effect.TORCH else "it is not read here"
+            reporter.step("Ignored", f"{key} in {place}: {why}")
+
+    def with_settings(self, settings: Iterable[SourceSetting]) -> Sources:
+        """Obey what files say of sources; raise UsageError for what cannot be obeyed."""
+        sources = self
+        for setting in dict.fromkeys(settings):
+            sources = sources._obey(setting)
+        return sources
+
+    def uv_settings(self) -> dict[str, Any]:
+        """uv's settings for what comes neither from the sources of the family nor from the default index."""
+        extra = [{"url": address} for address in self.extra_indexes if not is_of_pytorch(address)]
+        flat = [{"url": place, "format": "flat"} for place in self.flat_indexes]
+        return {"index": [*extra, *flat], **({"exclude-newer": self.exclude_newer} if self.exclude_newer else {})}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every address that packages may come from, but for the tools' own default index."""
+        own = (self.torch_index, *self.find_links, *self.extra_indexes, *self.flat_indexes)
+        return (*own, *self.package_indexes.values(), *filter(None, [self.default_index]))
+
+    @property
+    def has_further_indexes(self) -> bool:
+        """Whether packages beside the family may come from elsewhere than the default index."""
+        return bool(self.package_indexes or self.uv_settings()["index"])
+
+    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
+        """The indexes that may have a package, the first that lists it alone; ``default`` is the default index."""
+        if package in self.package_indexes:
+            return (self.package_indexes[package],)
+        extra = (address for address in self.extra_indexes if not is_of_pytorch(address))
+        return (*extra, *filter(None, [default]))
+
+    def _obey(self, setting: SourceSetting) -> Sources:
+        """Obey one setting; that of a package which the person's own word already names is not named again."""
+        match setting.effect:
+            case Effect.REFUSED:
+                raise _not_obeyed(setting)
+            case Effect.TORCH | Effect.UNRELATED:
+                return replace(self, answered=(*self.answered, setting))
+            case Effect.HASH:
+                algorithm, _, digest = setting.value.partition(":")
+                if algorithm != "sha256" or not re.fullmatch(r"[0-9a-f]{64}", digest):
+                    raise _not_obeyed(setting, "a hash is written sha256:…")
+                hashes = self.hashes.get(setting.package, frozenset()) | {digest}
+                places = {**self.hash_places, setting.package: setting.place}
+                return replace(self, hashes={**self.hashes, setting.package: hashes}, hash_places=places)
+            case Effect.ONLY_BINARY:
+                names = re.split(r"[\s,]+", setting.value)
+                packages = {name if name == ":all:" else canonicalize_name(name) for name in names if name}
+                return replace(self, only_binary=self.only_binary | packages - {":none:"})
+            case Effect.EXCLUDE_NEWER:
+                if not re.fullmatch(r"[0-9A-Za-z:.+ -]+", setting.value):
+                    raise _not_obeyed(setting, "it is a date")
+                return replace(self, exclude_newer=setting.value)
+            case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
+                return self._with_address(setting)
+            case _:
+                return self
+
+    def _with_address(self, setting: SourceSetting) -> Sources:
+        address, key = setting.value.rstrip("/"), setting.row.key
+        if "${" in address:
+            raise _not_obeyed(setting, "an index without variables, and its login in UV_INDEX or a netrc file")
+        if not re.match(r"(https?://[^/]|file:///|/)", address):
+            raise _not_obeyed(setting, "a URL: https://index.example/simple")
+        login = dict([_login(address)]) if "@" in _host(address) else {}
+        plain = _without_login(address)
+        location, role = Location.parse(plain), ""
+        is_new = location not in map(Location.parse, self.places)
+        if setting.effect is Effect.INDEX:
+            others = [one for one in self.chosen if one.key == key and one.value != plain]
+            if others:
+                raise _not_obeyed(setting, f"one default index; {others[0].value} is another")
+            sources = replace(self, default_index=plain)
+        elif setting.effect is Effect.EXTRA_INDEX:
+            sources = replace(self, extra_indexes=tuple(dict.fromkeys((*self.extra_indexes, plain))))
+        elif setting.effect is Effect.FIND_LINKS:
+            role = _SUPPLIES_TORCH
+            if location.server == "file://":
+                check_outside(Path(location.path), setting.file)
+            links, flat = (*self.find_links, plain), (*self.flat_indexes, plain)
+            sources = replace(self, find_links=tuple(dict.fromkeys(links)), flat_indexes=tuple(dict.fromkeys(flat)))
+        else:
+            role = f"the source of {setting.package}"
+            sources = replace(self, package_indexes={**self.package_indexes, setting.package: plain})
+        chosen = (*self.chosen, *([FolderSetting(key, setting.file, plain, role)] if is_new else []))
+        return replace(sources, chosen=chosen, logins={**self.logins, **login})
 
     def with_extensions(self, named: Sequence[str], configured: Sequence[str], file: Path) -> Sources:
         """Add the sources of extensions that the user named, and those of a project's ``file``.
@@ -129,13 +235,18 @@ def read_sources(
     if sources.named and not named:
         index = sources.torch_index
         chosen.insert(0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH))
-    return replace(sources, chosen=tuple(chosen), trust_folder=trusts_folder(environ))
+    flat = tuple(_without_login(link) for one in said if one.file for link in one.find_links)
+    sources = replace(sources, chosen=tuple(chosen), trust_folder=trusts_folder(environ), flat_indexes=flat)
+    return sources.with_settings(
+        source_setting(tool, key, value, one.file) for one in said if one.file for tool, key, value in one.settings
+    )
 
 
 def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator[FolderSetting]:
-    """What files of the folder say that counts and is not the person's ``own`` word; then what does not count."""
+    """What files of the folder say that counts and is not the person's ``own`` word."""
     rows = (
         ("index", lambda one: (one.default,), (sources.default_index,), ""),
+        ("index", lambda one: one.extra, sources.extra_indexes, ""),
         ("find-links", lambda one: one.find_links, sources.find_links, _SUPPLIES_TORCH),
         ("cert", lambda one: (one.certificates,), (sources.certificates,), "the certificates to trust"),
     )
@@ -145,8 +256,6 @@ def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator
             for value in values(indexes):
                 if _locations([value]) & strange:
                     yield FolderSetting(key, file, _without_login(value), role)
-        yield from (FolderSetting(key, file) for key in indexes.passed_over)
-        yield from (FolderSetting(f"index {_without_login(extra)}", file) for extra in indexes.extra)
 
 
 def _locations(addresses: Iterable[str | None]) -> set[Location]:
@@ -163,7 +272,7 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
         named=bool(named),
         find_links=tuple(_without_login(link) for link in indexes.find_links),
         default_index=_without_login(default) or None,
-        ignored_extra=tuple(_without_login(url) for url in indexes.extra),
+        extra_indexes=tuple(_without_login(url) for url in indexes.extra),
         certificates=environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or indexes.certificates,
         logins=dict(_login(address) for address in addresses if "@" in _host(address)),
     )
@@ -172,6 +281,15 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
 def torch_index_of(named: str | None) -> str:
     """The base of the torch index that was named, or the official one; raise UsageError for no address."""
     return _without_login(_base(named)) if named else OFFICIAL
+
+
+def _not_obeyed(setting: SourceSetting, instead: str = "") -> UsageError:
+    return UsageError(
+        "source-setting",
+        f"{setting.place}: {setting.row.key}{f' of {setting.package}' * bool(setting.package)} cannot be obeyed",
+        why="it says where packages may come from or which files they are; without it others could be installed",
+        hint=f"Instead: {instead or setting.row.instead}",
+    )
 
 
 def _without_login(address: str) -> str:

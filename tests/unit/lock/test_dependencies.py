@@ -6,6 +6,8 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.declaration import parse_project, read_declaration
+from gpuinstall.provenance import Effect
+from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +63,10 @@ def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
-    with pytest.raises(UsageError, match=r"numpy has a source in"):
-        parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY)
+    settings = parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY).listed.settings
+    assert [(one.package, one.effect) for one in settings] == [("numpy", Effect.REFUSED), ("torch", Effect.TORCH)]
+    with pytest.raises(UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"):
+        Sources().with_settings(settings)
     assert parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY).groups == ("dev",)
 
 

@@ -1,0 +1,168 @@
+"""Sources that a project names: its packages come from there, never from the default index's package of that name."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from tests.lab.driver import FakeDriver
+from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+LOCK = ("lock", "-q", "--target", "cpu")
+
+
+@dataclass(frozen=True)
+class Company:
+    """A company's index with ``ours`` 1.0; the default index has 99, which anybody may have put there."""
+
+    host: Host
+    wheel: Path
+
+    @property
+    def index(self) -> str:
+        """Its address."""
+        return f"{self.host.url}/simple"
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its file."""
+        return hashlib.sha256(self.wheel.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (tmp_path / "project").mkdir()
+    make_wheel(stand_in.folder / "simple", "ours", "99")
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Iterator[Company]:
+    (tmp_path / "corp").mkdir()
+    wheel = make_wheel(tmp_path / "corp", "ours", "1.0")
+
+    def respond(path: str, _: dict[str, str]) -> Answer:
+        if path.strip("/") == "simple/ours":
+            return Answer(body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(), content_type="text/html")
+        return Answer(body=wheel.read_bytes()) if path == f"/{wheel.name}" else NOT_FOUND
+
+    company = Company(Host("corp", respond), wheel)
+    yield company
+    company.host.close()
+
+
+def taken(here: Workshop, folder: str = ".") -> str:
+    """Return the address that the lock takes ``ours`` from."""
+    document = tomli.loads((here.folder / folder / "pylock.cpu.toml").read_text("utf-8"))
+    (package,) = [each for each in document["packages"] if each["name"] == "ours"]
+    return str(package["wheels"][0]["url"])
+
+
+def written_by(tool: str, index: str) -> dict[str, str]:
+    """Return the files of a project whose ``tool`` takes ``ours`` from an index."""
+    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "ours"]\n'
+    named = f'name = "corp"\nurl = "{index}"\n'
+    poetry = "[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\n"
+    return {
+        "pip": {"requirements.txt": f"--extra-index-url {index}\ntorch\nours\n"},
+        "pip's one index": {"requirements.txt": f"--only-binary :all:\n-f {index}/ours/\nours\n"},
+        "uv's sources": {
+            "pyproject.toml": f'{project}[tool.uv.sources]\nours = {{ index = "corp" }}\n'
+            f"[[tool.uv.index]]\n{named}explicit = true\n"
+        },
+        "uv's index": {"pyproject.toml": f"{project}[[tool.uv.index]]\n{named}"},
+        "uv.toml": {"requirements.txt": "ours\n", "uv.toml": f'extra-index-url = ["{index}"]\n'},
+        "Poetry": {
+            "pyproject.toml": f'{poetry}ours = {{ version = "*", source = "corp" }}\n'
+            f'[[tool.poetry.source]]\n{named}priority = "explicit"\n'
+        },
+        "PDM": {"pyproject.toml": f"{project}[[tool.pdm.source]]\n{named}"},
+    }[tool]
+
+
+@pytest.mark.parametrize("tool", ["pip", "pip's one index", "uv's sources", "uv's index", "uv.toml", "Poetry", "PDM"])
+def test_a_package_comes_from_the_index_that_the_project_names(here: Workshop, company: Company, tool: str) -> None:
+    for name, text in written_by(tool, company.index).items():
+        (here.folder / name).write_text(text, encoding="utf-8")
+    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    assert wary.document("lock", "--target", "cpu", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+    assert company.host.log == []
+    done = here.run(*LOCK)
+    assert done.status == 0, done.err
+    assert taken(here) == f"{company.host.url}/{company.wheel.name}"
+    assert f"Index       {company.host.url}/simple" in done.err
+
+
+def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, company: Company) -> None:
+    file = here.folder / "more.txt"
+    file.write_text(
+        f"--extra-index-url {company.index}\n--extra-index-url https://download.pytorch.org/whl/cu118\nours\n"
+    )
+    locked = here.run("lock", "--target", "cpu", "-r", "more.txt")
+    assert locked.status == 0, locked.err
+    assert "Ignored" in locked.err
+    assert "line 2: the build of torch is chosen here" in " ".join(locked.err.split())
+    assert here.run(*LOCK, "cowsay").status == 0
+    assert here.run(*LOCK, "--upgrade").status == 0
+    assert taken(here) == f"{company.host.url}/{company.wheel.name}"
+    installed = here.run("sync", "-q", "--target", "cpu")
+    assert installed.status == 0, installed.err
+    assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    assert here.run("install", "-q", "filelock").status == 0
+    assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    file.unlink()
+    refused = here.document("lock", "--upgrade", exit_code=2)["errors"][0]
+    assert refused["code"] == "inputs-gone", refused
+    assert company.index in refused["message"]
+
+
+def test_an_index_of_a_script_counts_for_it(here: Workshop, company: Company) -> None:
+    script = here.folder / "train.py"
+    block = ["# /// script", '# dependencies = ["ours"]', "# [[tool.uv.index]]", f'# url = "{company.index}"', "# ///"]
+    code = "import importlib.metadata as m\nprint(m.version('ours'))\n"
+    script.write_text("\n".join([*block, code]), encoding="utf-8")
+    assert here.run("lock", "-q", "--script", "train.py", "--target", "cpu").status == 0
+    assert taken(here, "train.py.locks") == f"{company.host.url}/{company.wheel.name}"
+    done = here.run("run", "-q", "train.py")
+    assert (done.status, done.out.strip()) == (0, "1.0"), done.err
+    script.write_text(script.read_text("utf-8").replace("[[tool.uv.index]]", "[tool.uv]\n# no-index = true"))
+    refused = here.run("run", "-q", "train.py")
+    assert refused.status == 2
+    assert "train.py: no-index cannot be obeyed" in refused.err
+
+
+def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here: Workshop, company: Company) -> None:
+    file = here.folder / "requirements.txt"
+    lines = {
+        "of another file": (
+            f"--extra-index-url {company.index}\nours --hash=sha256:{'0' * 64}\n",
+            "line 2: no file of ours 1.0",
+        ),
+        "of an address": (f"ours @ {company.host.url}/{company.wheel.name}#sha256={'0' * 64}\n", "no file of ours"),
+        "of torch": (f"torch --hash=sha256:{'0' * 64}\n", "line 1: no file of torch"),
+    }
+    wrong = {}
+    for name, (text, message) in lines.items():
+        file.write_text(text, encoding="utf-8")
+        error = here.document("lock", "--target", "cpu", exit_code=2)["errors"][0]
+        if (error["code"], message in error["message"]) != ("hash-not-chosen", True):
+            wrong[name] = error
+    assert wrong == {}
+    file.write_text(f"--extra-index-url {company.index}\nours --hash=sha256:{company.sha256}\n", encoding="utf-8")
+    done = here.run(*LOCK)
+    assert done.status == 0, done.err
+    assert company.sha256 in here.lock("pylock.cpu.toml")

@@ -1,0 +1,232 @@
+"""Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.errors import UsageError
+from gpuinstall.install.scripts import read_script
+from gpuinstall.lock.declaration import read_inputs
+from gpuinstall.provenance import SETTING_RULES, Effect, recorded_sources
+from gpuinstall.sources import Sources, read_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpuinstall.provenance import SettingRule, SourceSetting
+
+INDEX = "https://corp.example/simple"
+HASH = "sha256:" + "a" * 64
+UV = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine", "torch"]\n[tool.uv]\n'
+NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
+POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
+PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+
+EXAMPLES = {
+    ("pip", "--index-url"): ("requirements.txt", f"--index-url {INDEX}"),
+    ("pip", "--extra-index-url"): ("requirements.txt", f"--extra-index-url {INDEX}"),
+    ("pip", "--find-links"): ("requirements.txt", f"--find-links {INDEX}"),
+    ("pip", "--hash"): ("requirements.txt", f"mine --hash={HASH}"),
+    ("pip", "--only-binary"): ("requirements.txt", "--only-binary mine"),
+    ("pip", "--uploaded-prior-to"): ("requirements.txt", "--uploaded-prior-to 2026-01-01"),
+    ("pip", "--no-index"): ("requirements.txt", "--no-index"),
+    ("pip", "--require-hashes"): ("requirements.txt", "--require-hashes"),
+    ("pip", "--no-binary"): ("requirements.txt", "--no-binary mine"),
+    ("pip", "--pre"): ("requirements.txt", "--pre"),
+    ("pip", "--prefer-binary"): ("requirements.txt", "--prefer-binary"),
+    ("pip", "--trusted-host"): ("requirements.txt", "--trusted-host corp.example"),
+    ("pip", "--config-settings"): ("requirements.txt", "mine --config-settings a=b"),
+    ("pip", "--global-option"): ("requirements.txt", "mine --global-option=a"),
+    ("pip", "--no-build-isolation"): ("requirements.txt", "--no-build-isolation"),
+    ("pip", "--use-feature"): ("requirements.txt", "--use-feature=a"),
+    ("uv", "index"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"'),
+    ("uv", "index (default)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true'),
+    ("uv", "index-url"): ("script.py", f'[tool.uv]\nindex-url = "{INDEX}"'),
+    ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
+    ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
+    ("uv", "sources (index)"): ("pyproject.toml", f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}'),
+    ("uv", "sources (workspace)"): ("pyproject.toml", f"{UV}sources.mine = {{ workspace = true }}"),
+    ("uv", "sources of torch"): ("pyproject.toml", f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}'),
+    ("uv", "torch-backend"): ("uv.toml", '[pip]\ntorch-backend = "cu118"'),
+    ("uv", "exclude-newer"): ("uv.toml", 'exclude-newer = "2026-01-01"'),
+    ("uv", "no-build"): ("uv.toml", "no-build = true"),
+    ("uv", "no-build-package"): ("uv.toml", 'no-build-package = ["mine"]'),
+    ("uv", "exclude-newer-package"): ("uv.toml", 'exclude-newer-package = { mine = "2026-01-01" }'),
+    ("uv", "no-index"): ("uv.toml", "no-index = true"),
+    ("uv", "no-sources"): ("uv.toml", "no-sources = true"),
+    ("uv", "no-binary"): ("uv.toml", "no-binary = true"),
+    ("uv", "no-binary-package"): ("uv.toml", 'no-binary-package = ["mine"]'),
+    ("uv", "index-strategy"): ("uv.toml", 'index-strategy = "unsafe-best-match"'),
+    ("uv", "require-hashes"): ("uv.toml", "[pip]\nrequire-hashes = true"),
+    ("uv", "override-dependencies (by URL)"): ("uv.toml", f'override-dependencies = ["mine @ {INDEX}/mine.whl"]'),
+    ("uv", "override-dependencies"): ("uv.toml", 'override-dependencies = ["mine<2"]'),
+    ("uv", "build-constraint-dependencies"): ("uv.toml", 'build-constraint-dependencies = ["mine<2"]'),
+    ("uv", "extra-build-dependencies"): ("uv.toml", 'extra-build-dependencies = { mine = ["a"] }'),
+    ("uv", "extra-build-variables"): ("uv.toml", 'extra-build-variables = { mine = { A = "1" } }'),
+    ("uv", "config-settings"): ("uv.toml", 'config-settings = { a = "b" }'),
+    ("uv", "config-settings-package"): ("uv.toml", 'config-settings-package = { mine = { a = "b" } }'),
+    ("uv", "no-build-isolation"): ("uv.toml", "no-build-isolation = true"),
+    ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
+    ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
+    ("Poetry", "source of a dependency"): ("pyproject.toml", POETRY + BY_POETRY.format("mine", 'source = "corp"')),
+    ("Poetry", "source of torch"): ("pyproject.toml", POETRY + BY_POETRY.format("torch", 'source = "corp"')),
+    ("Poetry", "source that is not listed"): ("pyproject.toml", BY_POETRY.format("mine", 'source = "corp"')),
+    ("Poetry", "[[source]] (supplemental)"): ("pyproject.toml", f'{POETRY}priority = "supplemental"\n'),
+    ("Poetry", "[[source]] (primary)"): ("pyproject.toml", POETRY),
+    ("PDM", "[[source]]"): ("pyproject.toml", PDM),
+    ("PDM", "[[source]] pypi"): ("pyproject.toml", PDM.replace('"corp"', '"pypi"')),
+    ("PDM", "[[source]] of find_links"): ("pyproject.toml", f'{PDM}type = "find_links"\n'),
+    ("PDM", "include_packages, exclude_packages"): ("pyproject.toml", f'{PDM}include_packages = ["mine*"]\n'),
+    ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
+    ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
+    ("PEP 751", "hashes of packages"): (
+        "pylock.toml",
+        f'[[packages]]\nname = "mine"\nversion = "1"\n[[packages.wheels]]\nhashes = {{ sha256 = "{"a" * 64}" }}\n',
+    ),
+}
+"""How a file of each tool writes a setting."""
+
+ELSEWHERE = {
+    ("uv", "sources (git, url, path)"),
+    ("uv", "constraint-dependencies"),
+    ("Poetry", "url, git, path of a dependency"),
+    ("conda", "pip's options in the pip part"),
+    ("conda", "channels"),
+    ("PEP 723", "[tool.uv]"),
+}
+"""What is part of the requirements, or written in another row's words: the tests below."""
+
+DOES: dict[Effect, Callable[[Sources], object]] = {
+    Effect.INDEX: lambda sources: sources.default_index == INDEX,
+    Effect.EXTRA_INDEX: lambda sources: sources.uv_settings()["index"] == [{"url": INDEX}],
+    Effect.FIND_LINKS: lambda sources: (
+        sources.find_links == (INDEX,) and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
+    ),
+    Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
+    Effect.HASH: lambda sources: sources.hashes == {"mine": {"a" * 64}},
+    Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
+    Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
+    Effect.TORCH: lambda sources: sources.answered and sources.places == Sources().places,
+    Effect.UNRELATED: lambda sources: sources.answered and sources.places == Sources().places,
+}
+
+
+def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]:
+    if name == "script.py":
+        text = "\n".join(["# /// script", '# dependencies = ["mine"]', *(f"# {line}" for line in text.split("\n"))])
+        (folder / name).write_text(f"{text}\n# ///\n", encoding="utf-8")
+        script = read_script(folder / name)
+        return script.settings if script else ()
+    (folder / name).write_text(text, encoding="utf-8")
+    return read_inputs(str(folder / name)).settings
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
+
+
+def test_every_setting_has_its_example() -> None:
+    assert {*EXAMPLES} | ELSEWHERE == {(rule.tool, rule.key) for rule in SETTING_RULES}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [rule for rule in SETTING_RULES if (rule.tool, rule.key) in EXAMPLES],
+    ids=lambda rule: f"{rule[0]} {rule[1]}",
+)
+def test_a_setting_is_obeyed_answered_or_refused(rule: SettingRule, tmp_path: Path, environ: dict[str, str]) -> None:
+    name, text = EXAMPLES[rule.tool, rule.key]
+    try:
+        if name == "uv.toml":
+            (tmp_path / name).write_text(text, encoding="utf-8")
+            sources = read_sources(None, environ, tmp_path)
+        else:
+            found = [one for one in settings_in(tmp_path, name, text) if one.row == rule]
+            assert found, "it is not read"
+            sources = Sources().with_settings(found)
+    except UsageError as error:
+        assert rule.effect is Effect.REFUSED, error  # noqa: PT017  one test for what is obeyed and what is refused
+        assert (error.code, name in error.message, bool(rule.instead)) == ("source-setting", True, True)  # noqa: PT017
+    else:
+        assert DOES[rule.effect](sources)
+
+
+def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> None:
+    obeyed = []
+    for address in (
+        "https://download.pytorch.org/whl/cu118",
+        "http://DOWNLOAD.pytorch.org./whl/cu118/",
+        "https://me:secret@download.pytorch.org:443/whl",
+        "https://download-r2.pytorch.org/whl/nightly/cpu",
+    ):
+        for option in ("-i", "--extra-index-url", "-f"):
+            settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
+            sources = Sources().with_settings(settings)
+            obeyed += [(option, address)] if sources.chosen or not sources.answered else []
+    assert obeyed == []
+    strange = settings_in(
+        tmp_path, "requirements.txt", "--extra-index-url https://download.pytorch.org.evil.example/whl"
+    )
+    assert Sources().with_settings(strange).chosen
+
+
+def test_what_no_source_can_be_is_refused_with_its_line(tmp_path: Path) -> None:
+    accepted = []
+    for line in (
+        "--extra-index-url corp",
+        "--extra-index-url https://${TOKEN}@corp.example/simple",
+        "--extra-index-url",
+        "--extra-index-url git+https://corp.example/",
+        "mine --hash=sha512:00",
+        "mine --hash=sha256:A",
+        f"-i {INDEX}\n-i https://other.example/simple",
+        "--some-new-option https://corp.example/",
+        "--find-links /proc/self",
+    ):
+        with suppress(UsageError):
+            accepted.append((line, Sources().with_settings(settings_in(tmp_path, "requirements.txt", line))))
+    assert accepted == []
+
+
+def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(tmp_path: Path) -> None:
+    lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
+    recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
+    assert recorded[:2] == ("--index-url https://corp.example/simple", "--find-links wheels")
+    assert recorded[2].startswith("--hash of 2 files: ")
+    assert len(recorded) == 3
+
+
+def test_a_login_is_no_part_of_an_index(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple")
+    sources = Sources().with_settings(settings)
+    assert (sources.extra_indexes, sources.logins) == ((INDEX,), {"corp.example": "me:secret"})
+    assert "secret" not in repr(sources)
+
+
+def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    (tmp_path / "lib").mkdir()
+    script.write_text(
+        '# /// script\n# dependencies = ["mine", "six"]\n# [tool.uv]\n# constraint-dependencies = ["six<2"]\n'
+        '# sources.mine = { path = "lib" }\n# ///\n',
+        encoding="utf-8",
+    )
+    read = read_script(script)
+    assert read is not None
+    assert (read.requirements, read.constraints) == ((f"mine @ {tmp_path / 'lib'}", "six"), ("six<2",))
+    before = read.paths
+    script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), encoding="utf-8")
+    other = read_script(script)
+    assert other is not None
+    assert other.paths != before
+
+
+def test_options_in_the_pip_part_of_conda_are_pips(tmp_path: Path) -> None:
+    text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
+    assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == ["--extra-index-url"]

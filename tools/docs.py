@@ -2,7 +2,8 @@
 
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. An example of docs/api.md is
-run for what it prints. The arrows of docs/architecture.md are those of the imports.
+run for what it prints. The arrows of docs/architecture.md are those of the imports, the settings of docs/trust.md
+those of ``gpuinstall.provenance``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.lab.source import room_graph
 
 from gpuinstall import Machine, Request, choose, load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.provenance import SETTING_RULES
 from tools.checks import checks_page
 from tools.documents import documents_page
 from tools.failures_page import failures_page
@@ -38,6 +40,8 @@ EXAMPLE = re.compile(
     r"(?P<head>```python\n(?P<code>(?:(?!```).*\n)+)```\n\n"
     r"<!-- printed by it, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
 )
+
+SETTINGS = re.compile(r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*")
 
 ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
 
@@ -97,8 +101,18 @@ def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
     told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", text)
     drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
+    drawn = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", drawn)
     printed = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", drawn)
     return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", printed)
+
+
+def settings() -> str:
+    """Write what becomes of each setting of a tool that says where a package comes from."""
+    lines = ["| tool | setting | |", "|---|---|---|"]
+    for rule in SETTING_RULES:
+        instead = f"; instead: {rule.instead}" if rule.instead else ""
+        lines.append(f"| {rule.tool} | `{rule.key}` | {rule.effect.value}{instead} |")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def arrows() -> str:

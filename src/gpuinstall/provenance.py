@@ -34,7 +34,8 @@ class Effect(Enum):
     CONSTRAINT = "obeyed: a constraint"
     TORCH = "answered: the build of torch is chosen here"
     REFUSED = "refused"
-    UNRELATED = "not read: it says neither where from nor which file"
+    SAME = "as in the rows above"
+    UNRELATED = "not read: no package comes from elsewhere because of it"
 
 
 _OBEYED = frozenset(
@@ -64,7 +65,7 @@ class SettingRule(NamedTuple):
 
 
 _LIST_IT = "a lock has a hash for every file; the hashes of the lines are obeyed without it"
-_WITHOUT = "gpuinstall install --offline, or a find-links folder without it"
+_WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
 _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […], or --no-project"
 
@@ -104,7 +105,7 @@ SETTING_RULES = (
     SettingRule("uv", "no-sources", Effect.REFUSED, _OVERRIDES),
     SettingRule("uv", "no-binary", Effect.REFUSED, _BUILT),
     SettingRule("uv", "no-binary-package", Effect.REFUSED, _BUILT),
-    SettingRule("uv", "index-strategy", Effect.REFUSED, "remove it: a name that an index lists comes from it alone"),
+    SettingRule("uv", "index-strategy", Effect.REFUSED, "remove it; a name that an index lists comes from it alone"),
     SettingRule("uv", "require-hashes", Effect.REFUSED, _LIST_IT),
     SettingRule("uv", "override-dependencies (by URL)", Effect.REFUSED, _OVERRIDES),
     SettingRule("uv", "override-dependencies", Effect.UNRELATED),
@@ -130,9 +131,9 @@ SETTING_RULES = (
     ),
     SettingRule("PDM", "overrides", Effect.REFUSED, _OVERRIDES),
     SettingRule("setuptools", "dependency_links", Effect.REFUSED, "a requirement by URL: name @ https://…"),
-    SettingRule("conda", "pip's options in the pip part", Effect.EXTRA_INDEX),
+    SettingRule("conda", "pip's options in the pip part", Effect.SAME),
     SettingRule("conda", "channels", Effect.UNRELATED),
-    SettingRule("PEP 723", "[tool.uv]", Effect.EXTRA_INDEX),
+    SettingRule("PEP 723", "[tool.uv]", Effect.SAME),
     SettingRule("PEP 751", "hashes of packages", Effect.HASH),
 )
 """Every such setting. uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in a pip.conf."""

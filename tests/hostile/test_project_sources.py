@@ -112,10 +112,14 @@ def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, compa
     file.write_text(
         f"--extra-index-url {company.index}\n--extra-index-url https://download.pytorch.org/whl/cu118\nours\n"
     )
+    assert here.run(*LOCK, "ours").status == 0
+    assert "ours-99" in taken(here)
     locked = here.run("lock", "--target", "cpu", "-r", "more.txt")
     assert locked.status == 0, locked.err
     assert "Ignored" in locked.err
     assert "line 2: the build of torch is chosen here" in " ".join(locked.err.split())
+    checked = here.document("lock", "--check", "--offline", "--target", "cpu")
+    assert checked["status"] == "success", checked
     assert here.run(*LOCK, "cowsay").status == 0
     assert here.run(*LOCK, "--upgrade").status == 0
     assert taken(here) == f"{company.host.url}/{company.wheel.name}"
@@ -124,6 +128,9 @@ def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, compa
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
     assert here.run("install", "-q", "filelock").status == 0
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    file.write_text("ours\n", encoding="utf-8")
+    stale = here.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
+    assert f"- --extra-index-url {company.index}" in stale[0]["message"]
     file.unlink()
     refused = here.document("lock", "--upgrade", exit_code=2)["errors"][0]
     assert refused["code"] == "inputs-gone", refused

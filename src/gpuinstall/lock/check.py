@@ -101,8 +101,8 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
     if not same_inputs(lock, request):
-        before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints))}
-        now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints))}
+        before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints)), *lock.sources}
+        now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints)), *request.sources}
         moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
         changes = ", ".join(moved) or "other versions in the project's own lock"
         reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))

@@ -12,6 +12,7 @@ from gpuinstall.lock.lock import is_unknown, unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
 from gpuinstall.lock.target import Target
+from gpuinstall.sources import Sources
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:
@@ -95,3 +96,26 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path: Path) -> None:
             ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path, tmp_path)
         written = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()]
         assert not any("/etc/passwd" in text for text in written)
+
+
+def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path: Path) -> None:
+    sources = Sources(
+        extra_indexes=("https://corp.example/simple", "https://download.pytorch.org/whl/cu118"),
+        package_indexes={"ours": "https://own.example/simple", "torch": "https://own.example/simple"},
+        exclude_newer="2026-01-01",
+    )
+    asked = ("torch==2.14.1+cu126", "ours")
+    project = ResolverProject(asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources)
+    project.write(tmp_path, tmp_path)
+    settings = tomli.loads((tmp_path / "uv.toml").read_text(encoding="utf-8"))
+    assert [index["url"].partition("/unlisted-")[0] for index in settings["index"]] == [
+        tmp_path.as_uri(),
+        "https://corp.example/simple",
+    ]
+    assert (settings["exclude-newer"], settings["exclude-newer-package"]) == (
+        "2026-01-01",
+        {"torch": False, "triton": False},
+    )
+    uv = tomli.loads(project.document)["tool"]["uv"]
+    assert uv["sources"] == {"ours": {"index": "of-ours"}}
+    assert uv["index"] == [{"name": "of-ours", "url": "https://own.example/simple", "explicit": True}]

@@ -236,6 +236,11 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(work
     ]
     assert stale["errors"][0]["hint"] == "gpuinstall lock -r requirements.txt"
     assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
+    refused = workshop.document("sync", exit_code=6)["errors"][0]
+    assert (refused["code"], refused["message"]) == (
+        "lock-stale",
+        "pylock.cpu.toml is stale: requirements.txt has changed since it was made",
+    )
     file.unlink()
     gone = workshop.document("lock", "--check", "--offline", exit_code=6)
     assert [reason["code"] for reason in gone["data"]["locks"][0]["reasons"]] == ["inputs-gone"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import LockError
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
+
+if TYPE_CHECKING:
+    from gpuinstall.lock.target import Target
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")
@@ -67,6 +70,8 @@ def command(
         if named and (named.os, named.arch) != (meant.os, meant.arch):
             message = f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}"
             raise LockError("lock-does-not-fit", message, hint="gpuinstall sync   # installs the one that fits")
+        if not of_team:
+            _check_inputs(project.paths.folder, named)
         target = str(named) if named else None
         wanted = InstallOptions(locked=not of_team, target=target, restoring=True, attempts=1, **changing)
         if dry_run:
@@ -81,3 +86,21 @@ def command(
     rejected = [misfit.to_dict() for misfit in result.misfits]
     data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
     return Outcome(data, lambda screen: show_installed(screen, result))
+
+
+def _check_inputs(folder: Path, target: Target | None) -> None:
+    """Raise LockError if a requirements file that a lock was made from asks for something else today."""
+    from gpuinstall.lock.declaration import changed_inputs, command_again
+    from gpuinstall.lock.fit import read_locks
+
+    for lock in read_locks(folder):
+        if target and lock.name != target.filename:
+            continue
+        # A file that is gone is no other request: a lock may be shipped without it.
+        reasons = [
+            reason for reason in changed_inputs(lock.requirements_files, folder) if reason.code == "inputs-changed"
+        ]
+        if reasons:
+            message = f"{lock.name} is stale: {reasons[0].message}"
+            command = command_again({reasons[0].code}, lock.requirements_files, lock.inputs)
+            raise LockError("lock-stale", message, hint=f"{command}   # then the same again")

@@ -49,6 +49,7 @@ def test_a_change_of_the_command_keeps_the_rest_of_it() -> None:
         "with --backend cpu": f"torch==9.9 'Transfomers[torch]>=4' {kept} --backend cpu",
         "with --python 3.12": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x --python 3.12",
         "with --yes": f"{rest} --yes",
+        "with torchtriton": f"{rest} torchtriton",
         "without --python 3.8": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x",
         "without --backend cu130": f"torch==9.9 'Transfomers[torch]>=4' {kept}",
         "without torch==9.9": f"'Transfomers[torch]>=4' --backend cu130 {kept}",

@@ -159,7 +159,7 @@ def _of_one_package(
             hint = f"gpuinstall extensions {package}   # what fits here"
             return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
         sentence = f"{package} is a PyTorch package, and no source of PyTorch has it"
-        hint = f"gpuinstall install {package}   # takes it from the default index"
+        hint = f"the same with {package}   # takes it from the default index"
         return Conflict(InstallationError(FAMILY_UNLISTED, sentence, why=cause, hint=hint))
     if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
         return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))

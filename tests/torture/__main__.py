@@ -19,7 +19,7 @@ from tests.hostile.shells import HERE
 from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
-from tests.torture import attacks, deaths, hooks, readers, servers, surroundings, wheels
+from tests.torture import attacks, deaths, hooks, owned, readers, servers, surroundings, wheels
 from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
@@ -47,6 +47,9 @@ PARTS = {
         deaths.transfers, 30, "an installation ended by SIGKILL at even distances while uv fetches, then the same again"
     ),
     "faults": Part(deaths.faults, 12, "a rename, fsync, flock, mkdir or unlink of an installation fails"),
+    "starts": Part(
+        owned.starts, 60, "run --any --install --replace and env remove ended by SIGKILL among files of the user's"
+    ),
     "servers": Part(
         servers.servers,
         len(servers.MANNERS),

@@ -18,7 +18,7 @@ from gpuinstall.cli.terminal import Terminal, columns
 from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import normalised
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Reason, Refusal
 from gpuinstall.project import Project, open_project
@@ -132,8 +132,8 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     """Warn that the programs, which come before torch, have not been looked at."""
     if isinstance(plan, Refusal):
         return plan
-    names = (normalised(re.split(r"[^\w.-]", text)[0]) for text in plan.choice.requirements)
-    programs = [name for name in names if name not in PAIRED]
+    names = (parse_requirement(text).name for text in plan.choice.requirements)
+    programs = ["the project" if name == "." else name for name in names if name not in PAIRED]
     if not programs:
         return plan
     were, them = ("were", "them") if len(programs) > 1 else ("was", "it")

@@ -36,7 +36,8 @@ def keep_bytecode(venv: Path, names: Collection[str]) -> None:
         root = own_folder(_root())
         for package in _packages(venv, names):
             _link_compiled(package, package.record.parent, _folder(package))
-        folders = sorted(root.iterdir(), key=lambda folder: folder.stat().st_mtime)
+        kept = root.glob(f"*-{'[0-9a-f]' * 32}")
+        folders = sorted(kept, key=lambda folder: folder.stat().st_mtime)
         for folder in folders[:-MOST_PACKAGES]:
             remove_path(folder)
 

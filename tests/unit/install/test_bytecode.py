@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.files import own_cache_folder
-from gpuinstall.install.bytecode import keep_bytecode, link_bytecode
+from gpuinstall.install.bytecode import MOST_PACKAGES, keep_bytecode, link_bytecode
 from tests.lab.environments import put_package
 
 if TYPE_CHECKING:
@@ -54,6 +55,18 @@ def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(proven: 
 
     assert compiled_files(fresh) == [COMPILED]
     assert (fresh / SITE / COMPILED).samefile(proven / SITE / COMPILED)
+
+
+def test_only_kept_bytecode_is_removed(tmp_path: Path, cache: Path) -> None:
+    names = ["mine", *(f"torch-{number:032x}" for number in range(MOST_PACKAGES + 5))]
+    for second, name in enumerate(names):
+        (cache / name).mkdir(parents=True, mode=0o700)
+        os.utime(cache / name, (second, second))
+    cache.chmod(0o700)
+
+    keep_bytecode(tmp_path / "none", {"torch"})
+
+    assert {path.name for path in cache.iterdir()} == {"mine", *names[-MOST_PACKAGES:]}
 
 
 @pytest.mark.usefixtures("proven")

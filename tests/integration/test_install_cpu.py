@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -53,6 +54,24 @@ def test_a_second_run_leaves_it_alone(project: Workshop) -> None:
     data = project.document("install", "--backend", "cpu", "torch==2.13.0")["data"]
     assert (data["environment"]["status"], data["bytes"]) == ("none", 0)
     assert data["seconds"] < slowness()
+
+
+def test_plain_pip_and_uv_add_to_it_and_keep_torch(project: Workshop) -> None:
+    """The torch index may not be there: then a package of the family is refused, and never the default index's."""
+    constrained = {**project.environment, "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri()}
+    pip, python = project.folder / ".venv" / "bin" / "pip", project.folder / ".venv" / "bin" / "python"
+    before = installed(python)
+    for command in ([pip, "install", "einops"], [uv.uv(), "pip", "install", "--python", python, "pytorch-lightning"]):
+        done = process.run(command, env=constrained, cwd=project.folder)
+        assert done.ok, done.out + done.err
+    for command in ([pip, "install", "timm"], [uv.uv(), "pip", "install", "--python", python, "timm"]):
+        process.run(command, env=constrained, cwd=project.folder)
+    code = "import torch, einops, pytorch_lightning; print(torch.__version__)"
+    assert project.python(code) == "2.13.0+cpu"
+    frozen = process.run([uv.uv(), "pip", "freeze", "--python", python]).out
+    assert not re.search(r"^torchvision==[\d.]+$", frozen, re.MULTILINE), frozen
+    added = [re.split("[= ]", line)[0] for line in installed(python) - before]
+    assert process.run([uv.uv(), "pip", "uninstall", "--python", python, *added]).ok
 
 
 def installed(python: Path) -> set[str]:

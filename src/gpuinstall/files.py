@@ -157,11 +157,11 @@ def parse_ini(text: str) -> RawConfigParser:
 def keep_temporary_files_apart() -> None:
     """Have this process and what it starts make temporary files in our cache where others could exchange them."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
-    with suppress(OSError):
+    with suppress(OSError, InstallationError):
         status = folder.stat()
         if os.name == "posix" and (_is_everybodys(status) or status.st_uid not in {0, os.getuid()}):
             own = own_cache_folder() / "temporary"
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(own)
             os.environ["TMPDIR"] = str(own)
 
 
@@ -175,7 +175,7 @@ def is_of_who_called_sudo(folder: Path) -> bool:
 
 
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Raise InstallationError for a cache that is not to be used; say whose it is where it is another's.
+    """Make a cache; raise InstallationError for one that is not to be used; say whose it is if it is another's.
 
     Such are one that everybody can write to, and one in the home of who called ``sudo``.
     """
@@ -184,6 +184,8 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         why = "that user could change what root installs from it, and could not remove what root leaves there"
         hint = "Run it without sudo, or with root's own home: sudo -H gpuinstall"
         raise InstallationError("others-home", message, why=why, hint=hint)
+    with suppress(InstallationError):  # who needs it says that it cannot be made
+        make_private_folder(folder)
     try:
         status = folder.stat()
     except OSError:
@@ -415,6 +417,19 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     if os.name == "nt":
         hint = "the same again   # once nothing there is in use" if isinstance(error, PermissionError) else ""
     return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only this user can change, whatever the umask, with those above it.
+
+    Raise InstallationError if it cannot be made.
+    """
+    try:
+        for path in (*reversed(folder.parents), folder):
+            if not path.is_dir():
+                path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def own_cache_folder() -> Path:

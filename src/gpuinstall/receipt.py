@@ -7,12 +7,16 @@ On Linux, whose kernel says in its files which machine this is. It comes before 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 import zlib
 
+from gpuinstall.in_use import hold
+
 KEPT_RECEIPTS = 32
 """How many stay, those written last: one may take 300 kB."""
+_MOST_BYTES = 3_000_000
 COARSE_NS = 1_000_000_000
 """What changed so shortly before it was looked at may change again and show the same time."""
 _VARIABLES = ("CUDA_", "GPUINSTALL_", "HIP_", "HOME", "HSA_", "LD_", "NVIDIA_", "PIP_", "ROCR_", "UV_", "XDG_C", "ZE_")
@@ -33,8 +37,7 @@ class Receipt:
         variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
         state = [_text(path) for path in _FACTS], [_opens(f"/dev/{name}") for name in nodes], nodes, variables
         place = f"{os.getcwd()}\t{script}\t{sys.executable}"
-        cache = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
-        self.file = f"{cache}/gpuinstall/runs/{zlib.crc32(os.fsencode(place)):08x}"
+        self.file = f"{_cache_folder()}/runs/{zlib.crc32(os.fsencode(place)):08x}"
         self.state = f"{place}\t{zlib.crc32(os.fsencode(repr(state)))}"
         self.since = time.time_ns()
 
@@ -74,19 +77,34 @@ def run_again(words: list[str]) -> None:
         receipt = receipt_of(words)
         if receipt is None:
             return
-        with open(receipt.file, encoding="utf-8") as file:
-            status = os.fstat(file.fileno())
+        # Neither a pipe, on which to open it would wait, nor a link, which could lead to /dev/zero.
+        descriptor = os.open(receipt.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, encoding="utf-8") as file:
+            status = os.fstat(descriptor)
+            is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+                return
             state, venv, python, *rows = file.read().split("\n")
-        is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
         stamps = (row.partition("\t") for row in rows)
         if state != receipt.state or not is_ours or any(_stamp(path) != stamp for stamp, _, path in stamps):
             return
-        if python:
-            os.utime(os.path.dirname(venv))  # those of scripts that are used stay
+        folder = os.path.dirname(venv)
+        if os.path.dirname(folder) == scripts_folder() and not hold(folder):
+            return
         command = [python, *words] if python else words
         os.execvpe(command[0], command, activated(venv))  # noqa: S606
     except (OSError, ValueError):
         return
+
+
+def scripts_folder() -> str:
+    """Return where the environments of scripts lie; ``files.own_cache_folder`` takes longer to import."""
+    return os.path.join(_cache_folder(), "scripts")
+
+
+def _cache_folder() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "gpuinstall")
 
 
 def activated(venv: str) -> dict[str, str]:

@@ -32,7 +32,8 @@ finding ->
 fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
 folders -> errors shell
 gpuinstall ->
-install -> catalog environments errors facts failures fields files folders interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
+in_use ->
+install -> catalog environments errors facts failures fields files folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
@@ -49,7 +50,7 @@ project -> config environments errors files learned location lock plan probe pro
 proof_record -> errors files gpuinstall
 provenance ->
 pytest_plugin ->
-receipt -> errors files
+receipt -> errors files in_use
 reporter ->
 request -> backend
 requirements_file -> errors files plan provenance

@@ -287,7 +287,7 @@ def _lock_run(
     if script:
         from gpuinstall.install.scripts import Script, read_script
 
-        alone = read_script(script, request.requirements) or Script(script, (), None)
+        alone = read_script(script, request.requirements) or Script(script, request.requirements, None)
         folder, only = alone.locks, True
         folder.mkdir(exist_ok=True)
         request = request._replace(requirements=alone.requirements, python=request.python or alone.python)

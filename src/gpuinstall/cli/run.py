@@ -15,6 +15,8 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
+from gpuinstall.files import make_private_folder
+from gpuinstall.in_use import hold
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
 from gpuinstall.request import Request
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU, use the CPU."
 )
-@click.option("--with", "extra", multiple=True, metavar="REQ", help="With a script: more requirements.")
+@click.option("--with", "extra", multiple=True, metavar="REQ", help="More requirements, for this command alone.")
 @options.sourcing("torch_index", "offline")
 @framed("run")
 def command(
@@ -58,12 +60,19 @@ def command(
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
     receipt = receipt_of([*words]) if sys.argv[1:] == ["run", *words] else None
-    if words[0].endswith(".py") and Path(words[0]).is_file() and not several:
+    command_words = [*words]
+    if words[0].endswith(".py") and Path(words[0]).is_file():
         from gpuinstall.install.scripts import read_script
 
-        if script := read_script(Path(words[0]), extra):
+        # To Python, a word that begins with a dash would be an option.
+        file = f"./{words[0]}" if words[0].startswith("-") else words[0]
+        command_words = ["python", file, *words[1:]]
+        if not several and (script := read_script(Path(file), extra)):
             paths, evidence = _environment_of(script, extra, terminal, sourcing)
-            _become(["python", *words], paths, receipt, evidence)
+            _become(command_words, paths, receipt, evidence)
+    if extra and not several:
+        paths, evidence = _environment_with(extra, Path(venv).absolute().parent, terminal, sourcing)
+        _become(command_words, paths, None, evidence)
     chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
     folder = Path(venv).absolute().parent if several else Path.cwd()
     with open_project(folder, chosen, terminal) as project:
@@ -82,33 +91,64 @@ def command(
             say_stranger(paths.venv, terminal)
             hooks = refresh(project) if evidence else None
             evidence = [] if hooks is None else [*evidence, *hooks, str(Path(words[0]).absolute())]
-    _become([*words], paths, receipt, evidence)
+    _become(command_words, paths, receipt, evidence)
 
 
 def _environment_of(
     script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: dict[str, Any]
 ) -> tuple[EnvironmentPaths, list[str]]:
     """The proven environment of a script's request, where it fits this machine, and what says that it does."""
-    paths = script.paths
-    paths.folder.mkdir(parents=True, exist_ok=True)
-    os.utime(paths.folder)
-    script.bring_locks()
+    paths = _held(script)
     request = Request(script.requirements, script.python, constraints=script.constraints)
     settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings, **sourcing)
     with open_project(paths.folder, settings, terminal) as project:
         try:
             return paths, _check_fitness(project) + script.evidence
         except (UsageError, LockError):
-            from gpuinstall.install.install import install
-            from gpuinstall.install.options import InstallOptions
-            from gpuinstall.install.scripts import remove_unused_scripts
             from gpuinstall.lock.folder_request import FolderRequest
 
             written = FolderRequest(script.requirements, files={str(script.file.absolute()): script.requirements})
             project.admit_addresses(written, extra, terminal)
-            install(project, InstallOptions(keep=False))
-            remove_unused_scripts(paths, terminal)
+            _install(project)
     return paths, []
+
+
+def _environment_with(
+    extra: tuple[str, ...], folder: Path, terminal: Terminal, sourcing: dict[str, Any]
+) -> tuple[EnvironmentPaths, list[str]]:
+    """Return the proven environment of a folder's request with more requirements."""
+    from gpuinstall.install.scripts import Script
+
+    with open_project(folder, Settings(**sourcing)) as project:
+        declared = project.declaration.whole
+    request = (*declared.requirements, *declared.constraints)
+    paths = _held(Script.of_folder(folder, extra, request))
+    settings = Settings(Request(extra), venv=paths.venv, **sourcing)
+    with open_project(folder, settings, terminal) as project:
+        try:
+            return paths, _check_fitness(project)
+        except (UsageError, LockError):
+            _install(project)
+    return paths, []
+
+
+def _held(script: Script) -> EnvironmentPaths:
+    """Return where an environment in the cache lies, held until the command ends, with its locks."""
+    folder = script.paths.folder
+    make_private_folder(folder)
+    while not hold(str(folder)):  # another run has just removed it, as it was unused for long
+        make_private_folder(folder)
+    script.bring_locks()
+    return script.paths
+
+
+def _install(project: Project) -> None:
+    from gpuinstall.install.install import install
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.scripts import remove_unused_scripts
+
+    install(project, InstallOptions(keep=False))
+    remove_unused_scripts(project.reporter)
 
 
 def _check_fitness(project: Project) -> list[str]:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.environments.records import remembered
-from gpuinstall.errors import UsageError
-from gpuinstall.files import own_cache_folder, parse_toml, read_document, remove_file, write_atomically
-from gpuinstall.install.previous import remove
+from gpuinstall.environments.records import forget
+from gpuinstall.errors import GpuInstallError, LockError, UsageError
+from gpuinstall.files import (
+    holds_text,
+    is_folder,
+    own_cache_folder,
+    parse_toml,
+    read_document,
+    remove_file,
+    write_atomically,
+)
+from gpuinstall.in_use import IN_USE, hold_alone, last_use
+from gpuinstall.install.disposal import dispose
+from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.swap import size_of
 from gpuinstall.lock.declaration import locks_in, parse_project
+from gpuinstall.lock.lock import read_lock_text
 from gpuinstall.lock.project_sources import script_settings
 from gpuinstall.provenance import recorded_sources
 
@@ -25,33 +40,48 @@ if TYPE_CHECKING:
     from gpuinstall.provenance import SourceSetting
     from gpuinstall.reporter import Reporter
 
-KEPT_SCRIPTS = 8
-"""How many environments of scripts stay, those used last: each may hold 7 GB."""
+UNUSED_S = 14 * 24 * 3600
+MOST_SCRIPT_BYTES = 20_000_000_000
+"""An environment that was not used for longer, and the oldest while all have more, is removed."""
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")  # as PEP 723 has it
 
 
 class Script(NamedTuple):
-    """A script and all that it requires; ``python`` is a specifier, ``settings`` say where packages come from."""
+    """A script and all that it requires, or a folder and what is required beside its own request."""
 
     file: Path
     requirements: tuple[str, ...]
     python: str | None
+    """A specifier."""
     constraints: tuple[str, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
+    """What says where packages come from."""
+    request: tuple[str, ...] = ()
+    """A folder's own request, and its locks: with another one the environment is another one too."""
+
+    @classmethod
+    def of_folder(cls, folder: Path, extra: Sequence[str], request: Sequence[str]) -> Script:
+        """Return a folder with ``extra`` requirements beside its own request."""
+        locks = (read_lock_text(lock) for lock in locks_in(folder))
+        return cls(folder, tuple(extra), None, request=(*request, *locks))
 
     @property
     def locks(self) -> Path:
-        """The folder of its locks, beside it."""
+        """The folder of its locks: the one beside a script, or a folder itself."""
+        if self.file.is_dir():
+            return self.file
         return self.file.with_name(f"{self.file.name}.locks")
 
     @property
     def paths(self) -> EnvironmentPaths:
         """Its environment: the same one for the same request and the same file."""
-        words = "\0".join((str(self.file.resolve()), *sorted(self.requirements), self.python or ""))
-        if bounds := (*self.constraints, *recorded_sources(self.settings)):
-            words += "\0" + "\0".join(bounds)
-        name = f"{self.file.stem}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
-        return EnvironmentPaths.at(_folder() / name / ".venv")
+        request = (*sorted(self.requirements), self.python or "", *self.request)
+        bounds = (*self.constraints, *recorded_sources(self.settings))
+        words = "\0".join((str(self.file.resolve()), *request, *bounds))
+        digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
+        # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
+        name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
+        return EnvironmentPaths.at(_folder() / f"{name}-{digest}" / ".venv")
 
     @property
     def evidence(self) -> list[str]:
@@ -59,15 +89,28 @@ class Script(NamedTuple):
         return [str(path.absolute()) for path in (self.file, self.locks, *locks_in(self.locks))]
 
     def bring_locks(self) -> None:
-        """Copy the locks that lie beside it to its environment, where they are judged like any others."""
-        for lock in locks_in(self.locks):
-            write_atomically(self.paths.folder / lock.name, read_document(lock, self.locks))
+        """Copy the locks that lie beside it to its environment, where they are judged like any others.
+
+        What was copied before and is gone from there goes; without any, its environment's own stays.
+        Raise LockError for one that cannot be read.
+        """
+        texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
+        paths = self.paths
+        if not texts and (marker := read_marker(paths.venv)):
+            with suppress(LockError):
+                texts = {marker.lock: read_lock_text(paths.venv / marker.lock)}
+        for copy in locks_in(paths.folder):
+            if copy.name not in texts:
+                remove_file(copy)
+        for name, text in texts.items():
+            if not holds_text(paths.folder / name, text):
+                write_atomically(paths.folder / name, text)
 
 
 def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
-    """Read what a script requires, with ``extra``; None where it says nothing of it and there is none.
+    """Read what the inline metadata of a script require, with ``extra``; None if it has none.
 
-    Raise UsageError where its metadata are malformed.
+    Raise UsageError where they are malformed.
     """
     try:
         text = read_document(file)
@@ -79,7 +122,7 @@ def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
     requirements, python = table.get("dependencies", []), table.get("requires-python")
     if count > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
         raise _malformed(file, "it has one block, with a list of dependencies and a requires-python")
-    if not (block or extra):
+    if not block:
         return None
     listed = _read_block(table, file).listed
     return Script(file, (*listed.requirements, *extra), python, listed.constraints, listed.settings)
@@ -107,17 +150,42 @@ def _malformed(file: Path, reason: str) -> UsageError:
     return UsageError("script-malformed", f"{file}: its inline metadata cannot be read: {reason}")
 
 
-def remove_unused_scripts(current: EnvironmentPaths, reporter: Reporter) -> None:
-    """Remove the environments of scripts that were used longest ago, beyond the few that stay."""
-    made = [EnvironmentPaths(venv) for venv in remembered() if venv.parent.parent == _folder()]
-    made.sort(key=lambda paths: (paths == current, paths.folder.stat().st_mtime), reverse=True)
-    for paths in made[KEPT_SCRIPTS:]:
-        remove(paths, 0, reporter, previous_only=False, with_packages=True)
-        for lock in locks_in(paths.folder):
-            remove_file(lock)
-        with suppress(OSError):  # what else lies there is not ours
-            paths.folder.rmdir()
-        reporter.step("Removed", f"{paths.folder.name}, a script's environment that was not used for long")
+def remove_unused_scripts(reporter: Reporter) -> None:
+    """Remove the environments of scripts that nobody has used for long, or the oldest of too many bytes.
+
+    One that a program uses stays, and what cannot be removed is left to another run.
+    """
+    with suppress(OSError):
+        unused = sorted(filter(is_folder, _folder().iterdir()), key=lambda folder: last_use(str(folder)))
+        sizes = {folder: size_of(folder / ".venv") for folder in unused}
+        for folder in unused:
+            is_old = time.time() - last_use(str(folder)) > UNUSED_S
+            if (is_old or sum(sizes.values()) > MOST_SCRIPT_BYTES) and _remove_unused(folder, reporter):
+                del sizes[folder]
+
+
+def _remove_unused(folder: Path, reporter: Reporter) -> bool:
+    """Remove one folder, if nobody uses it; return whether it is gone."""
+    descriptor = hold_alone(str(folder))
+    if descriptor is None:
+        return False
+    try:
+        paths = EnvironmentPaths.at(folder / ".venv")
+        if os.path.lexists(paths.venv):
+            with environment_lock(paths, 0, reporter):
+                dispose(paths.venv, paths, reporter)
+                dispose(paths.previous, paths, reporter)
+            forget(paths.venv)
+            text = f"{folder.name}, a script's environment that was not used for long"
+            reporter.step("Removed", text)
+        for file in (*locks_in(folder), folder / IN_USE):
+            remove_file(file)
+        folder.rmdir()
+    except (GpuInstallError, OSError):  # another run works there, or it has files of the user's
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _folder() -> Path:

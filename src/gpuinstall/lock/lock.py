@@ -224,14 +224,18 @@ class Lock:
 
 def read_lock(path: Path) -> Lock:
     """Read a lock; raise LockError where it is missing, unreadable, malformed or of another version."""
+    return parse(path.name, read_lock_text(path))
+
+
+def read_lock_text(path: Path) -> str:
+    """Read the text of a lock; raise LockError if it is missing or unreadable."""
     try:
-        text = read_document(path, path.parent)
+        return read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise LockError("lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE) from None
-    return parse(path.name, text)
 
 
 def parse(name: str, text: str) -> Lock:

@@ -1,0 +1,106 @@
+"""Which folder of the cache a running program uses, so that nobody removes it meanwhile.
+
+A file in the folder is locked by ``run`` and stays locked by the program that it becomes, until that
+ends, however it ends. The file's time is when the folder was used last. This module is imported
+before all that takes long to import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.platform != "win32":
+    import fcntl
+
+IN_USE = "in-use"
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FIRST_DESCRIPTOR = 100
+"""Shell scripts take lower ones for themselves (``exec 3>file``), which would end the lock."""
+
+
+def hold(folder: str) -> bool:
+    """Hold a folder as long as this process, or what it becomes, lives.
+
+    Returns:
+        Whether the folder is there and stays; False if it has been removed in this moment. True too
+        where nothing can be locked: then nobody can remove it either.
+    """
+    descriptor = _open(folder)
+    if descriptor is None:
+        return os.path.isdir(folder)
+    if not _lock(descriptor, alone=False):
+        os.close(descriptor)
+        return True
+    if not _lies_in(folder, descriptor):
+        os.close(descriptor)
+        return False
+    try:
+        os.utime(descriptor)
+    except OSError:  # a file system without times, or with another owner: it is older than it looks
+        pass
+    _keep_open(descriptor)
+    return True
+
+
+def hold_alone(folder: str) -> int | None:
+    """Hold a folder that nobody uses, to remove it.
+
+    Returns:
+        The descriptor to close; None if it is in use, or nobody can say.
+    """
+    descriptor = _open(folder)
+    if descriptor is None:
+        return None
+    if _lock(descriptor, alone=True) and _lies_in(folder, descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def last_use(folder: str) -> float:
+    """Return when a folder was used last, in seconds since the epoch; 0 if it is gone."""
+    for path in (os.path.join(folder, IN_USE), folder):
+        try:
+            return os.lstat(path).st_mtime
+        except OSError:
+            continue
+    return 0.0
+
+
+def _open(folder: str) -> int | None:
+    try:
+        return os.open(os.path.join(folder, IN_USE), _FLAGS, 0o600)
+    except OSError:
+        return None
+
+
+def _lock(descriptor: int, *, alone: bool) -> bool:
+    if sys.platform == "win32":  # which removes no program that runs
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+    except OSError:
+        return False
+    return True
+
+
+def _lies_in(folder: str, descriptor: int) -> bool:
+    """Whether the folder still has the file that was opened: another run may have removed it."""
+    try:
+        status = os.lstat(os.path.join(folder, IN_USE))
+    except OSError:
+        return False
+    return os.path.samestat(status, os.fstat(descriptor))
+
+
+def _keep_open(descriptor: int) -> None:
+    """Have what this process becomes inherit the lock."""
+    if sys.platform == "win32":  # where the program is a child, and this process waits for it
+        return
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST_DESCRIPTOR)
+    except OSError:  # a limit of open files below that
+        os.set_inheritable(descriptor, True)
+    else:
+        os.close(descriptor)

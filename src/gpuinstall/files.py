@@ -14,6 +14,7 @@ import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ A package of 100,000 files has 400,000 and 1,200,000.
 
 _REWRITES, _LEFT_S = 10, 60
 """How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
+_USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -163,6 +165,24 @@ def keep_temporary_files_apart() -> None:
             own = own_cache_folder() / "temporary"
             make_private_folder(own)
             os.environ["TMPDIR"] = str(own)
+
+
+def close_umask() -> None:
+    """Have no file of ours be one that everyone can write to, nor any of what this process starts.
+
+    Such a cache or environment would be refused by the next run. ``restore_umask`` is for the
+    user's own program.
+    """
+    usual = os.umask(0o077)
+    os.umask(usual | stat.S_IWOTH)
+    _USUAL_UMASK.set(usual)
+
+
+def restore_umask() -> None:
+    """Set the umask that the user had."""
+    usual = _USUAL_UMASK.get()
+    if usual is not None:
+        os.umask(usual)
 
 
 def is_of_who_called_sudo(folder: Path) -> bool:

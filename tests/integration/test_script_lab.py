@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.install import scripts
+from gpuinstall.in_use import IN_USE
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.workshop import Workshop
@@ -56,7 +57,7 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
 
 def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) -> None:
     (workshop.folder / "plain.py").write_text(CODE + "import cowsay\n")
-    assert workshop.run("run", "plain.py").status == 2, "it says nothing of what it needs"
+    assert "there is no environment at" in workshop.run("run", "plain.py").err
     done = workshop.run("run", "--with", "torch==2.13.0", "--with", "cowsay", "plain.py")
     assert (done.status, done.out.split()[0]) == (0, "2.13.0+cu126"), done.err
     (workshop.folder / "broken.py").write_text("# /// script\n# dependencies = torch\n# ///\n")
@@ -75,12 +76,52 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> 
     assert (Path(done.out.split()[-1]).parent / lock.name).read_bytes() == before
 
 
-@pytest.mark.heavy
-def test_the_environments_that_were_used_longest_ago_go(workshop: Workshop) -> None:
-    for number in range(scripts.KEPT_SCRIPTS + 1):
-        file = workshop.folder / f"script{number}.py"
-        file.write_text(METADATA + CODE)
-        assert workshop.run("run", file.name).status == 0
-    names = {Path(row["path"]).parent.name for row in workshop.document("env", "list")["data"]["environments"]}
-    assert len(names) == scripts.KEPT_SCRIPTS
-    assert not [name for name in names if name.startswith("script0-")]
+def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop) -> None:
+    waiting = (
+        "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
+    )
+    script = workshop.folder / "wait.py"
+    script.write_text(METADATA + waiting + CODE)
+    (workshop.folder / "go").touch()
+    first = workshop.run("run", "wait.py")
+    assert first.status == 0, first.err
+    venv = Path(first.out.split()[-1])
+    for path in (
+        script,
+        *venv.iterdir(),
+        *venv.glob("lib/*/site-packages"),
+        *venv.glob("lib/*/site-packages/torch*/*"),
+    ):
+        os.utime(path, (0, 0))
+    workshop.run("run", "wait.py")
+    assert list((workshop.caches / "xdg" / "gpuinstall" / "runs").iterdir()), "what was checked is known"
+
+    (workshop.folder / "go").unlink()
+    with workshop.start("run", "wait.py") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "started\n"
+        os.utime(venv.parent / IN_USE, (0, 0))
+        assert workshop.run("run", "train.py").status == 0
+        (workshop.folder / "go").touch()
+        assert running.stdout.readline().split()[0] == "2.13.0+cu126"
+    os.utime(venv.parent / IN_USE, (0, 0))
+    done = workshop.run("run", "--with", "cowsay", "train.py")
+    assert f"{venv.parent.name}, a script's environment that was not used for long" in done.err
+    assert not venv.parent.exists()
+
+
+def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop: Workshop) -> None:
+    (workshop.folder / "-c.py").write_text(CODE)
+    workshop.document("install", "torch==2.13.0")
+    own = workshop.folder / ".venv"
+    for words in (("--", "-c.py"), ("./-c.py",)):
+        done = workshop.run("run", *words, "--epochs", "3")
+        assert done.out == f"2.13.0+cu126 ['--epochs', '3'] {own}\n", done.err
+    before = {path.name: path.read_bytes() for path in workshop.folder.glob("pylock.*")}
+    more = workshop.run("run", "--with", "cowsay", "python", "-c", f"import cowsay\n{CODE}")
+    assert more.out.split()[0] == "2.13.0+cu126", more.err
+    assert not Path(more.out.split()[-1]).is_relative_to(workshop.folder)
+    assert before == {path.name: path.read_bytes() for path in workshop.folder.glob("pylock.*")}
+    assert workshop.run("run", "python", "-c", "import cowsay").status == 1, "for that command alone"
+    script = workshop.run("run", "--with", "cowsay", "--", "-c.py")
+    assert script.out == more.out.replace("['-c']", "[]"), script.err

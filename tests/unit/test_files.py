@@ -13,10 +13,13 @@ from platformdirs import user_cache_path
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     check_cache,
+    close_umask,
     files_below,
+    make_private_folder,
     open_regular,
     own_cache_folder,
     remove_path,
+    restore_umask,
     rewrite,
     write_atomically,
     written,
@@ -200,3 +203,28 @@ def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
     assert refused == ["it is not a regular file", "it is not a regular file", "it is a file of the kernel"]
     with open_regular(tmp_path / "empty") as file:
         assert file.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
+    cache = tmp_path / "home" / "cache" / "gpuinstall"
+    before = os.umask(0)
+    try:
+        check_cache(cache, SilentReporter())
+        close_umask()
+        (cache / "of another program").mkdir()
+        within = os.umask(0)
+        restore_umask()
+        restored = os.umask(0)
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (cache.parent.parent, cache, cache / "of another program")]
+    assert modes == [0o700, 0o700, 0o775]
+    assert (within, restored) == (0o002, 0)
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "gpuinstall", tmp_path / ("x" * 300)):
+        with pytest.raises(InstallationError, match="cannot be written"):
+            make_private_folder(folder)

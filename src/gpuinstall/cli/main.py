@@ -19,7 +19,7 @@ import click
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
-from gpuinstall.files import keep_temporary_files_apart
+from gpuinstall.files import close_umask, keep_temporary_files_apart
 from gpuinstall.shell import joined, quoted
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
@@ -58,6 +58,19 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = dict(chain.from_iterable(commands.items() for commands in COMMAND_GROUPS.values()))
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
+_OF_FILES = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""What is the matter with a file or a folder, and not with the code that uses it."""
+_LONG_PATH = 255
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 
@@ -103,6 +116,7 @@ def entrance() -> None:
 
 def run_command_line(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
+    close_umask()
     keep_temporary_files_apart()
     words = arguments
     try:
@@ -121,7 +135,7 @@ def run_command_line(arguments: list[str]) -> int:
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:
-        if lack := _missing_folder(error) or _exhausted(error):
+        if lack := _missing_folder(error) or _exhausted(error) or _unusable(error):
             return _fail(arguments, lack)
         if "--verbose" in arguments or "-v" in arguments:
             raise
@@ -244,10 +258,26 @@ def _exhausted(error: Exception) -> InstallationError | None:
     if number == errno.EFBIG:
         message = "a file is larger than this shell's limit allows"
         return InstallationError("file-limit", message, hint="ulimit -f unlimited")
+    if number in {errno.EMFILE, errno.ENFILE}:
+        message = "too many files are open for this shell's limit"
+        return InstallationError("open-files", message, hint="ulimit -n 1024")
     where = getattr(error, "filename", None) or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
     if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
         hint = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
         return InstallationError("no-space", f"no space left for {where}", hint=hint)
+    return None
+
+
+def _unusable(error: Exception) -> GpuInstallError | None:
+    """Return what of the user's files or settings ended a command; None if it is none of these."""
+    if isinstance(error, RecursionError):
+        message = "a file or a requirement is nested deeper than gpuinstall reads"
+        return UsageError("nested-too-deep", message)
+    if isinstance(error, OSError) and error.errno in _OF_FILES and isinstance(error.filename, (str, bytes)):
+        path = os.fsdecode(error.filename)
+        message = f"{path} cannot be used: {error.strerror}"
+        hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
+        return InstallationError("file-unusable", message, hint=hint)
     return None
 
 

@@ -15,7 +15,7 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import make_private_folder
+from gpuinstall.files import make_private_folder, restore_umask
 from gpuinstall.in_use import hold
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
@@ -183,6 +183,7 @@ def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, 
     if receipt and evidence:
         receipt.keep(str(paths.venv), evidence, is_script=words != sys.argv[2:])
     variables = activated(str(paths.venv))
+    restore_umask()
     try:
         if os.name == "nt":  # which would look beside our own Python and in the working folder first
             places = variables["PATH"]

@@ -1,0 +1,29 @@
+"""What ends a command and is no fault of gpuinstall is told as what it is."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from gpuinstall.cli import main
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(errno.EPERM, "Operation not permitted", "/a"), "/a cannot be used: Operation not permitted"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", b"/a"), "/a cannot be used: File name too long"),
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open for this shell's limit"),
+        (RecursionError(), "a file or a requirement is nested deeper than gpuinstall reads"),
+    ],
+)
+def test_what_is_no_fault_of_ours_is_an_ordinary_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, message: str
+) -> None:
+    def fail(_: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(main, "_run", fail)
+    assert main.run_command_line(["plan"]) in {2, 4}
+    assert f"error: {message}" in capsys.readouterr().err

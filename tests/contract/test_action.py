@@ -78,7 +78,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
         program.chmod(0o755)
     files = {"GITHUB_PATH": str(path), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(page)}
     runner = {"GITHUB_ACTION_PATH": str(ROOT), "RUNNER_OS": "Linux", "RUNNER_TEMP": str(tmp_path)}
-    inputs = {"COMMAND": "sync", "REQUIREMENTS": "", "OPTIONS": "--venv env"}
+    inputs = {"COMMAND": "sync", "REQUIREMENTS": "torch\nvllm  numpy<3\n", "OPTIONS": "--venv env"}
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
     statuses = [
         subprocess.run(
@@ -92,7 +92,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     ]
 
     assert statuses == [0, 5], "the job ends as the command did"
-    assert said.read_text() == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|--json|"
+    assert said.read_text() == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|torch|vllm|numpy<3|--json|"
     assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
     assert output.read_text().splitlines() == [
         "path=/home/ann/.local/share/gpuinstall/bin/gpuinstall",

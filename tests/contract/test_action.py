@@ -92,7 +92,10 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     ]
 
     assert statuses == [0, 5], "the job ends as the command did"
-    assert said.read_text() == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|torch|vllm|numpy<3|--json|"
+    assert (
+        said.read_text()
+        == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|torch|vllm|numpy<3|--json|"
+    )
     assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
     assert output.read_text().splitlines() == [
         "path=/home/ann/.local/share/gpuinstall/bin/gpuinstall",

@@ -33,7 +33,7 @@ OLD_SPELLINGS = {f"--{name}": name for name in ("audit", "check", "cover", "diff
 """Options that have become subcommands, and go on working: what follows them is the subcommand's."""
 
 
-class LockGroup(click.Group):
+class LockCommands(click.Group):
     """``lock`` writes locks; its first word may be a subcommand, which has options of its own."""
 
     allow_interspersed_args = True  # click's groups end their options at the first word, which here is a package
@@ -110,7 +110,7 @@ _FETCHING = options.sourcing("torch_index", "parallel", "offline")
 
 @click.group(
     "lock",
-    cls=LockGroup,
+    cls=LockCommands,
     invoke_without_command=True,
     help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
 )
@@ -164,7 +164,7 @@ def command(
 @_SCRIPT
 @_SOURCING
 @framed("lock")
-def check(
+def check_command(
     terminal: Terminal,
     request: options.RequestOptions,
     described: options.MachineOptions,
@@ -202,7 +202,7 @@ def check(
 @_PRUNE
 @_SOURCING
 @framed("lock")
-def cover(
+def cover_command(
     terminal: Terminal,
     request: options.RequestOptions,
     described: options.MachineOptions,
@@ -234,7 +234,7 @@ def cover(
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @framed("lock")
-def diff(_terminal: Terminal, old: Path, new: Path) -> Outcome:
+def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
     """Compare two locks."""
     return _diff(old, new)
 
@@ -243,7 +243,7 @@ def diff(_terminal: Terminal, old: Path, new: Path) -> Outcome:
 @click.argument("ours", type=click.Path(path_type=Path))
 @click.argument("theirs", type=click.Path(path_type=Path))
 @framed("lock")
-def merge(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
+def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
     """Combine the requests of two locks."""
     return _merge(ours, theirs)
 
@@ -252,7 +252,7 @@ def merge(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @_FETCHING
 @framed("lock")
-def download(terminal: Terminal, folder: Path, *, sourcing: dict[str, Any]) -> Outcome:
+def download_command(terminal: Terminal, folder: Path, *, sourcing: dict[str, Any]) -> Outcome:
     """Download the files of the locks."""
     with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
         return _download(Path.cwd(), folder, project.session)
@@ -261,7 +261,7 @@ def download(terminal: Terminal, folder: Path, *, sourcing: dict[str, Any]) -> O
 @command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
 @options.sourcing("offline")
 @framed("lock")
-def audit(terminal: Terminal, *, sourcing: dict[str, Any]) -> Outcome:
+def audit_command(terminal: Terminal, *, sourcing: dict[str, Any]) -> Outcome:
     """Look for known vulnerabilities."""
     with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
         return _audit(Path.cwd(), project.session)

@@ -21,7 +21,7 @@ from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
-from gpuinstall.provenance import SourceSetting, recorded_sources
+from gpuinstall.provenance import Effect, SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, split_group
@@ -146,7 +146,12 @@ class Project:
                 hint = "Write it into a file, which later commands can read again"
                 raise UsageError("source-setting", f"{name} names sources, but is not a regular file", hint=hint)
         given += [self.settings.source_settings, self.declaration.listed.settings, self._recorded_settings()]
-        return tuple(setting for settings in given for setting in settings)
+        settings = tuple(setting for group in given for setting in group)
+        if any(setting.effect is Effect.REFUSED for setting in settings):
+            from gpuinstall.sources import Sources
+
+            Sources().with_settings(settings)
+        return settings
 
     def _recorded_settings(self) -> tuple[SourceSetting, ...]:
         """Return what the files that an earlier command read say of sources today."""

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from packaging.utils import canonicalize_name
-
 from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside
 from gpuinstall.location import Location
@@ -152,6 +150,8 @@ class Sources:
                 places = {**self.hash_places, setting.package: setting.place}
                 return replace(self, hashes={**self.hashes, setting.package: hashes}, hash_places=places)
             case Effect.ONLY_BINARY:
+                from packaging.utils import canonicalize_name  # which takes long to load
+
                 names = re.split(r"[\s,]+", setting.value)
                 packages = {name if name == ":all:" else canonicalize_name(name) for name in names if name}
                 return replace(self, only_binary=self.only_binary | packages - {":none:"})

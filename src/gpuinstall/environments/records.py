@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import write_atomically
+from gpuinstall.files import read_document, write_atomically
 
 if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
@@ -61,7 +61,7 @@ def _identities(venv: Path) -> tuple[str, ...]:
 
 def _read(record: Path) -> list[str]:
     with suppress(OSError, ValueError):
-        return record.read_text(encoding="utf-8").split("\0")
+        return read_document(record).split("\0")
     return [""]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import write_atomically
+from gpuinstall.files import read_json, write_atomically
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
@@ -110,7 +110,7 @@ def sizes(
 
 def _read(record: Path) -> dict[str, int]:
     with suppress(OSError, ValueError):
-        kept = json.loads(record.read_text(encoding="utf-8"))
+        kept = read_json(record)
         return {key: size for key, size in kept.items() if isinstance(size, int)} if isinstance(kept, dict) else {}
     return {}
 

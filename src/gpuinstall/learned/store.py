@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import own_cache_folder, write_atomically
+from gpuinstall.files import own_cache_folder, read_document, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ class LearnedStore:
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):
-            text = file.read_text(encoding="utf-8")
+            text = read_document(file)
             from gpuinstall.learned.row import LearnedRow
 
             return LearnedRow.parse(text)

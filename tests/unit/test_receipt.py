@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.proof_record import KEPT_RECORDS, ProofRecord
-from gpuinstall.receipt import KEPT_RECEIPTS, Receipt
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpuinstall.receipt import KEPT_RECEIPTS, Receipt, receipt_of
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
@@ -27,6 +26,44 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {path.name for path in folder.iterdir()}
     assert len(names) == KEPT_RECEIPTS + 1
     assert {"notes", os.path.basename(receipt.file)} <= names  # noqa: PTH119
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_only_a_private_regular_receipt_starts_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ["sh", "-c", "echo started"]
+    receipt = receipt_of(command)
+    if receipt is None:
+        pytest.skip("this kernel does not say when it was started")
+    file = Path(receipt.file)
+    file.parent.mkdir(parents=True)
+    text = f"{receipt.state}\n{tmp_path}\n"
+    kept = tmp_path / "kept"
+    outcomes = {}
+    for kind in ("regular", "link", "pipe", "endless", "readable by others", "too large"):
+        file.unlink(missing_ok=True)
+        kept.write_text(text)
+        kept.chmod(0o600)
+        match kind:
+            case "regular":
+                shutil.copy(kept, file)
+            case "link":
+                file.symlink_to(kept)
+            case "pipe":
+                os.mkfifo(file, 0o600)
+            case "endless":
+                file.symlink_to("/dev/zero")
+            case "readable by others":
+                shutil.copy(kept, file)
+                file.chmod(0o644)
+            case "too large":
+                # Its last row is one of a file that is not there, which would be right.
+                file.write_text(f"{text}\n\t{'/none' * 700_000}")
+                file.chmod(0o600)
+        script = f"from gpuinstall.receipt import run_again; run_again({command}); print('checked')"
+        words = [sys.executable, "-c", script]
+        outcomes[kind] = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
+    assert outcomes == dict.fromkeys(outcomes, "checked") | {"regular": "started"}
 
 
 def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:

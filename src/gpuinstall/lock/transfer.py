@@ -12,7 +12,7 @@ import tomli_w
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.files import parse_toml, write_atomically
+from gpuinstall.files import parse_toml, read_raw, write_atomically
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import ONLINE, build_failure
@@ -139,7 +139,10 @@ def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
     """
     entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
     for entry in chain.from_iterable(entries) if file.sha256 else ():
-        facts = entry.read_bytes()
+        try:
+            facts = read_raw(entry)
+        except OSError:
+            continue
         if (file.sha256 or "").encode() in facts:
             return next((folder for folder in uv_cache.glob("archive-v*/*") if folder.name.encode() in facts), None)
     return None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import own_cache_folder, write_atomically
+from gpuinstall.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.patience import USUAL, Patience
 from gpuinstall.web.answers import OFFLINE, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
 
@@ -56,7 +56,7 @@ class AnswerCache(Generic[_Answer]):
     def known(self, url: str) -> _Answer | None:
         """Remember an answer."""
         with suppress(OSError, ValueError, TypeError):
-            return self.kind(**json.loads(self._file(url).read_text(encoding="utf-8")))
+            return self.kind(**read_json(self._file(url)))
         return None
 
     def keep(self, url: str, answer: _Answer) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -59,6 +61,15 @@ def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_lo
     assert cached_wheel(NUMPY, tmp_path / "uv") == archive
     archive.rmdir()
     assert cached_wheel(NUMPY, tmp_path / "uv") is None, "what uv knows of a wheel is not the wheel"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+def test_a_pipe_in_uvs_cache_is_passed_over(tmp_path: Path) -> None:
+    archive = keep(tmp_path, NUMPY, "pypi", NUMPY.sha256 or "")
+    [entry] = (tmp_path / "uv").glob("wheels-v*/pypi/numpy/*.http")
+    os.mkfifo(entry.with_name("a-pipe.http"))
+    (entry.parent / "a-folder.http").mkdir()
+    assert cached_wheel(NUMPY, tmp_path / "uv") == archive
 
 
 def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sys
@@ -15,6 +16,7 @@ import pytest
 from gpuinstall import process
 from gpuinstall.errors import InstallationError
 from gpuinstall.web import Client, Head, UnreachableError, answers
+from gpuinstall.web.client import AnswerCache, FileHash
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
 
@@ -287,3 +289,21 @@ def test_requests_is_imported_by_one_thread_alone(host: Host, tmp_path: Path) ->
     """CPython finds a deadlock between the imports of several threads, now and then."""
     done = process.run([sys.executable, "-c", ONE_IMPORT, host.url, str(tmp_path)])
     assert (done.out, done.err) == ("1\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+@pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
+def test_an_odd_file_among_kept_answers_is_none(tmp_path: Path, kind: str) -> None:
+    cache = AnswerCache(tmp_path, FileHash)
+    cache.keep("https://index.example/", FileHash("0" * 64, None))
+    [answer] = tmp_path.iterdir()
+    assert cache.known("https://index.example/") == FileHash("0" * 64, None)
+    answer.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(answer)
+        case "link without end":
+            answer.symlink_to("/dev/zero")
+        case "too deep":
+            answer.write_text("[" * 100_000)
+    assert cache.known("https://index.example/") is None

@@ -1,6 +1,7 @@
 """Which environments were made here: a small file for each in the user's state folder, so that no other passes for one.
 
 A marker says that an environment is ours, and may have come with somebody's repository; a record is the user's own.
+What ``--into`` may undo in an environment of others is vouched for in the same way.
 """
 
 from __future__ import annotations
@@ -24,16 +25,26 @@ KEPT = 8
 
 def remember(venv: Path, identity: str) -> None:
     """Keep that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
-    earlier = _identities(venv)
+    with suppress(InstallationError):
+        vouch(venv, identity)
+
+
+def vouch(path: Path, identity: str) -> None:
+    """Keep that this user has made ``identity`` at ``path``; raise InstallationError if it cannot be written."""
+    earlier = _identities(path)
     if identity not in earlier:
-        with suppress(InstallationError):
-            write_atomically(_record(venv), "\0".join((str(venv), *earlier[1 - KEPT :], identity)))
+        write_atomically(_record(path), "\0".join((str(path), *earlier[1 - KEPT :], identity)))
+
+
+def is_vouched(path: Path, identity: str) -> bool:
+    """Whether this user has made ``identity`` at ``path``."""
+    return identity in _identities(path)
 
 
 def was_made_here(folder: Path, venv: Path) -> bool:
     """Say whether the environment in ``folder`` was made by this user, for ``venv``."""
     marker = read_marker(folder)
-    return marker is not None and marker.id in _identities(venv)
+    return marker is not None and is_vouched(venv, marker.id)
 
 
 def say_stranger(venv: Path, reporter: Reporter) -> None:

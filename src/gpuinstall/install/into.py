@@ -104,7 +104,9 @@ def roll_back_into(python: Path, wait: float) -> tuple[ForeignEnvironment, tuple
             record = find_undo(environment)
             if record is None:
                 message = f"gpuinstall has changed nothing in {environment.prefix} that could be undone"
-                raise UsageError("no-previous", message)
+                folder = undo_folder(environment)
+                why = f"this user did not make the change in {folder} here" if folder.exists() else None
+                raise UsageError("no-previous", message, why=why)
             if not record.is_last_change:
                 message = f"the packages in {environment.prefix} were changed since gpuinstall did"
                 why = f"to put files back would leave halves of both; what was replaced lies in {record.saved}"
@@ -197,7 +199,7 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
     transfer = Transfer(fit.lock, fit.choice, private_lock, session.folder, price.missing, change.heads, only=names)
     transfer.run(uv.unpack(python, private_lock, links, cache_words(fit.lock, fit.choice, session)), session)
     wheels = [info.resolve().parent.parent for info in sorted(links.glob("*.dist-info/METADATA"))]
-    record = plan_undo(change.environment, sorted(names), wheels)
+    record = plan_undo(change.environment, sorted(names), wheels).begin()
     try:
         record, start = record.save(), monotonic()
         run_uv(uv.put_into(python, private_lock, cache_words(None, fit.choice, session)), session.from_cache())

@@ -7,11 +7,13 @@
     restoring  it has been removed; the old files are being moved back
     proven     the new packages stay; what was moved away waits for ``--rollback``, or goes with the next change
 
-The record says which of these it is, so that the next run can put back what a run that was killed has left.
+The record says which of these it is, so that the next run can put back what a run that was killed has left. It lies
+in the environment, which may come from a stranger: only one whose paths the user's state folder vouches for is obeyed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -23,7 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from gpuinstall.environments.ownership import recorded_paths
-from gpuinstall.errors import InstallationError
+from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.files import files_below, is_folder, read_json, remove_path, write_atomically
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.proof_record import Stamp, file_stamp
@@ -64,6 +67,12 @@ class UndoRecord:
         return gone_on
 
     @property
+    def identity(self) -> str:
+        """What the user's state folder knows this change by, whatever its state: the paths that it may touch."""
+        paths = json.dumps((self.new, self.old, self.users))
+        return hashlib.sha256(paths.encode()).hexdigest()
+
+    @property
     def saved(self) -> Path:
         """Where the old files wait."""
         return self.folder / "saved"
@@ -81,16 +90,24 @@ class UndoRecord:
             return False
         return all(file_stamp(str(self.root / name)) == mark for name, mark in self.marks.items())
 
-    def save(self) -> UndoRecord:
-        """Move the old files away; what the change before has kept waits aside until this one is proven."""
+    def begin(self) -> UndoRecord:
+        """Write down what is about to change; what the change before has kept waits aside until this one is proven.
+
+        Raise InstallationError if that cannot be written: nothing is changed that could not be put back.
+        """
+        vouch(self.folder.resolve(), self.identity)
         if os.path.lexists(self.folder):
+            remove_path(self.earlier)
             self.folder.rename(self.earlier)
-        begun = self.at("saving")
+        return self.at("saving")
+
+    def save(self) -> UndoRecord:
+        """Move the old files away."""
         for name in self.old:
             if os.path.lexists(self.root / name):
                 _move(self.root / name, self.saved / name)
                 _forget_compiled(self.root / name)
-        return begun.at("saved")
+        return self.at("saved")
 
     @defer_interrupts()
     def undo(self) -> None:
@@ -163,7 +180,15 @@ def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
-    """The record that a run which was killed has left; None where there is none that we would have written."""
+    """Return the record of the last change that this user has made to an environment; None if there is none."""
+    record = _read_record(environment)
+    if record and is_vouched(record.folder.resolve(), record.identity):
+        return record
+    return None
+
+
+def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
+    """Read the record in an environment, whoever wrote it; None if it is none, or leads out of the environment."""
     folder, root = undo_folder(environment), environment.root
     if not is_folder(folder) or (folder / "saved").is_symlink():
         return None
@@ -181,9 +206,13 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
 
 
 def finish_undo(environment: ForeignEnvironment) -> bool:
-    """Put back what a run that was killed has left; say whether something was put back."""
+    """Put back what a run that was killed has left; return whether something was put back.
+
+    Raise UsageError if another user's run has left it, or nobody can say whose.
+    """
     record = find_undo(environment)
     if record is None:
+        _check_finished(environment)
         _restore_earlier(undo_folder(environment))
         return False
     if record.state == "proven":
@@ -193,10 +222,29 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
     return True
 
 
+def _check_finished(environment: ForeignEnvironment) -> None:
+    """Raise UsageError for a change that was not finished and is not this user's.
+
+    To undo it would remove whatever its record names; to go on, the files that it has moved away.
+    """
+    folder = undo_folder(environment)
+    record = _read_record(environment)
+    if not os.path.lexists(folder / "saved") or (record and record.state == "proven"):
+        return
+    aside = folder.with_name(f"{folder.name}.others")
+    raise UsageError(
+        "others-change",
+        f"{folder} holds a change that was not finished, which this user did not begin here",
+        why="its record may name any file of the environment as one to remove",
+        hint=f"mv {quoted(folder)} {quoted(aside)}   # keeps the files that it has moved away\nthe same again",
+    )
+
+
 def _restore_earlier(folder: Path) -> None:
     """Put the record of the change before back, if the one after it came to nothing."""
     earlier = folder.with_name(f"{folder.name}.earlier")
-    if is_folder(earlier) and not os.path.lexists(folder):
+    if is_folder(earlier) and not os.path.lexists(folder / "record.json"):
+        remove_path(folder)
         earlier.rename(folder)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.install.foreign import ForeignEnvironment
-from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import UNDO_SCHEMA, UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ForeignEnvironment:
+def environment(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> ForeignEnvironment:
     """One with torch 1 in it, whose files its installer wrote down."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     site, scripts = tmp_path / "lib", tmp_path / "bin"
     (site / "torch").mkdir(parents=True)
     (site / "torch-1.dist-info").mkdir()
@@ -68,7 +71,7 @@ def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
 
 def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: ForeignEnvironment, wheel: Path) -> None:
     before = tree(environment)
-    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     assert "lib/torch/old.py" not in tree(environment)
     put_in(environment, wheel)
     saved.undo()
@@ -78,7 +81,7 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: Foreign
 
 def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: ForeignEnvironment, wheel: Path) -> None:
     before = tree(environment)
-    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     shutil.copytree(wheel, environment.paths["purelib"], dirs_exist_ok=True)
     saved.undo()
     assert tree(environment) == before
@@ -86,7 +89,7 @@ def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: Forei
 
 def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
     """The environment with the new torch, proven; return the record of that as the next run reads it."""
-    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     put_in(environment, wheel)
     saved.keep(SilentReporter())
     record = find_undo(environment)
@@ -134,7 +137,7 @@ def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment: For
     original = tree(environment)
     changed(environment, wheel)
 
-    plan_undo(environment, ["torch"], [wheel]).save().undo()
+    plan_undo(environment, ["torch"], [wheel]).begin().save().undo()
 
     record = find_undo(environment)
     assert record is not None
@@ -161,7 +164,7 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment: Forei
     (site.parent / "bin" / "torchrun").write_text("1")
     (site / "other-1.dist-info").mkdir()
     (site / "other-1.dist-info" / "RECORD").write_text("../bin/torchrun,sha256=x,1\n")
-    saved = plan_undo(environment, ["torch"], [wheel]).save()
+    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     put_in(environment, wheel)
     saved.keep(SilentReporter())
     [kept] = site.glob(".gpuinstall.kept-*")
@@ -190,15 +193,71 @@ def test_a_run_that_dies_is_put_back_by_the_next(
         context.setattr(Path, "rename", dying)
         if moment < 3:
             with pytest.raises(KeyboardInterrupt):
-                record.save()
+                record.begin().save()
         else:
-            saved = record.save()
+            saved = record.begin().save()
             put_in(environment, wheel)
             with pytest.raises(KeyboardInterrupt):
                 saved.undo()
     assert finish_undo(environment)
     assert tree(environment) == before
     assert not finish_undo(environment)
+
+
+def forge(environment: ForeignEnvironment, state: str, **changes: list[str]) -> None:
+    """Write a record as the environment of a stranger could have it."""
+    folder = undo_folder(environment)
+    (folder / "saved").mkdir(parents=True, exist_ok=True)
+    document = {"schema": UNDO_SCHEMA, "state": state, "new": [], "old": [], "users": [], "marks": {}, **changes}
+    (folder / "record.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("state", ["saving", "saved", "restoring", "proven"])
+def test_a_record_that_this_user_did_not_write_undoes_nothing(environment: ForeignEnvironment, state: str) -> None:
+    forge(environment, state, new=["lib/app.py"])
+    before = tree(environment)
+    assert find_undo(environment) is None
+    if state == "proven":
+        assert not finish_undo(environment)
+    else:
+        with pytest.raises(UsageError, match="which this user did not begin here") as refused:
+            finish_undo(environment)
+        assert refused.value.code == "others-change"
+    assert tree(environment) == before
+
+
+def test_a_record_of_ours_with_other_paths_undoes_nothing(environment: ForeignEnvironment, wheel: Path) -> None:
+    changed(environment, wheel)
+    record = json.loads((undo_folder(environment) / "record.json").read_text())
+    lists = {name: record[name] for name in ("new", "old", "users")}
+    forge(environment, "proven", **lists)
+    assert find_undo(environment) is not None
+    for name, paths in lists.items():
+        forge(environment, "proven", **{**lists, name: [*paths, "lib/app.py"]})
+        assert find_undo(environment) is None, name
+
+
+def test_nothing_is_changed_that_could_not_be_put_back(
+    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = changed(environment, wheel)
+    monkeypatch.setenv("XDG_STATE_HOME", str(environment.root / "state"))
+    (environment.root / "state").touch()
+    before = tree(environment)
+    with pytest.raises(InstallationError, match="cannot be written"):
+        plan_undo(environment, ["torch"], [wheel]).begin()
+    assert tree(environment) == before
+    assert not record.earlier.exists()
+
+
+def test_a_run_that_dies_before_its_record_leaves_the_change_before(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
+    record = changed(environment, wheel)
+    record.folder.rename(record.earlier)
+    record.folder.mkdir()
+    assert not finish_undo(environment)
+    assert find_undo(environment) == record
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
@@ -208,10 +267,7 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     outside = tmp_path_factory.mktemp("outside")
     (outside / "file").touch()
     (environment.root / "link").symlink_to(outside)
-    folder = undo_folder(environment)
-    UndoRecord(environment.root, folder, "saved", (), ()).at("saved")
-    document = json.loads((folder / "record.json").read_text())
-    (folder / "record.json").write_text(json.dumps({**document, "new": [name]}))
+    UndoRecord(environment.root, undo_folder(environment), "saving", (name,), ()).begin().save()
     assert find_undo(environment) is None
     assert not finish_undo(environment)
     assert (outside / "file").exists()

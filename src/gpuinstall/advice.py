@@ -15,8 +15,11 @@ from gpuinstall.shell import joined, quoted
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
+REQUIREMENTS = "requirements"
+"""The argument of a command that takes requirements."""
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
 _SAME = re.compile(r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE)
+_ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirement>\S+))")
 _IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 
@@ -64,15 +67,21 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
     Args:
         text: The lines of an advice.
         words: The command line that was run, with the program.
-        options: The options that its command has; what adds another one is left out. None: all of them.
+        options: The options and arguments that its command has; what adds another option is left out. None: all
+            of them.
     """
     plain = [re.sub(r"(?<=://)[^/\s@]+@", "", word) for word in words]
 
     def command(same: re.Match[str]) -> str:
         change, note = same["change"], same["note"] or ""
-        option = re.match(r"with (--[\w-]+)", change)
-        if option and options is not None and option[1] not in options:
-            return ""
+        addition = _ADDITION.match(change)
+        if addition and options is not None:
+            if addition["option"] and addition["option"] not in options:
+                return ""
+            if addition["requirement"] and REQUIREMENTS not in options:
+                if words[1:2] != ["run"]:
+                    return f"Request {addition['requirement']} too{note.replace(NOTE, ': ', 1)}\n"
+                change = f"with --with {addition['requirement']}"
         changed = _changed(change, plain)
         if changed is None:
             note = note.replace(NOTE, ": ", 1)
@@ -97,7 +106,9 @@ def _changed(change: str, words: list[str]) -> str | None:
         return None if rest == words else joined(rest)
     added = change.removeprefix("with ")
     option, _, value = added.partition(" ")
-    earlier = _without(f"{option} *" if value else option, words)
+    earlier = words
+    if option != "--with":  # a second one adds to the first; any other option replaces what was given before
+        earlier = _without(f"{option} *" if value else option, words)
     # What follows the command that "run" starts, or "--", is not for us.
     end = 2 if words[1:2] == ["run"] else earlier.index("--") if "--" in earlier else len(earlier)
     return " ".join(filter(None, (joined(earlier[:end]), added, joined(earlier[end:]))))

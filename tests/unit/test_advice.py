@@ -78,6 +78,20 @@ def test_an_option_is_put_where_the_command_reads_it_and_left_out_where_it_has_n
     assert in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
 
 
+def test_a_package_is_added_as_the_command_takes_it() -> None:
+    hint = "the same with torchtriton   # from the default index"
+    cases = {
+        "install torch": ("requirements", "gpuinstall install torch torchtriton   # from the default index"),
+        "run --with six a.py": (
+            "--with",
+            "gpuinstall run --with torchtriton --with six a.py   # from the default index",
+        ),
+        "sync": ("--wait", "Request torchtriton too: from the default index"),
+    }
+    written = {line: in_full(hint, ["gpuinstall", *line.split()], {option}) for line, (option, _) in cases.items()}
+    assert written == {line: expected for line, (_, expected) in cases.items()}
+
+
 def test_names_beyond_six_are_a_number() -> None:
     assert some(["numpy", "pandas"]) == "numpy, pandas"
     assert some(list("abcdefg")) == "a, b, c, d, e, f, g"

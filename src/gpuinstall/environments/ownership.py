@@ -35,15 +35,16 @@ _COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
 _COMPILED = re.compile(r"(?P<folder>.*/)?__pycache__/(?P<module>[^/.]+)\.[^/]+\.(pyc|nbi|nbc)")
 """What Python and Numba compile of a module, beside it."""
 
-_MAKING = re.compile(
+MADE_FILES = (
     r"pyvenv\.cfg|CACHEDIR\.TAG|\.lock|lib64"
     r"|(bin|Scripts)/(activate(\.\w+)?|activate_this\.py|Activate\.ps1|deactivate\.\w+|pydoc\.bat)"
     # A venv of Python 3.14 has a link with the Greek letter too.
-    r"|(bin|Scripts)/(python|𝜋thon)[\d.]*t?(w?\.exe)?"
-    r"|(lib/python[^/]*|Lib)/site-packages/_virtualenv\.(py|pth)"
+    r"|(bin|Scripts)/(python|𝜋thon)w?[\d.]*t?(w?\.exe)?"
+    r"|(lib/[^/]+|Lib)/site-packages/_virtualenv\.(py|pth)"
 )
-"""What venv, virtualenv and uv write when they make an environment."""
+"""The paths that venv, virtualenv and uv write when they make an environment, as a pattern."""
 
+_MADE = re.compile(MADE_FILES)
 _IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
 """The ``.gitignore`` that comes with an environment; one of the user's lists something."""
 
@@ -157,7 +158,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
     owned = set[str]()
     compiled_files = []
     for path in paths:
-        if path in recorded or path in own_files or _MAKING.fullmatch(path):
+        if path in recorded or path in own_files or _MADE.fullmatch(path):
             owned.add(path)
         elif compiled := _COMPILED.fullmatch(path):
             compiled_files.append(compiled)

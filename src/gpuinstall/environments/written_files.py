@@ -15,6 +15,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.environments.ownership import MADE_FILES
 from gpuinstall.files import open_regular
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
 _OF_THE_ENVIRONMENT = re.compile(
-    r"pyvenv\.cfg|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml|lib64"
-    r"|(bin|Scripts)/(activate(\.\w+|_this\.py)?|deactivate\.bat|pydoc\.bat|pythonw?[\d.]*(\.exe)?)"
-    r"|(lib/[^/]+|Lib)/site-packages/_virtualenv\.(py|pth)",
-    re.IGNORECASE,
+    rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml", re.IGNORECASE
 )
 """What the environment's making writes, and we."""
 _RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")

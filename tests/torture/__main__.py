@@ -19,7 +19,7 @@ from tests.hostile.shells import HERE
 from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
-from tests.torture import attacks, deaths, hooks, owned, readers, servers, surroundings, wheels
+from tests.torture import attacks, deaths, hooks, owned, readers, scripts, servers, surroundings, wheels
 from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
@@ -105,6 +105,11 @@ PARTS = {
         hooks.hooks,
         60,
         "a hook ended by SIGKILL, or its file saved by others meanwhile × files of pip and uv; then removed",
+    ),
+    "scripts": Part(
+        scripts.scripts,
+        6,
+        f"{scripts.AT_ONCE} scripts started at once, all of them looking unused, beside runs that are killed",
     ),
     "readers": Part(readers.readers, 300, "damaged documents for five minutes for each reader"),
 }

@@ -1,0 +1,117 @@
+"""Scripts that are started at once, killed, and removed as unused at any moment: every other one runs to its end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuinstall.in_use import IN_USE
+from tests.frozen import GPUINSTALL
+from tests.torture.bounded import Case, judged
+from tests.torture.place import gpuinstall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.workshop import Workshop
+    from tests.torture.place import Place
+
+AT_ONCE = 8
+KILLED = 2
+"""How many further scripts of each round are killed."""
+SECONDS = 500.0
+"""What a run may take that shares two cores with nine others."""
+EVERY_S = 0.02
+VERSIONS = ("2.13.0", "2.14.1")
+SCRIPT = """\
+# /// script
+# requires-python = "=={python}.*"
+# dependencies = ["torch=={torch}"]
+# ///
+import pathlib, time
+import torch
+time.sleep(2)
+print(torch.__version__, "whole" if pathlib.Path(torch.__file__).exists() else "lost")
+"""
+
+
+def scripts(place: Place, rounds: int) -> Iterator[Case]:
+    """Start scripts together, while all their environments look unused and some runs are killed."""
+    chance = random.Random(5)
+    with place.served() as (_, here):
+        names = [_write(here, number) for number in range(AT_ONCE + KILLED)]
+        usual = gpuinstall(here, "run", names[0], seconds=SECONDS)
+        yield judged("a script by itself", usual, {0}, _wrong(usual.out, 0))
+        for number in range(rounds):
+            yield from _round(here, names, number, chance, usual.seconds)
+
+
+def _write(here: Workshop, number: int) -> str:
+    name = f"train{number}.py"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    text = SCRIPT.format(python=python, torch=VERSIONS[number % len(VERSIONS)])
+    (here.folder / name).write_text(text, encoding="utf-8")
+    return name
+
+
+def _round(here: Workshop, names: list[str], number: int, chance: random.Random, seconds: float) -> Iterator[Case]:
+    """Start all scripts together, in another order each time; the last ones are killed."""
+    order = chance.sample(range(len(names)), len(names))
+    start = partial(gpuinstall, here, "run", seconds=SECONDS)
+    with _unused(here.caches / "xdg" / "gpuinstall" / "scripts"), ThreadPoolExecutor(AT_ONCE) as threads:
+        ends = {which: threads.submit(start, names[which]) for which in order[:AT_ONCE]}
+        for which in order[AT_ONCE:]:
+            # Together they take much longer than one alone.
+            _kill(here, names[which], chance.uniform(0, seconds * AT_ONCE / 2))
+        for which, waiting in ends.items():
+            ended = waiting.result()
+            name = f"{names[which]} of round {number + 1}"
+            yield judged(name, ended, {0}, _wrong(ended.out, which) if ended.status == 0 else "")
+
+
+@contextmanager
+def _unused(folder: Path) -> Iterator[None]:
+    """Have every environment in a folder look as if nobody had used it for years: each run removes what it may."""
+    is_over = threading.Event()
+
+    def age() -> None:
+        while not is_over.wait(EVERY_S):
+            for file in folder.glob(f"*/{IN_USE}"):
+                with suppress(OSError):  # it has just been removed
+                    os.utime(file, (0, 0))
+
+    thread = threading.Thread(target=age)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _kill(here: Workshop, name: str, moment: float) -> None:
+    running = subprocess.Popen(
+        [*GPUINSTALL, "run", name],
+        env=here.environment,
+        cwd=here.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(moment)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+
+
+def _wrong(out: str, number: int) -> str:
+    expected = f"{VERSIONS[number % len(VERSIONS)]}+cpu whole"
+    return "" if out.strip() == expected else f"it printed {out.strip()!r}"

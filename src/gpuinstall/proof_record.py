@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 RECORD_SCHEMA = "gpuinstall.proof/2"
 KEPT_RECORDS = 64
 """How many records stay, those written last: one of torch for CUDA may take 500 kB."""
-_STARTUP_MODULES = ("sitecustomize.py", "usercustomize.py")
+_STARTUP_MODULES = ("sitecustomize", "usercustomize")
+_SETTINGS = "pyvenv.cfg"
 _MOST_BYTES = 20_000_000
 
 # Size, modification time in nanoseconds, inode.
@@ -36,7 +37,8 @@ class ProofRecord:
         programs: By module, what was tested beside torch: its packages, digested.
         files: The stamp of each file that may be loaded, by its path below the environment: under "torch" those of
             torch and what it loads, under each program its own.
-        startup: By path, the check sums of what Python runs at its start, ``*.pth`` and ``sitecustomize.py``.
+        startup: By path, the check sums of what Python runs at its start, ``*.pth`` and ``sitecustomize``,
+            and of the setting that has it look for more in the system's packages.
         verdict: The Verdict document of the proof.
     """
 
@@ -94,6 +96,8 @@ class ProofRecord:
 
         try:
             write_atomically(path, json.dumps({"schema": RECORD_SCHEMA, **vars(self)}))
+            # With a umask of 002 the group could write to it, and it would not be believed.
+            path.chmod(0o600)
             names = f"*-{'[0-9a-f]' * 16}.json"
             records = sorted(path.parent.glob(names), key=lambda record: record.stat().st_mtime)
             for old in records[:-KEPT_RECORDS]:
@@ -142,14 +146,37 @@ def stamped_python(venv: str) -> str:
 
 def startup_files(venv: str, folders: Iterable[str]) -> dict[str, int]:
     """Return the check sums of what Python runs at its start, by path, in ``folders`` of packages below ``venv``."""
-    found = {}
+    found = {_SETTINGS: _system_packages(venv)}
     for folder in folders:
         for name in sorted(os.listdir(f"{venv}/{folder}")):
-            path = f"{venv}/{folder}/{name}"
-            if (name.endswith(".pth") or name in _STARTUP_MODULES) and os.path.isfile(path):
-                with open(path, "rb") as file:
-                    found[f"{folder}/{name}"] = zlib.crc32(file.read(_MOST_BYTES))
+            path = f"{folder}/{name}"
+            if not is_startup_file(name):
+                continue
+            if os.path.isdir(f"{venv}/{path}"):
+                path = f"{path}/__init__.py"
+            if os.path.isfile(f"{venv}/{path}"):
+                with open(f"{venv}/{path}", "rb") as file:
+                    found[path] = zlib.crc32(file.read(_MOST_BYTES))
     return found
+
+
+def is_startup_file(name: str) -> bool:
+    """Whether Python runs a file or a folder of this name, beside the packages, at its start."""
+    return name.endswith(".pth") or name.partition(".")[0] in _STARTUP_MODULES
+
+
+def _system_packages(venv: str) -> int:
+    """Return 1 if an environment has the system's packages too, with what they run at the start, else 0."""
+    try:
+        with open(f"{venv}/{_SETTINGS}", "rb") as file:
+            lines = file.read(_MOST_BYTES).splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        name, _, value = line.partition(b"=")
+        if name.strip().lower() == b"include-system-site-packages":
+            return int(value.strip().lower() == b"true")
+    return 0
 
 
 def folders_of(files: Iterable[str]) -> list[str]:

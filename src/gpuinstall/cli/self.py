@@ -19,6 +19,7 @@ from gpuinstall import __version__
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.files import rewrite
 from gpuinstall.launcher import command_file, tool_home
 from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_shell
 from gpuinstall.text import some
@@ -93,11 +94,8 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
         raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
     for file in start_files(Path.home()).values():
-        with suppress(OSError):
-            text = file.read_text(encoding="utf-8", errors="surrogateescape")
-            if _WRITTEN in text:
-                kept = "".join(line for line in text.splitlines(keepends=True) if _WRITTEN not in line)
-                file.write_text(kept, encoding="utf-8", errors="surrogateescape")
+        with suppress(OSError, InstallationError):
+            rewrite(file, without_own_line)
     left = _remove_tool(home)
 
     def show(screen: Terminal) -> None:
@@ -106,6 +104,14 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
             screen.field("Kept", f"{some(left)}, which bootstrap.py did not make: in {display_path(home)}")
 
     return Outcome({"removed": str(home)}, show)
+
+
+def without_own_line(text: bytes | None) -> bytes | None:
+    """Return a start file of the user's without the line that ``self path --write`` put there."""
+    if text is None:
+        return None
+    lines = text.splitlines(keepends=True)
+    return b"".join(line for line in lines if _WRITTEN.encode() not in line)
 
 
 def _remove_tool(home: Path) -> list[str]:

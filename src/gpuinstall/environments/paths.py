@@ -161,9 +161,15 @@ def made_for(venv: Path) -> Path:
 
 
 def packages_folders(venv: Path) -> list[Path]:
-    """The folders of an environment's packages, by their real paths, each once."""
-    folders = (path for pattern in _PACKAGES for path in venv.glob(pattern))
-    return sorted({path.resolve() for path in folders})
+    """The folders of an environment's packages, each once, as they are below it.
+
+    One of them may be a link to another, as lib64 is, or lead to a disk with more space.
+    """
+    folders = dict[Path, Path]()
+    for pattern in _PACKAGES:
+        for path in sorted(venv.glob(pattern)):
+            folders.setdefault(path.resolve(), path)
+    return sorted(folders.values())
 
 
 def site_packages(venv: Path, python: str) -> Path:

@@ -16,6 +16,7 @@ from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import check_replaceable
 from gpuinstall.install.swap import size_of, swap_in
+from gpuinstall.shell import quoted
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def find_previous(paths: EnvironmentPaths) -> Previous | None:
 
 
 def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marker:
-    """Exchange the environment, and its lock, for the previous one; raise UsageError where there is none."""
+    """Exchange the environment, and its lock, for the previous one.
+
+    Raise UsageError if there is none, or an environment that gpuinstall did not make is in its place.
+    """
     with environment_lock(paths, wait, reporter):
         marker = read_marker(paths.previous) if paths.has_previous else None
         if marker is None:
@@ -49,6 +53,7 @@ def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marke
             why = "it may have come with the folder, and would run unproven"
             hint = "gpuinstall sync   # makes one from the lock"
             raise UsageError("not-made-here", message, why=why, hint=hint)
+        _check_ours(paths.venv)
         swap_in(paths, paths.previous, reporter)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
     return marker
@@ -104,15 +109,26 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_package
         hint = "gpuinstall env list"
         raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
     if read_marker(paths.venv) is None:
-        message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
         hint = "gpuinstall env list   # the environments that it made"
-        raise UsageError("not-ours", message, hint=hint)
+        raise _not_ours(paths.venv, hint)
     if not with_packages and (packages := added_packages(paths.venv)):
         message = f"{paths.venv} has packages that are not in its lock: {some(packages)}"
         hint = "the same with --yes   # removes them too"
         raise UsageError("users-packages", message, hint=hint, data={"packages": list(packages)})
     folders = (paths.venv, paths.previous)
     return [Previous(folder, size_of(folder)) for folder in folders if is_folder(folder)]
+
+
+def _check_ours(venv: Path) -> None:
+    """Raise UsageError if something lies there that is no environment of ours: the next change would delete it."""
+    if os.path.lexists(venv) and read_marker(venv) is None:
+        hint = f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then the same again"
+        raise _not_ours(venv, hint)
+
+
+def _not_ours(venv: Path, hint: str) -> UsageError:
+    message = f"{venv} was not made by gpuinstall, which leaves it where it is"
+    return UsageError("not-ours", message, hint=hint)
 
 
 def _no_previous(paths: EnvironmentPaths) -> UsageError:

@@ -172,6 +172,8 @@ def _remove_unused(folder: Path, reporter: Reporter) -> bool:
     try:
         paths = EnvironmentPaths.at(folder / ".venv")
         if os.path.lexists(paths.venv):
+            if read_marker(paths.venv) is None:  # the user's
+                return False
             with environment_lock(paths, 0, reporter):
                 dispose(paths.venv, paths, reporter)
                 dispose(paths.previous, paths, reporter)

@@ -80,9 +80,11 @@ def environment_to_start(
 def _prove(existing: ExistingEnvironment, fit: Fit, machine: Machine, project: Project) -> str:
     """Run the kernels of an environment, and keep that they passed; return the status."""
     venv = existing.paths.venv
+    # Before the kernels run: what changes meanwhile was not proven.
+    cover = read_cover(venv, fit.lock.hashes_by_package)
     verdict = prove(fit, interpreter(venv), machine, machine, project.session)
     if verdict.status == "passed" and existing.marker:
-        proof = Proof(verdict.to_dict(), read_cover(venv, fit.lock.hashes_by_package))
+        proof = Proof(verdict.to_dict(), cover)
         record_proof(proof, existing.marker.id, machine)
     return verdict.status
 

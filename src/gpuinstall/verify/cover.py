@@ -15,7 +15,14 @@ from packaging.utils import canonicalize_name
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.paths import packages_folders
-from gpuinstall.proof_record import ProofRecord, Stamp, file_stamp, stamped_python, startup_files
+from gpuinstall.proof_record import (
+    ProofRecord,
+    Stamp,
+    file_stamp,
+    is_startup_file,
+    stamped_python,
+    startup_files,
+)
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -77,13 +84,15 @@ class ProofCover:
 
 def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
     """Read what a proof of an environment covers; ``hashes`` are the locked ones of each package."""
-    folders = packages_folders(venv)
+    root = venv.resolve()
+    folders = packages_folders(root)
     packages = {package.name: package for package in read_packages(folders)}
     identities = {name: _identity(package, hashes.get(name, ())) for name, package in packages.items()}
     plugins = [name for name, package in packages.items() if _PLUGINS in package.entry_points]
-    core = _required((*_ROOTS, *plugins), packages)
+    # A .pth file may import a module of its package, which Python then runs before torch.
+    starting = [name for name, package in packages.items() if _runs_at_start(package)]
+    core = _required((*_ROOTS, *plugins, *starting), packages)
     programs = program_packages(folders)
-    root = venv.resolve()
     files = {_TORCH: _stamps([packages[name] for name in sorted(core)], root)}
     for module, package in programs.items():
         files[module] = _stamps([package], root)
@@ -157,6 +166,10 @@ def _required(names: Iterable[str], packages: Mapping[str, InstalledPackage]) ->
 
 def _identity(package: InstalledPackage, hashes: Collection[str]) -> str:
     return f"{package.version} {_digest([package.record_text])} {_digest(sorted(hashes))}"
+
+
+def _runs_at_start(package: InstalledPackage) -> bool:
+    return any(is_startup_file(file.path) for file in package.files if "/" not in file.path)
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     put_package(site, "torchvision", {"torchvision/__init__.py": "5"}, requires=("torch", "pillow"))
     put_package(site, "pillow", {"PIL/__init__.py": "6"})
     put_package(site, "einops", {"einops/__init__.py": "7"})
+    put_package(site, "starter", {"starter.py": "8", "starter.pth": "import starter\n"})
     return venv
 
 
@@ -53,6 +55,7 @@ def make_skeleton(venv: Path) -> None:
     (venv / SITE).mkdir(parents=True)
     (venv / "bin").mkdir()
     (venv / "bin" / "python").symlink_to(sys.executable)
+    (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
 
 
 def proven(venv: Path) -> ProofRecord:
@@ -63,7 +66,7 @@ def cloned(venv: Path, *left_out: str) -> Path:
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
     make_skeleton(new)
-    names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops"} - set(left_out)
+    names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops", "starter"} - set(left_out)
     assert link_packages(venv, new, names) == names
     return new
 
@@ -106,6 +109,12 @@ def removed(path: str) -> Callable[[Path], None]:
     return lambda venv: (venv / path).unlink()
 
 
+def put_startup_package(venv: Path) -> None:
+    package = venv / SITE / "sitecustomize"
+    package.mkdir()
+    (package / "__init__.py").touch()
+
+
 def another_python(venv: Path) -> None:
     program = venv / "bin" / "python"
     program.unlink()
@@ -122,6 +131,9 @@ CHANGES = {
     "a program": appended(f"{SITE}/torchvision/__init__.py"),
     "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text("import os\n"),
     "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
+    "a sitecustomize that is a package": put_startup_package,
+    "a module that Python imports at its start": appended(f"{SITE}/starter.py"),
+    "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text("include-system-site-packages = true\n"),
     "another Python": another_python,
 }
 
@@ -137,6 +149,7 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
             kept.append(name)
         for path in venv.rglob("*.pth"):
             path.unlink()
+        shutil.rmtree(venv / SITE / "sitecustomize", ignore_errors=True)
         for path, content in before.items():
             path.write_bytes(content)
         (venv / "bin" / "python").unlink()
@@ -218,6 +231,38 @@ def test_a_plug_in_that_torch_loads_ends_the_proof(venv: Path) -> None:
     put_package(new / SITE, "plugin", files)
 
     assert not read_cover(new, HASHES).keeps(record)
+
+
+def test_another_version_of_what_python_imports_at_its_start_does_not(venv: Path) -> None:
+    record = proven(venv)
+    new = cloned(venv, "starter")
+    files = {"starter.py": "9", "starter.pth": "import starter\n"}
+    put_package(new / SITE, "starter", files, version="2.0")
+
+    assert not read_cover(new, HASHES).keeps(record)
+
+
+def test_a_proof_is_kept_where_a_group_shares_new_files(venv: Path) -> None:
+    usual = os.umask(0o002)
+    try:
+        record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+    finally:
+        os.umask(usual)
+
+    assert standing_proof(venv, MARKER, MACHINE) is not None
+
+
+@pytest.mark.parametrize("linked", ["lib", SITE])
+def test_packages_on_another_disk_are_linked_and_covered(venv: Path, linked: str) -> None:
+    elsewhere = venv.with_name("elsewhere")
+    (venv / linked).rename(elsewhere)
+    (venv / linked).symlink_to(elsewhere)
+    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+
+    assert read_cover(cloned(venv), HASHES).keeps(proven(venv))
+    assert standing_proof(venv, MARKER, MACHINE) is not None
+    (venv / SITE / "new.pth").write_text("import os\n")
+    assert standing_proof(venv, MARKER, MACHINE) is None
 
 
 def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv: Path) -> None:

@@ -118,3 +118,12 @@ def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None
     places = [Script(file, ("torch",), None).paths.folder for file in files]
     assert [place.name.rpartition("-")[0] for place in places] == ["train", "_", "ä_b_", "n" * 40, "-c"]
     assert {place.parent for place in places} == {cache}
+
+
+def test_an_environment_that_is_not_ours_stays(cache: Path) -> None:
+    folder = make_unused(cache, "the user's", 30)
+    (folder / ".venv" / "gpuinstall.json").unlink()
+
+    remove_unused_scripts(SilentReporter())
+
+    assert (folder / ".venv" / "lib").exists()

@@ -17,6 +17,8 @@ IN_USE = "in-use"
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FIRST_DESCRIPTOR = 100
 """Shell scripts take lower ones for themselves (``exec 3>file``), which would end the lock."""
+_descriptors: dict[str, int] = {}
+"""The lock of each folder that this process holds."""
 
 
 def hold(folder: str) -> bool:
@@ -26,6 +28,8 @@ def hold(folder: str) -> bool:
         Whether the folder is there and stays; False if it has been removed in this moment. True too
         where nothing can be locked: then nobody can remove it either.
     """
+    if folder in _descriptors:
+        return True
     descriptor = _open(folder)
     if descriptor is None:
         return os.path.isdir(folder)
@@ -39,8 +43,27 @@ def hold(folder: str) -> bool:
         os.utime(descriptor)
     except OSError:  # a file system without times, or with another owner: it is older than it looks
         pass
-    _keep_open(descriptor)
+    _descriptors[folder] = _kept_open(descriptor)
     return True
+
+
+def claim(folder: str) -> bool:
+    """Have a folder that this process holds for it alone, to change what others use; ``share`` ends it.
+
+    Returns:
+        Whether nobody else uses it. True too where nothing can be locked.
+    """
+    descriptor = _descriptors.get(folder)
+    if descriptor is None or _lock(descriptor, alone=True):
+        return True
+    share(folder)  # a lock that cannot become exclusive is lost
+    return False
+
+
+def share(folder: str) -> None:
+    """Let others use a folder that this process holds."""
+    if folder in _descriptors:
+        _lock(_descriptors[folder], alone=False)
 
 
 def hold_alone(folder: str) -> int | None:
@@ -94,13 +117,14 @@ def _lies_in(folder: str, descriptor: int) -> bool:
     return os.path.samestat(status, os.fstat(descriptor))
 
 
-def _keep_open(descriptor: int) -> None:
-    """Have what this process becomes inherit the lock."""
+def _kept_open(descriptor: int) -> int:
+    """Have what this process becomes inherit the lock; return the descriptor that it inherits."""
     if sys.platform == "win32":  # where the program is a child, and this process waits for it
-        return
+        return descriptor
     try:
-        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST_DESCRIPTOR)
+        inherited = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST_DESCRIPTOR)
     except OSError:  # a limit of open files below that
         os.set_inheritable(descriptor, True)
-    else:
-        os.close(descriptor)
+        return descriptor
+    os.close(descriptor)
+    return inherited

@@ -85,11 +85,14 @@ def run_again(words: list[str]) -> None:
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
                 return
             state, venv, python, *rows = file.read().split("\n")
-        stamps = (row.partition("\t") for row in rows)
-        if state != receipt.state or not is_ours or any(_stamp(path) != stamp for stamp, _, path in stamps):
+        if state != receipt.state or not is_ours:
             return
         folder = os.path.dirname(venv)
+        # Before its files are looked at, which another run may be exchanging.
         if os.path.dirname(folder) == scripts_folder() and not hold(folder):
+            return
+        stamps = (row.partition("\t") for row in rows)
+        if any(_stamp(path) != stamp for stamp, _, path in stamps):
             return
         command = [python, *words] if python else words
         os.execvpe(command[0], command, activated(venv))  # noqa: S606

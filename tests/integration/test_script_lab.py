@@ -76,7 +76,7 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> 
     assert (Path(done.out.split()[-1]).parent / lock.name).read_bytes() == before
 
 
-def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop) -> None:
+def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: Play) -> None:
     waiting = (
         "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
     )
@@ -102,8 +102,15 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop) -> None
         assert running.stdout.readline() == "started\n"
         os.utime(venv.parent / IN_USE, (0, 0))
         assert workshop.run("run", "train.py").status == 0
-        (workshop.folder / "go").touch()
-        assert running.stdout.readline().split()[0] == "2.13.0+cu126"
+        play(RTX_5090)
+        with workshop.start("run", "wait.py") as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "started\n"
+            (workshop.folder / "go").touch()
+            torch, _, place = other.stdout.readline().split()
+        assert (torch, Path(place).name) == ("2.13.0+cu130", ".venv")
+        assert Path(place) != venv, "another card: the environment that runs stays as it is"
+        assert running.stdout.readline().split() == ["2.13.0+cu126", "[]", str(venv)]
     os.utime(venv.parent / IN_USE, (0, 0))
     done = workshop.run("run", "--with", "cowsay", "train.py")
     assert f"{venv.parent.name}, a script's environment that was not used for long" in done.err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.in_use import IN_USE, hold, hold_alone, last_use
+from gpuinstall.in_use import IN_USE, claim, hold, hold_alone, last_use, share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,3 +60,19 @@ def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path: Path, kind: s
             place.mkdir()
     assert hold(str(tmp_path))
     assert hold_alone(str(tmp_path)) is None
+
+
+def test_a_folder_that_another_program_uses_cannot_be_claimed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BECOMES_CAT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"held\n"
+        assert hold(str(tmp_path))
+        assert not claim(str(tmp_path))
+        program.kill()
+    assert claim(str(tmp_path))
+    share(str(tmp_path))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"held\n"
+        program.kill()

@@ -16,7 +16,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import make_private_folder, restore_umask
-from gpuinstall.in_use import hold
+from gpuinstall.in_use import claim, hold, share
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
 from gpuinstall.request import Request
@@ -98,19 +98,24 @@ def _environment_of(
     script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: dict[str, Any]
 ) -> tuple[EnvironmentPaths, list[str]]:
     """The proven environment of a script's request, where it fits this machine, and what says that it does."""
-    paths = _held(script)
     request = Request(script.requirements, script.python, constraints=script.constraints)
-    settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings, **sourcing)
-    with open_project(paths.folder, settings, terminal) as project:
-        try:
-            return paths, _check_fitness(project) + script.evidence
-        except (UsageError, LockError):
-            from gpuinstall.lock.folder_request import FolderRequest
+    while True:
+        paths = _held(script)
+        settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings, **sourcing)
+        with open_project(paths.folder, settings, terminal) as project:
+            try:
+                return paths, _check_fitness(project) + script.evidence
+            except (UsageError, LockError) as error:
+                if _may_replace(paths, error):
+                    from gpuinstall.lock.folder_request import FolderRequest
 
-            written = FolderRequest(script.requirements, files={str(script.file.absolute()): script.requirements})
-            project.admit_addresses(written, extra, terminal)
-            _install(project)
-    return paths, []
+                    written = FolderRequest(
+                        script.requirements, files={str(script.file.absolute()): script.requirements}
+                    )
+                    project.admit_addresses(written, extra, terminal)
+                    _install(project)
+                    return paths, []
+        script = script.next()
 
 
 def _environment_with(
@@ -122,14 +127,26 @@ def _environment_with(
     with open_project(folder, Settings(**sourcing)) as project:
         declared = project.declaration.whole
     request = (*declared.requirements, *declared.constraints)
-    paths = _held(Script.of_folder(folder, extra, request))
-    settings = Settings(Request(extra), venv=paths.venv, **sourcing)
-    with open_project(folder, settings, terminal) as project:
-        try:
-            return paths, _check_fitness(project)
-        except (UsageError, LockError):
-            _install(project)
-    return paths, []
+    script = Script.of_folder(folder, extra, request)
+    while True:
+        paths = _held(script)
+        settings = Settings(Request(extra), venv=paths.venv, **sourcing)
+        with open_project(folder, settings, terminal) as project:
+            try:
+                return paths, _check_fitness(project)
+            except (UsageError, LockError) as error:
+                if _may_replace(paths, error):
+                    _install(project)
+                    return paths, []
+        script = script.next()
+
+
+def _may_replace(paths: EnvironmentPaths, error: UsageError | LockError) -> bool:
+    """Whether an environment in the cache that does not fit may be made anew: no other program runs in it.
+
+    Another shell may have chosen another GPU, or another machine has the same home.
+    """
+    return isinstance(error, UsageError) or claim(str(paths.folder))
 
 
 def _held(script: Script) -> EnvironmentPaths:
@@ -148,6 +165,7 @@ def _install(project: Project) -> None:
     from gpuinstall.install.scripts import remove_unused_scripts
 
     install(project, InstallOptions(keep=False))
+    share(str(project.paths.folder))
     remove_unused_scripts(project.reporter)
 
 

@@ -58,6 +58,8 @@ class Script(NamedTuple):
     """What says where packages come from."""
     request: tuple[str, ...] = ()
     """A folder's own request, and its locks: with another one the environment is another one too."""
+    number: int = 1
+    """Which of its environments: another one if a program runs in the first and it does not fit here."""
 
     @classmethod
     def of_folder(cls, folder: Path, extra: Sequence[str], request: Sequence[str]) -> Script:
@@ -78,6 +80,8 @@ class Script(NamedTuple):
         request = (*sorted(self.requirements), self.python or "", *self.request)
         bounds = (*self.constraints, *recorded_sources(self.settings))
         words = "\0".join((str(self.file.resolve()), *request, *bounds))
+        if self.number > 1:
+            words += f"\0{self.number}"
         digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
@@ -87,6 +91,10 @@ class Script(NamedTuple):
     def evidence(self) -> list[str]:
         """The files that say which environment it has."""
         return [str(path.absolute()) for path in (self.file, self.locks, *locks_in(self.locks))]
+
+    def next(self) -> Script:
+        """Return the same with another environment."""
+        return self._replace(number=self.number + 1)
 
     def bring_locks(self) -> None:
         """Copy the locks that lie beside it to its environment, where they are judged like any others.

@@ -7,6 +7,7 @@ command of gpuinstall deletes it.
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import re
@@ -64,6 +65,23 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     paths = tuple(_list_paths(folder))
     owned = _owned_paths(folder, paths) if is_environment(folder) else frozenset[str]()
     return topmost_paths(paths, owned)
+
+
+def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
+    """Return the user's own files and folders in an environment that the one in its place lacks.
+
+    An edited ``pip.conf`` is carried over; it would be kept once more with every change.
+    """
+    return tuple(path for path in user_paths(folder) if not _is_carried(path, folder, venv))
+
+
+def _is_carried(path: str, folder: Path, venv: Path) -> bool:
+    if path not in GUARD_FILES or (folder / path).is_symlink():
+        return False
+    try:
+        return filecmp.cmp(folder / path, venv / path, shallow=False)
+    except OSError:
+        return False
 
 
 def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.ownership import added_packages, only_copies, user_paths
+from gpuinstall.environments.ownership import added_packages, left_paths, only_copies
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import is_folder, remove_file, remove_path, unwritable
 from gpuinstall.shell import quoted
@@ -79,7 +79,7 @@ def _take_apart(
     leave_user_files: bool,
 ) -> None:
     """Move the user's own files out of what was ``folder``, and delete the rest; raise OSError."""
-    names = user_paths(leaving)
+    names = left_paths(leaving, paths.venv)
     reason = ""
     if copies := only_copies(leaving):
         reason = f"it has the only copy of {', '.join(copies)}"

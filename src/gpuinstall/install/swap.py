@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.ownership import user_paths
+from gpuinstall.environments.ownership import left_paths
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     holds_text,
@@ -143,7 +143,7 @@ def _finish(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep
         replaced.rename(paths.previous)
     if not keep:
         dispose(paths.previous, paths, reporter)
-    elif names := user_paths(paths.previous) if paths.has_previous else ():
+    elif names := left_paths(paths.previous, paths.venv) if paths.has_previous else ():
         text = f"{some(names)}, which no installer wrote, with the replaced environment: in {paths.previous}"
         reporter.notice("Moved", text)
     paths.journal.unlink(missing_ok=True)

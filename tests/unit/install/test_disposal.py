@@ -57,6 +57,19 @@ def test_an_environment_of_installers_alone_goes_without_a_word(paths: Environme
     assert listener.notices == []
 
 
+def test_settings_that_were_carried_over_are_not_kept_twice(paths: EnvironmentPaths) -> None:
+    write(paths.previous / "pip.conf", "[global]\ntimeout = 7\n")
+    write(paths.venv / "pip.conf", "[global]\ntimeout = 7\n")
+    write(paths.previous / "constraints.txt", "numpy<2\n")
+    write(paths.venv / "constraints.txt", "numpy<3\n")
+    write(paths.previous / "notes.txt")
+    write(paths.venv / "notes.txt")
+
+    dispose(paths.previous, paths, SilentReporter())
+
+    assert kept(paths) == {"constraints.txt", "notes.txt"}
+
+
 def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths: EnvironmentPaths) -> None:
     write(paths.previous / "notebooks" / "a.ipynb")
     write(paths.previous / "lib/python3.12/site-packages/mine.py")

@@ -103,7 +103,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
         ("exchange", 1),
         ("publish_lock", 1),
         ("dispose", 1),
-        ("user_paths", 1),
+        ("left_paths", 1),
         ("write_atomically", 2),
     ],
 )

@@ -344,6 +344,8 @@ class Project:
 
         Raise UsageError for a path of this machine that is not there.
         """
+        from gpuinstall.lock.build_files import build_files_digest
+
         configured = self.config.requirements if self.settings.declared else None
         requirements = listed.requirements or configured or ("torch",)
         for requirement in map(parse_requirement, requirements):
@@ -363,6 +365,7 @@ class Project:
             managed_pythons=request.managed_pythons and not self.settings.offline,
             preferred=self.preferred,
             sources=recorded_sources(self.source_settings),
+            build_files_digest=build_files_digest(requirements, self.folder),
         )
 
     def environment_request(self, declared: FolderRequest) -> Request:

@@ -18,7 +18,8 @@ class Request:
     before the newest that the machine has; ``managed_pythons`` says that others can be fetched. ``preferred`` are
     versions, ``name==version``, that stay where nothing stands against them: those of the project's own lock.
     ``preferred_backend`` is a tag that is taken if a build of the chosen torch has it and runs.
-    ``sources`` is what files say of where packages come from and which files they are.
+    ``sources`` is what files say of where packages come from and which files they are. ``build_files_digest`` is of the
+    files that say what the folders among the requirements require, if only a build backend can read them.
     """
 
     requirements: tuple[str, ...] = ("torch",)
@@ -32,6 +33,7 @@ class Request:
     preferred: tuple[str, ...] = ()
     preferred_backend: str | None = None
     sources: tuple[str, ...] = ()
+    build_files_digest: str = ""
 
     @property
     def is_for_cpu(self) -> bool:

@@ -191,10 +191,13 @@ class _Reader:
         """Parse a line of a requirement, of options, or both."""
         is_shown = not _is_outside(path, including)
         place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
+        quoted = re.match(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""", place) if place != line else None
         # One blank before an option: to skip all of them would be tried anew at each of 90,000.
-        option = re.search(r"(?:^|\s)--?[A-Za-z]", place)
+        option = re.compile(r"(?:^|\s)--?[A-Za-z]").search(place, quoted.end() if quoted else 0)
         plain = place[: option.start()].rstrip() if option else place
         options = place[option.start() :] if option else ""
+        if quoted:
+            plain = quoted["path"] + plain[quoted.end() :]
         requirements, package = tuple[str, ...](), ""
         if plain:
             text = plain if place == line else f"-e {plain}"

@@ -148,9 +148,13 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop: Wo
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
     assert "request-unmet" not in workshop.run("doctor").out
-    write(workshop, "requirements.txt", "filelock\n")
+    make_setup_project(workshop.folder, "old-thing", "filelock")
+    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]
+    assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
+    assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-stale"
     assert workshop.document("install")["data"]["lock"]["changes"]
-    assert {"old-thing", "cowsay", "filelock"} <= names(workshop)
+    assert {"old-thing", "filelock"} <= names(workshop)
+    assert workshop.python("from importlib.metadata import requires; print(requires('old-thing'))") == "['filelock']"
 
 
 def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) -> None:

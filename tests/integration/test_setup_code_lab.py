@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -67,20 +68,20 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(
     workshop: Workshop, stand_in_folder: Path, ran: Path, words: tuple[str, ...]
 ) -> None:
     make_setuptools(stand_in_folder / "simple")
-    make_setup_project(workshop.folder / "first", "first", "filelock", ran=ran)
-    make_setup_project(workshop.folder / "other", "second", "typing-extensions", ran=ran)
+    make_setup_project(workshop.folder / "the first", "first", "filelock", ran=ran)
+    make_setup_project(workshop.folder / "an other", "second", "typing-extensions", ran=ran)
     make_setup_project(workshop.folder / "repository", "third", "numpy", ran=ran)
     commit(workshop.folder / "repository")
     repository = f"git+file://{workshop.folder}/repository"
-    done = workshop.run("lock", "-e", "./first", "./other", repository, "--backend", "cpu", *words)
+    done = workshop.run("lock", "-e", "./the first", "./an other", repository, "--backend", "cpu", *words)
     assert done.status == 0, done.err
-    announced = [line.split()[1] for line in done.err.splitlines() if "its build code runs" in line]
-    assert announced == [f"{workshop.folder}/other", repository, f"{workshop.folder}/first"], done.err
+    announced = re.findall("^Code +(.+) has no metadata", done.err, re.MULTILINE)
+    assert announced == [f"{workshop.folder}/an other", repository, f"{workshop.folder}/the first"], done.err
     lock = tomli.loads(workshop.lock("pylock.cpu.toml"))
     packages = {package["name"]: package for package in lock["packages"]}
     assert packages.keys() >= {"first", "second", "third", "filelock", "typing-extensions", "numpy"}
-    assert packages["first"]["directory"] == {"path": "first", "editable": True}
-    assert packages["second"]["directory"]["path"] == "other"
+    assert packages["first"]["directory"] == {"path": "the first", "editable": True}
+    assert packages["second"]["directory"]["path"] == "an other"
     assert workshop.document("sync")["data"]["environment"]["status"] == "built"
 
 

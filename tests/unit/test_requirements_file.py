@@ -187,3 +187,11 @@ def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 1 is in no section") as raised:
         read_inputs(str(tmp_path / "setup.cfg"))
     assert "hunter2" not in raised.value.message
+
+
+def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
+    lines = ['-e "./my lib"', "-e './an x lib' -C a=b", "-e ./a lib  # here", "./one more ; os_name == 'posix'"]
+    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    listed = read_requirements(tmp_path / "in.txt")
+    assert listed.requirements == ("-e ./my lib", "-e ./an x lib", "-e ./a lib", "./one more ; os_name == 'posix'")
+    assert [setting.row.key for setting in listed.settings] == ["--config-settings"]

@@ -90,6 +90,7 @@ def command(
 
 def _check_inputs(folder: Path, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from asks for something else today."""
+    from gpuinstall.lock.build_files import changed_build_files
     from gpuinstall.lock.declaration import changed_inputs, command_again
     from gpuinstall.lock.fit import read_locks
 
@@ -100,6 +101,7 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
         reasons = [
             reason for reason in changed_inputs(lock.requirements_files, folder) if reason.code == "inputs-changed"
         ]
+        reasons += changed_build_files(lock, folder)
         if reasons:
             message = f"{lock.name} is stale: {reasons[0].message}"
             command = command_again({reasons[0].code}, lock.requirements_files, lock.inputs)

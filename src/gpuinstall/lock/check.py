@@ -10,6 +10,7 @@ from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
 from gpuinstall.lock.declaration import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
 from gpuinstall.lock.lock import Lock, held_apart
@@ -104,7 +105,7 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints)), *lock.sources}
         now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints)), *request.sources}
         moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
-        changes = ", ".join(moved) or "other versions in the project's own lock"
+        changes = ", ".join(moved) or _unlisted_change(lock, request)
         reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
@@ -112,6 +113,13 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     judged += [fit(lock, machine, request, catalog) for machine in alike]
     reasons += [verdict.reason for verdict in judged if isinstance(verdict, Misfit)]
     return tuple(dict.fromkeys(reasons))
+
+
+def _unlisted_change(lock: Lock, request: Request) -> str:
+    """Say what has changed of the request, if its lines are the same."""
+    if not has_same_build_files(lock, request.build_files_digest):
+        return BUILD_FILES
+    return "other versions in the project's own lock"
 
 
 def faults(lock: Lock, target: Target) -> Iterator[Reason]:

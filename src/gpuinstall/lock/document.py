@@ -12,6 +12,7 @@ from packaging.markers import Marker
 
 from gpuinstall import uv
 from gpuinstall.errors import InternalError
+from gpuinstall.lock.build_files import BUILD_FILES_DIGEST
 from gpuinstall.lock.declaration import digest, plain, spelled
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
@@ -125,6 +126,7 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
         "sources": list(request.sources),
         "unhashed": [each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys()],
         "preferred-digest": digest(request.preferred) if request.preferred else None,
+        BUILD_FILES_DIGEST: request.build_files_digest,
         "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,
         "architectures": list(build.code),
         "floors": {**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},

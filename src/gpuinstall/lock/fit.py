@@ -11,6 +11,7 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.errors import NoBuildError
+from gpuinstall.lock.build_files import has_same_build_files
 from gpuinstall.lock.declaration import digest, locks_in, plain
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
@@ -144,7 +145,7 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
 def same_inputs(lock: Lock, request: Request) -> bool:
     """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
     same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
-    same = same and lock.sources == request.sources
+    same = same and lock.sources == request.sources and has_same_build_files(lock, request.build_files_digest)
     return not lock.inputs or (same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred))
 
 

@@ -38,8 +38,15 @@ _REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "p
 _LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
-_FOLDER = r"\w[\w.-]*(?:\[[^\]]*\])?"
-_PATH = r"\.{1,2}(?=[/\\\[;\s]|$)[^\s;\[]*|[/~][^\s;\[]*|[A-Za-z]:[\\/][^\s;\[]*|[^\s;\[@<>=!~/\\]*[/\\][^\s;\[]*"
+_BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
+"""The blanks of a path: behind them is no marker, comment or option, for uv reads the line too."""
+_REST = rf"(?:[^\s;\[]|{_BLANKS})*"
+_FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
+_RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
+_PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
+_PATH_WITH_BLANKS = rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+_BLANK_MARK = "\x1f"
+"""What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
@@ -139,7 +146,7 @@ def _named(text: str) -> Asked:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        parsed = Requirement(text)
+        parsed = Requirement(_without_blanks_in_path(text))
     except RecursionError:
         raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
@@ -149,7 +156,19 @@ def _named(text: str) -> Asked:
             malformed.hint = f"gpuinstall install {form[1]}=={form[2]}"
         raise malformed from None
     extras = _brackets(parsed.extras)
-    return Asked(normalised(parsed.name), str(parsed), extras, parsed.specifier or None, parsed.url, parsed.marker)
+    written = str(parsed).replace(_BLANK_MARK, " ")
+    url = parsed.url and parsed.url.replace(_BLANK_MARK, " ")
+    return Asked(normalised(parsed.name), written, extras, parsed.specifier or None, url, parsed.marker)
+
+
+def _without_blanks_in_path(text: str) -> str:
+    """Write a mark for each blank in the path behind a name: packaging knows addresses only, which have none."""
+    form = re.fullmatch(_NAMED, text)
+    located = form and re.fullmatch(_PATH_WITH_BLANKS, form["rest"])
+    if not (form and located):
+        return text
+    path = located["path"].replace(" ", _BLANK_MARK)
+    return f"{text[: form.start('rest')]}{path}{located['marker'] or ''}"
 
 
 def _unnamed(text: str) -> Asked | None:
@@ -188,6 +207,7 @@ def _name_in(address: str) -> str:
     last = re.split(r"[/\\]", plain.rstrip("/\\"))[-1].partition("@")[0]
     if file := re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last):
         return file[1]
+    last = re.sub(r"\s+", "-", last)
     name = re.sub(r"\.git$", "", last) if re.match(r"[A-Za-z0-9]", last) else ""
     repository = "/".join(re.split(r"[/\\:]", plain.partition("@")[0].rstrip("/"))[-2:])
     return _REPOSITORIES.get(repository.removesuffix(".git").lower(), name)

@@ -92,3 +92,39 @@ def test_a_requirement_that_is_nested_too_deep_is_malformed(text: str) -> None:
         parse_requirement(text + "(" * 3000 + "os_name == 'x'" + ")" * 3000)
     assert str(caught.value).endswith("it is nested too deep")
     assert len(str(caught.value)) < 300
+
+
+def test_a_path_may_have_blanks() -> None:
+    cases = {
+        "./a folder": ("a-folder", "./a folder", False),
+        "-e ./my lib": ("my-lib", "./my lib", True),
+        "-e my lib": ("my-lib", "./my lib", True),
+        "my lib/inner part[test] ; os_name == 'posix'": ("inner-part", "my lib/inner part", False),
+        "/opt/Project - Copy": ("project-copy", "/opt/Project - Copy", False),
+        r"C:\my work\lib": ("lib", r"C:\my work\lib", False),
+        "thing @ ./my lib ; os_name == 'posix'": ("thing", "./my lib", False),
+        "-e thing[test] @ ../my lib": ("thing", "../my lib", True),
+    }
+    wrong = []
+    for text, expected in cases.items():
+        asked = parse_requirement(text)
+        if (asked.name, asked.url, asked.editable) != expected or parse_requirement(asked.text) != asked:
+            wrong.append((text, asked))
+    assert wrong == []
+
+
+def test_an_option_or_comment_is_no_part_of_a_path() -> None:
+    accepted = []
+    for text in (
+        "./lib --hash=sha256:00",
+        "./lib -r other.txt",
+        "lib @ ./lib --index-url https://index.example/simple",
+        "./lib #comment",
+        "-r ../other.txt",
+        "--index-url https://index.example/simple",
+        "torch git+https://git.example/tool",
+        "tool @ https://files.example/a b.whl",
+    ):
+        with suppress(UsageError):
+            accepted.append(parse_requirement(text))
+    assert accepted == []

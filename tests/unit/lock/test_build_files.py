@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.lock.build_files import build_files_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
+DYNAMIC = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
+
+
+def test_what_says_the_requirements_of_a_folder_counts(tmp_path: Path) -> None:
+    cases = [
+        # The requirement, the file that is there, what it says and said before, whether the digest is another one.
+        ("-e .", "setup.py", ("setup(a)\n", "setup(b)\n"), True),
+        ("-e .", "setup.py", ("setup(a)\n", "setup(a)\r\n"), False),
+        ("-e .", "setup.cfg", ("[options]\n", "[options]\na = b\n"), True),
+        ("-e .", "pyproject.toml", (DYNAMIC, f"{DYNAMIC}[tool.builder]\n"), True),
+        ("-e .", "pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), False),
+        ("./my lib", "my lib/setup.py", ("setup(a)\n", "setup(b)\n"), True),
+        ("lib @ ./my lib", "my lib/pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), True),
+        ("lib @ ./my lib", "my lib/pyproject.toml", (STATIC, f"{STATIC}[tool.formatter]\n"), False),
+        ("numpy", "setup.py", ("setup(a)\n", "setup(b)\n"), False),
+        ("-e .", "README.md", ("a\n", "b\n"), False),
+    ]
+    wrong = []
+    for number, (requirement, name, texts, is_other) in enumerate(cases):
+        folder = tmp_path / str(number)
+        (folder / "my lib").mkdir(parents=True)
+        digests = set[str]()
+        for text in texts:
+            (folder / name).write_text(text, encoding="utf-8", newline="")
+            digests.add(build_files_digest([requirement], folder))
+        if (len(digests) > 1) != is_other:
+            wrong.append((requirement, name, digests))
+    assert wrong == []
+
+
+def test_nothing_is_recorded_where_nothing_is_built(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(STATIC, encoding="utf-8")
+    assert build_files_digest(["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path) == ""

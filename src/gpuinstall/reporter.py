@@ -26,6 +26,10 @@ class Progress(Protocol):
 class Reporter(Protocol):
     """Where a room says what it does. Threads may call it at the same time."""
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether a person reads it who does not want to read the same notices again on the same day."""
+
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step: its name, what came of it, how long it took."""
 
@@ -46,6 +50,8 @@ class Reporter(Protocol):
 
 class SilentReporter:
     """Says nothing: the default for users of the API."""
+
+    is_brief = False
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say nothing."""

@@ -56,7 +56,7 @@ request -> backend
 requirements_file -> errors files plan provenance
 session -> files patience process uv web
 shell -> text
-sources -> errors files location marked_block provenance
+sources -> errors files location marked_block provenance units
 support -> catalog machine plan request versions
 text ->
 threads ->

@@ -21,6 +21,8 @@ EVENT_EVERY_S = 0.2
 class EventTerminal(Terminal):
     """Writes every event as a line of JSON, and nothing else to stdout."""
 
+    is_brief = False
+
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one finished step."""
         self.notice(label, text, seconds)

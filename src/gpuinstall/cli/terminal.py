@@ -68,6 +68,11 @@ class Terminal:
     log: RunLog | None = None
     live: list[Console] = field(default_factory=list)
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether a person reads the notices, who need not be shown the same ones in full again."""
+        return not self.verbose and self.err.isatty()
+
     def colored(self, stream: TextIO) -> bool:
         """Say whether ``stream`` gets colour: the option, then NO_COLOR, then FORCE_COLOR, then a terminal."""
         if self.color != "auto":

@@ -54,7 +54,7 @@ def changed_build_files(lock: Lock, folder: Path) -> Iterator[Reason]:
 
 def has_same_build_files(lock: Lock, digest: str) -> bool:
     """Whether a lock was made from build files of this digest, as far as it says so."""
-    return lock.evidence.get(BUILD_FILES_DIGEST, digest) == digest
+    return lock.evidence.get(BUILD_FILES_DIGEST) in (None, digest)
 
 
 def _static_requirements(project: Path) -> list[Any] | None:

@@ -12,6 +12,8 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch, source_setting
+from gpuinstall.sources.shown import are_shown_today, remember_shown
+from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,14 +91,26 @@ class Sources:
         return variables
 
     def admit(self, settings: Sequence[FolderSetting], reporter: Reporter) -> None:
-        """Name what the folder chose, and not the person; raise UsageError where they do not trust it to."""
+        """Name what the folder chose, and not the user; raise UsageError if they do not trust it to.
+
+        What a user has been shown in full today, with nothing new beside it, is one line.
+        """
         if settings and not self.trust_folder:
             names = ", ".join(dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings))
             why = "GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder"
             hint = "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file"
             raise UsageError("folder-not-trusted", f"{names}: not trusted", why=why, hint=hint)
-        for setting in settings:
-            reporter.notice("Index", str(setting))
+        sources = [str(setting) for setting in settings]
+        is_brief = reporter.is_brief and len(sources) > 1
+        if is_brief and are_shown_today(sources):
+            files = list(dict.fromkeys(display_path(setting.file) for setting in settings))
+            names = " and ".join(filter(None, (", ".join(files[:-1]), files[-1])))
+            reporter.notice("Index", f"{len(sources)} sources named by {names} (-v lists them)")
+            return
+        for source in sources:
+            reporter.notice("Index", source)
+        if is_brief:
+            remember_shown(sources)
 
     def explain_answered(self, reporter: Reporter) -> None:
         """Say which settings of files are not obeyed, and why."""

@@ -8,6 +8,7 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import progress
+from gpuinstall.cli.events import EventTerminal
 from gpuinstall.cli.progress import Drawing, Tally, short
 from gpuinstall.cli.table import show_table
 from gpuinstall.cli.terminal import Terminal, columns, folded
@@ -168,3 +169,10 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
     piped = StringIO()
     Terminal(err=piped).fault(error)
     assert len(piped.getvalue().splitlines()) == 4, "a line for each, in a log"
+
+
+def test_only_a_person_in_a_terminal_is_spared_the_same_notices() -> None:
+    with screen(80) as (stream, _):
+        assert [Terminal(err=stream).is_brief, Terminal(err=stream, verbose=True).is_brief] == [True, False]
+        assert not EventTerminal(err=stream).is_brief
+    assert not Terminal(err=StringIO()).is_brief

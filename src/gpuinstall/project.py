@@ -344,14 +344,17 @@ class Project:
 
         Raise UsageError for a path of this machine that is not there.
         """
-        from gpuinstall.lock.build_files import build_files_digest
-
         configured = self.config.requirements if self.settings.declared else None
         requirements = listed.requirements or configured or ("torch",)
-        for requirement in map(parse_requirement, requirements):
-            path = requirement.url if requirement.name != "torch" and not requirement.is_remote else None
-            if path and not (self.folder / Path(path).expanduser()).exists():  # torch by a path is refused later
+        folders = list[str]()
+        for text in requirements:
+            requirement = parse_requirement(text)
+            path = None if requirement.is_remote else requirement.url
+            if not path or requirement.name == "torch":  # torch by a path is refused later
+                continue
+            if not (self.folder / Path(path).expanduser()).exists():
                 raise UsageError("requirement-not-there", f"there is no {path}", hint="Check the path")
+            folders.append(text)
         request = self.settings.request
         running = () if self.settings.machine else (RUNNING_PYTHON,)
         return replace(
@@ -365,8 +368,16 @@ class Project:
             managed_pythons=request.managed_pythons and not self.settings.offline,
             preferred=self.preferred,
             sources=recorded_sources(self.source_settings),
-            build_files_digest=build_files_digest(requirements, self.folder),
+            build_files_digest=self._build_files_digest(folders),
         )
+
+    def _build_files_digest(self, folders: Sequence[str]) -> str:
+        """Return the digest of the build files of the folders among the requirements."""
+        if not folders:
+            return ""
+        from gpuinstall.lock.build_files import build_files_digest  # which takes long to load
+
+        return build_files_digest(folders, self.folder)
 
     def environment_request(self, declared: FolderRequest) -> Request:
         """The request of the folder for its environment, whose Python comes first and whose backend stays."""

@@ -139,7 +139,7 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
         ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
         ("cu126", "torch 2.14.1+cu126 is chosen"),
         ("cu127", "no such build for this platform: cu127"),
-        ("cpu", "the CPU build is for machines without a usable GPU"),
+        ("cpu", "the CPU build is chosen only without a usable GPU"),
     ],
 )
 def test_why_answers_the_one_question(question: str, answer: str) -> None:

@@ -125,7 +125,7 @@ def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_br
     make_wheel(stand_in_folder / "simple", "engine", "2.0", "py3-none-manylinux_2_31_x86_64", requires=["torch<2.14"])
     machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")
     done = workshop.run("lock", "engine", *machine)
-    assert "engine is 1.0, and 2.0 with a newer glibc: glibc 2.28 is assumed" in done.err
+    assert "engine is 1.0; 2.0 requires a newer glibc: glibc 2.28 is assumed" in done.err
     done = workshop.run("lock", "engine", "--upgrade", *machine, "--glibc", "2.35")
     assert "glibc" not in done.err
     lock = "".join((workshop.folder / name).read_text() for name in workshop.entries() if name.startswith("pylock"))

@@ -253,7 +253,7 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
 
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
-    assert "built with CUDA 12.0; nvidia-cublas-cu12 brings what it opens" in done.err
+    assert "built with CUDA 12.0; nvidia-cublas-cu12 provides the library that it loads" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"

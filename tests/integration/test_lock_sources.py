@@ -109,7 +109,7 @@ def _together(
 
 def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:
     done = bench.run("lock", "torch", "--target", "cu126", "--target", "cu130")
-    assert "Hashes      4 files have none on their index: " in done.err
+    assert "Hashes      4 files have no hash on their index: " in done.err
 
 
 def test_a_transitive_member_of_the_family_comes_from_its_own_source(

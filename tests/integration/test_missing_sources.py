@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 V100 = ("--gpu", "V100", "--driver", "535.183.01", "--python", "3.12")
 REQUESTS = {"torch": ("torch",), "torchvision": ("torchvision",), "vllm": ("vllm",), "a file": ("-r", "wanted.txt")}
-OLDER = "is reachable, the build is 2.10.0+cu128 instead of 2.14.1+cu126"
+OLDER = "is unreachable, so the build is 2.10.0+cu128 instead of 2.14.1+cu126"
 UNREACHABLE = "error: 127.0.0.1"
 NO_TRITON = "error: triton is a PyTorch package, and no source of PyTorch has it"
 NO_TORCHVISION = "no source lists torchvision for cu132"

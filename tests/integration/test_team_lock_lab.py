@@ -89,7 +89,7 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
     assert done.status == 0, done.err
     said = " ".join(done.err.split())
     assert (
-        "versions differ from the project's own lock, which this build does not fit: "
+        "versions differ from the project's own lock, which is incompatible with this build: "
         "torch 2.14.1+cu126 (locked: 2.15.0)" in said
     )
     assert versions(workshop)["numpy"] == "2.3.4"

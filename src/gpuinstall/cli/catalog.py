@@ -163,11 +163,11 @@ def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
 
 
 def _show_row(row: dict[str, Any], screen: Terminal) -> None:
-    code = " ".join(row["architectures"]) or "no named GPU code"
+    code = " ".join(row["architectures"]) or "GPU architectures not listed"
     screen.prose(f"{row['package']} {row['version']} {row['backend']} {row['platform']}: {code}", 4)
     if row["learned"]:
         day = re.sub("T.*", "", row["learned"])
         cost = f"{readable(row['bytes'])} in {row['requests']} requests"
-        screen.line(f"    learned on {day} from {row['file']} ({row['witness'] or 'no witness'}; {cost})")
+        screen.line(f"    learned on {day} from {row['file']} ({row['witness'] or 'of unknown origin'}; {cost})")
     if row.get("missing"):
         screen.warn(f"the wheel lists less than the catalogue: {' '.join(row['missing'])} is missing")

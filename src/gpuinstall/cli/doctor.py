@@ -77,7 +77,7 @@ def _repair(
     for step in steps:
         terminal.step("Repair", str(step))
     if not steps:
-        terminal.warn("nothing can be repaired from here")
+        terminal.warn("none of these problems can be repaired automatically")
         return ()
     if not yes:
         if not sys.stdin.isatty():

@@ -74,7 +74,7 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
     if not yes:
         named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
         if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
-            message = f"removing {named} needs a confirmation"
+            message = f"removing {named} requires confirmation"
             raise UsageError("not-confirmed", message, hint="the same with --yes")
         if not click.confirm(visible(f"Remove {named}?"), err=True):
             raise UsageError("not-confirmed", "nothing was removed")

@@ -130,7 +130,7 @@ def _show_causes(
         _show_cause(terminal, cause, advice if cause.confidence == likeliest else ())
     for other, evidence in others:
         terminal.line()
-        terminal.line(f"{terminal.style(other.title, 'bold')}: no fault of driver or build")
+        terminal.line(f"{terminal.style(other.title, 'bold')}: not caused by the driver or the build")
         terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
     if not causes and not others:
         terminal.prose("gpuinstall does not recognise a failure in this text.")

@@ -79,7 +79,7 @@ def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) ->
         fit, refusal = row["fit"], row["refusal"]
         if fit:
             screen.line(f"{row['name']} {fit['version']} beside torch {fit['torch']}")
-            code = " ".join(fit["read"]["architectures"]) or "no named GPU code"
+            code = " ".join(fit["read"]["architectures"]) or "GPU architectures not listed"
             screen.prose(f"  {fit['file']} ({readable(fit['size'])}) from {fit['source']}: {code}", 4)
             if fit["torch"] != row["without"]:
                 screen.prose(f"  without it torch {row['without']} would run here", 4)
@@ -89,7 +89,7 @@ def _show(found: list[dict[str, Any]], screen: Terminal, *, everything: bool) ->
             screen.prose(f"{row['name']}: no reachable source has a file for it", 2)
         here = [file for file in row["rejected"] if file["code"] != "other-platform"]
         for file in row["rejected"] if everything else here[:SHOWN]:
-            screen.prose(f"  not {file['file']}: {file['message']}", 4)
+            screen.prose(f"  rejected {file['file']}: {file['message']}", 4)
 
 
 def _show_rows(rows: list[dict[str, Any]], screen: Terminal) -> None:

@@ -222,6 +222,6 @@ def _unhooked(file: Path, text: str) -> str:
 
 
 def _broken(file: Path, error: BrokenBlockError) -> UsageError:
-    message = f"{file} was left unchanged: which of its lines are the hook's cannot be told"
-    hint = f"Delete the hook's lines and both its marks in {file} by hand"
+    message = f"{file} was left unchanged: the lines of the hook in it are not as they were written"
+    hint = f"Delete the lines of the hook and its two markers from {file} by hand"
     return UsageError("hook-changed", message, why=str(error), hint=hint)

@@ -360,7 +360,7 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     def show(screen: Terminal) -> None:
         written.show(screen)
         for row in rows:
-            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of it in no lock above"
+            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of it not in the locks above"
             screen.field("Serves", f"{row['target']}: {row['serves']} ({bytes_})")
         if without:
             screen.field("Uncovered", f"no build runs on {without}")

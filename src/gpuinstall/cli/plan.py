@@ -124,7 +124,7 @@ def answer(question: str, plan: Plan | Refusal) -> str:
     if plan.choice is None:
         return f"no build was chosen: {plan.reasons[0].message}"
     if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
-        return "the CPU build is for machines without a usable GPU, or --backend cpu"
+        return "the CPU build is chosen only without a usable GPU, or with --backend cpu"
     return f"no such build for this platform: {question}"
 
 

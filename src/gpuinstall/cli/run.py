@@ -210,6 +210,6 @@ def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, 
             raise click.exceptions.Exit(subprocess.call([program or words[0], *words[1:]], env=variables))
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:
-        hint = "gpuinstall install NAME   # the package that brings it"
+        hint = "gpuinstall install NAME   # the package that provides it"
         reason = "no such program in the environment or on PATH" if error.errno == ENOENT else error.strerror
         raise UsageError("command-missing", f"{words[0]} cannot be run: {reason}", hint=hint) from None

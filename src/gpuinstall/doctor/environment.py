@@ -222,7 +222,7 @@ def overrides(evidence: DoctorEvidence) -> Iterator[Finding]:
     """Variables that decide for uv, pip or conda."""
     names = [name for name in DECIDES_OVER_BUILDS if name in evidence.shell.variables]
     if names:
-        message = f"{' and '.join(names)} {'decides' if len(names) == 1 else 'decide'} over builds in this shell"
+        message = f"{' and '.join(names)} {'selects' if len(names) == 1 else 'select'} builds in this shell"
         why = "uv, pip or conda may choose another build because of it"
         yield _finding("override-left-behind", message, why, evidence.context.knowing(variables=" ".join(names)), "F32")
 
@@ -232,7 +232,7 @@ def toolkit_differs(evidence: DoctorEvidence) -> Iterator[Finding]:
     toolkit, torch = evidence.shell.toolkit, evidence.torch
     built = re.match(r"cu(\d\d)(\d)", torch.partition("+")[2])
     if toolkit and built and built[1] != toolkit:
-        message = f"CUDA_HOME is a toolkit of CUDA {toolkit}, torch {torch} is of CUDA {built[1]}"
+        message = f"CUDA_HOME is a toolkit for CUDA {toolkit}, but torch {torch} is for CUDA {built[1]}"
         why = "torch runs, but refuses to compile extensions with it"
         words = {"cuda": f"{built[1]}.{built[2]}", "toolkit": f"{built[1]}-{built[2]}"}
         yield _finding("toolkit-differs", message, why, evidence.context.knowing(**words), "F57")

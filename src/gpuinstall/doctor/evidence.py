@@ -244,7 +244,7 @@ class DoctorEvidence:
         carried = [text for text in self.carried if text.partition("==")[0] not in requirements]
         lost = [package.name for package in self.users_packages if package.has_address]
         if lost and _REPLACE in self.renewing:
-            note = f"{note}; " * bool(note) + f"without {some(lost)}, which came from no index"
+            note = f"{note}; " * bool(note) + f"without {some(lost)}, not installed from an index"
         words = ("install", *self.renewing, *requirements, *carried)
         return Advice(OURS, words, self.project.folder, note=note)
 

@@ -91,7 +91,7 @@ def _take_apart(
             reporter.notice("Kept", text)
         except OSError as error:
             # What belongs to another user cannot be moved out of our folder, but along with it.
-            reason = f"some of it cannot be moved: {error.strerror}"
+            reason = f"some files in it cannot be moved: {error.strerror}"
     if reason:
         kept = leaving.rename(_dated_folder(paths) / folder.name)
         reporter.notice("Kept", f"{kept}, complete: {reason}")

@@ -152,7 +152,7 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
     with environment_lock(project.paths, options.wait, project.reporter):
         situation = read_situation(project, options, catalog, again=True)
         if not situation.existing.made_here:
-            project.reporter.warn(f"{project.paths.venv} was not made on this machine; it is built again")
+            project.reporter.warn(f"{project.paths.venv} was not made on this machine; rebuilding it")
         if not (situation.is_settled or situation.is_driver_proven):
             situation = _with_preflight(situation, project)
         yield situation

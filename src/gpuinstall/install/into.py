@@ -103,13 +103,13 @@ def roll_back_into(python: Path, wait: float) -> tuple[ForeignEnvironment, tuple
         if not finish_undo(environment):
             record = find_undo(environment)
             if record is None:
-                message = f"gpuinstall has changed nothing in {environment.prefix} that could be undone"
+                message = f"there is no change by gpuinstall to undo in {environment.prefix}"
                 folder = undo_folder(environment)
                 why = f"this user did not make the change in {folder} here" if folder.exists() else None
                 raise UsageError("no-previous", message, why=why)
             if not record.is_last_change:
-                message = f"the packages in {environment.prefix} were changed since gpuinstall did"
-                why = f"to put files back would leave halves of both; what was replaced lies in {record.saved}"
+                message = f"the packages in {environment.prefix} have changed since gpuinstall installed into it"
+                why = f"restoring files would mix both versions; the replaced files are in {record.saved}"
                 raise UsageError("changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}")
             record.undo()
     restored = inspect_foreign(python)

@@ -109,7 +109,9 @@ def check_written_files(
             continue
         package = fault.packages[0]
         hint = f"gpuinstall install {quoted(f'{package.name}!={package.version}')}   # another version; or leave it out"
-        raise InstallationError("foreign-files", fault.message, why="its code would be taken for another's", hint=hint)
+        raise InstallationError(
+            "foreign-files", fault.message, why="its files would be imported as another package's", hint=hint
+        )
 
 
 def prove(

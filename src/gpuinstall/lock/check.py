@@ -153,7 +153,7 @@ def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         return
     torch, backend = lock.evidence.get("torch"), lock.evidence.get("backend")
     if (torch, backend) != (str(build.torch), build.backend.tag):
-        yield Reason("evidence", f"it claims torch {torch} of {backend} and has {build.name}")
+        yield Reason("evidence", f"it claims torch {torch} for {backend}, but contains {build.name}")
     floors = lock.evidence.get("floors", {})
     written = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
     if written != dict(rules_for(machine, catalog, {build.backend.kind}).floors(build)):

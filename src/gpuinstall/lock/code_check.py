@@ -103,7 +103,7 @@ class CodeCheck:
         opening = [row for row in self.rows.values() if row.package in load_members().must_open and row.opens]
         return [
             *(Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides),
-            *(Reason("opens-libraries", f"{row.package} opens {row.opens[0]} {_BY_NAME}") for row in opening),
+            *(Reason("opens-libraries", f"{row.package} loads {row.opens[0]} {_BY_NAME}") for row in opening),
         ]
 
     @cached_property
@@ -179,7 +179,9 @@ class CodeCheck:
             others = frozenset(build.name for build in self._resolution.plan.runnable) - served
             return Exclusion(said, f"{package}>={version}", others, f"{package} {version}")
         if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
-            said = Reason("library-added", f"{fault}; {' and '.join(libraries)} brings what it opens")
+            provide = "provide" if len(libraries) > 1 else "provides"
+            message = f"{fault}; {' and '.join(libraries)} {provide} the library that it loads"
+            said = Reason("library-added", message)
             return Exclusion(said, f"{package}>={version}", libraries=libraries)
         older, all_looked_at = self._older(self._older_wheels(fault))
         if older is None:

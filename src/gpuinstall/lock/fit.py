@@ -165,9 +165,11 @@ def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
 def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Catalog) -> Reason:
     maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
-        return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), and there is none here")
+        return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), but this machine has none")
     if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
-        return Reason("cpu-build", f"it has the CPU build, and this machine an {maker} GPU (--target cpu installs it)")
+        return Reason(
+            "cpu-build", f"it has the CPU build, but this machine has an {maker} GPU (--target cpu installs it)"
+        )
     why = plan.rejected[0] if plan.rejected else plan.reasons[0]
     return Reason(why.code, why.message)
 
@@ -219,7 +221,7 @@ def _not_held(lock: Lock, python: str, request: Request, machine: Machine) -> Re
         version = lock.versions.get(constraint.name)
         if version and constraint.specifier and not constraint.specifier.contains(version):
             missing.append(f"{constraint.text} (a constraint)")
-    return Reason(OTHER_REQUEST, f"it does not have {', '.join(missing)}") if missing else None
+    return Reason(OTHER_REQUEST, f"it lacks {', '.join(missing)}") if missing else None
 
 
 def _target_of(machine: Machine) -> Target:

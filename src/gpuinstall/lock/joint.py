@@ -88,7 +88,7 @@ def resolve_jointly(requests: Sequence[LockRequest], session: Session) -> list[R
     newer = {} if isinstance(other, Conflict) else other[0].versions
     why = f"glibc {first.target.glibc} is assumed; --glibc names the machine's own"
     changed = [name for name, version in held.items() if Version(newer.get(name, "0")) > Version(version)]
-    texts = [f"{name} is {held[name]}, and {newer[name]} with a newer glibc: {why}" for name in changed]
+    texts = [f"{name} is {held[name]}; {newer[name]} requires a newer glibc: {why}" for name in changed]
     return [answer[0].warned_of(Reason("glibc-unknown", text) for text in texts)]
 
 
@@ -332,7 +332,7 @@ def who_wants(versions: ResolvedVersions, obstacles: Mapping[str, str], programs
     names = [name for name in refusing if name in named] or refusing
     who = [f"{name} {versions[name][0]}" for name in names]
     if not who:
-        return f"{some(named) or 'the request'} does not resolve with a torch newer than {torch}"
+        return f"{some(named) or 'the request'} cannot be resolved with a torch newer than {torch}"
     return (
         f"{' and '.join(who) if len(who) < 3 else some(who)} {'require' if len(who) > 1 else 'requires'} torch {torch}"
     )

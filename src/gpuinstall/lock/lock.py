@@ -446,7 +446,7 @@ def _check_package(name: str, package: Package) -> None:
             message = f"{name}: the address of {package.name} holds a user name or password"
             raise LockError("lock-credentials", message, hint="gpuinstall lock --upgrade makes it without")
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
-            message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is none"
+            message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is not valid"
             raise LockError("lock-malformed", message, hint=_RESTORE)
         for filename in (getattr(entry, "filename", ""), LockedFile(package.name, entry.url or "").name):
             if "/" in filename or "\\" in filename or filename == "..":

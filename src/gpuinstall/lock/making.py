@@ -192,7 +192,7 @@ def _moved(versions: Mapping[str, str], preferred: Iterable[str], moving: Collec
     """Name what the project's own lock holds and this build cannot have."""
     pairs = [(name, was, versions.get(name, was)) for name, was in _by_name(preferred).items() if name not in moving]
     others = [f"{name} {now} (locked: {was})" for name, was, now in pairs if _public(now) != _public(was)]
-    message = f"versions differ from the project's own lock, which this build does not fit: {', '.join(others)}"
+    message = f"versions differ from the project's own lock, which is incompatible with this build: {', '.join(others)}"
     return (Reason("team-lock-differs", message),) if others else ()
 
 
@@ -268,7 +268,7 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
         return ()
     pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
     names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
-    until = f"until {silent.host} is reachable, the build is"
+    until = f"{silent.host} is unreachable, so the build is"
     return dict.fromkeys(f"{until} {here} instead of {best}" for best, here in names if best != here)
 
 

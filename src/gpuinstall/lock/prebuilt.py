@@ -163,7 +163,7 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
-        why="\n".join(why) or f"{', '.join(source.id for source in extension.sources) or 'no source'} has none",
+        why="\n".join(why) or f"{', '.join(source.id for source in extension.sources) or 'no source'} has no file",
         hint=elsewhere if extension.unclaimed else f"{compiling}\n{elsewhere}",
     )
 

@@ -282,7 +282,7 @@ def check_unbuilt(resolved: Mapping[str, Any], family: Collection[str]) -> None:
         if package["name"] in family and not package.get("wheels"):
             name, why = package["name"], "a requirement gives a URL for it, or no wheel fits"
             hint = f"Request {name} by name, or by version"
-            raise InstallationError("wrong-source", f"{name} has no wheel in its source", why=why, hint=hint)
+            raise InstallationError("wrong-source", f"{name} has no usable wheel on its index", why=why, hint=hint)
 
 
 def locked_files(resolved: Mapping[str, Any]) -> tuple[LockedFile, ...]:

@@ -84,7 +84,7 @@ class Transfer:
                 raise KeyboardInterrupt(kept if whole else "no file was downloaded completely") from None
             files = [file for file in self.lock.files if self.only is None or file.package in self.only]
             if any(is_unknown(file.sha256 or "") and file.url not in hashes for file in files):
-                raise relay.failure or failure("a file came from elsewhere, and no entry for its hash")
+                raise relay.failure or failure("a file was not downloaded through gpuinstall, so its hash is unknown")
         return self.lock.completed(hashes)
 
     def private(self, address: Callable[[LockedFile], str], indexes: Mapping[str, str]) -> str:

@@ -116,7 +116,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     for path in [] if options.upgrade else locks_in(options.folder):
         there += (both := [parse(path.name, text) for text in sides(read_document(path, path.parent))])
         if len(both) > 1:
-            session.reporter.step("Merged", f"both requests of {path.name}; git add it")
+            session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
     held = [lock for lock in there if lock.evidence]
     resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
     if options.newest:
@@ -208,5 +208,5 @@ def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[Vers
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
-        files = f"{len(missing)} files have none on their" if len(missing) > 1 else "1 file has none on its"
+        files = f"{len(missing)} files have no hash on their" if len(missing) > 1 else "1 file has no hash on its"
         session.reporter.step("Hashes", f"{files} index: {price} to download once")

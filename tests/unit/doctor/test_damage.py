@@ -136,7 +136,7 @@ def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
     (finding,) = site.findings()
     again = f"gpuinstall install --venv {site.venv} --replace torch torchaudio pandas==2.3.0 ring-a==1.0 xlrd==2.0.1"
     assert (finding.fix or "").splitlines() == [
-        f"{again}   # install both together; without mine, which came from no index"
+        f"{again}   # install both together; without mine, not installed from an index"
     ]
 
 

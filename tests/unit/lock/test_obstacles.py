@@ -18,7 +18,7 @@ VERSIONS = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", 
         ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch 2.13.0"),
         (
             "Because painter==1.0 depends on torch==2.10.0 and x",
-            "painter does not resolve with a torch newer than 2.13.0",
+            "painter cannot be resolved with a torch newer than 2.13.0",
         ),
         ("", ""),
     ],

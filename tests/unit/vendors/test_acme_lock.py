@@ -78,7 +78,7 @@ def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
     assert isinstance(fit(made[0], acme_machine("anvil1"), REQUEST, catalog), Misfit)
     here = fit(made[0], machine_for_target(Target("cpu")), REQUEST, catalog)
     assert isinstance(here, Misfit)
-    assert here.reason.message == "it is for Acme GPUs (acme1), and there is none here"
+    assert here.reason.message == "it is for Acme GPUs (acme1), but this machine has none"
 
 
 def test_its_lock_is_fresh_and_exported_like_any_other(made: list[Lock]) -> None:

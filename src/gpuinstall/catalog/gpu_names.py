@@ -116,6 +116,14 @@ def find_gpu(name: str) -> NamedGpu:
     return first._replace(name=re.sub(rf"^{first.brand}[\s-]+", "", written, flags=re.IGNORECASE))
 
 
+def capability_of(name: str) -> ComputeCapability | None:
+    """Return what all GPUs of a name can execute; None if the name is unknown or means different chips."""
+    try:
+        return find_gpu(name).capability
+    except (NoBuildError, UsageError):
+        return None
+
+
 def _by_maker(name: str, makers: Sequence[NameTable]) -> dict[str, list[NamedGpu]]:
     """Find the GPUs of each maker; the makers whose GPU has just this number come before those with a longer one."""
     matches = {table.maker: gpus for table in makers if (gpus := _of_maker(name, table))}

@@ -9,6 +9,7 @@ from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
 from gpuinstall.vendors.nvidia.libraries import _MIB, CudaDevice, NvmlGpu
+from gpuinstall.versions import ComputeCapability
 
 
 class DetectedGpu(NamedTuple):
@@ -54,18 +55,27 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
     chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
     by_driver = listed.compute_capability, device and device.compute_capability
     capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
+    name = listed.name or (device and device.name) or (chip and chip.name)
     gpu = Gpu(
         index=listed.index,
-        name=listed.name or (device and device.name) or (chip and chip.name),
+        name=name,
         uuid=listed.uuid or (whole.uuid if whole else None),
         pci_id=listed.pci_id or (card.device.id if card else None),
-        compute_capability=next((capability for capability in capabilities if capability), None),
+        # nvidia-smi gives the name alone before R495.
+        compute_capability=next(filter(None, capabilities), None) or _capability_by_name(name),
         memory_mib=listed.memory_mib or (_memory(whole) if whole else None),
         mig=listed.mig,
         mig_devices=listed.slices,
         found_via=evidence.nvml.by,
     )
     return DetectedGpu(gpu, address)
+
+
+def _capability_by_name(name: str | None) -> ComputeCapability | None:
+    # Loaded here: the table of names takes longer than all other steps, and hardly any machine needs it.
+    from gpuinstall.catalog.gpu_names import capability_of
+
+    return capability_of(name) if name else None
 
 
 def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> DetectedGpu:

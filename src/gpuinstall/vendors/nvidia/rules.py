@@ -64,9 +64,16 @@ class NvidiaRules(Rules):
         """Say that the chip is not known, or that the driver ignores it."""
         chip = _chip(gpu)
         if chip is None:
+            return self._unknown(gpu)
+        return self._driver.compat_refusal(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
+
+    def _unknown(self, gpu: Gpu) -> Unusable:
+        if self.machine.driver is None:
             message = f"the compute capability of {gpu.label} is unknown until its driver is installed"
             return Unusable(Reason("unknown-gpu", message), "Install a driver that supports it, then try again")
-        return self._driver.compat_refusal(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
+        message = f"neither the driver nor its name tells the compute capability of {gpu.label}"
+        fix = "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on"
+        return Unusable(Reason("unknown-gpu", message), fix)
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of its SASS, ``sm_89``."""

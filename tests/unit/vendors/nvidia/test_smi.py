@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.probe import read_machine
 from gpuinstall.vendors.nvidia import smi
 from gpuinstall.vendors.nvidia.smi import parse_smi
+from tests.lab.recorded import recording
 from tests.lab.smi_table import as_xml
 
 MACHINES = Path(__file__).parents[3] / "data" / "machines"
@@ -181,3 +183,22 @@ def test_a_program_in_the_working_folder_is_not_run(tmp_path: Path, monkeypatch:
     assert smi.find_smi() is None
     monkeypatch.delenv("PATH")
     assert smi.find_smi() is None
+
+
+def test_a_recording_of_nvidia_smi_alone_knows_its_cards_by_name(tmp_path: Path) -> None:
+    capabilities = {
+        "GeForce GTX 1080": "6.1",
+        "Quadro RTX 4000": "7.5",
+        "NVIDIA GeForce RTX 5070 ...": "12.0",
+        "GRID V100D-8Q": "7.0",
+        "GeForce GTX 860M": "None",  # two chips have this name
+        "NVIDIA GeForce ...": "None",
+        "Graphics Device": "None",
+    }
+    read = dict[str, str]()
+    for number, name in enumerate(capabilities):
+        card = f'<gpu id="00000000:01:00.0"><product_name>{name}</product_name></gpu>'
+        answer = {"nvidia-smi.xml": log("<driver_version>470.82.01</driver_version>", card)}
+        (gpu,) = read_machine(source=recording(tmp_path / str(number), answer)).gpus
+        read[name] = str(gpu.compute_capability)
+    assert read == capabilities

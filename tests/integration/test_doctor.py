@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 HEALTHY = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
+GTX_1080 = FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", pci="10de:1b80")
+RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204")
 
 
 class Command(Protocol):
@@ -88,6 +90,25 @@ def test_a_machine_that_cannot_be_used_comes_first(doctor: Command, play: Play, 
     done = doctor("--json")
     assert done.status == 8
     assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F54"]
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        FakeDriver((GTX_1080,), driver="430.40", cuda=10010),
+        FakeDriver((RTX_3090,), driver="450.80.02", cuda=11000),
+    ],
+)
+def test_a_machine_that_install_refuses_is_not_called_sound(
+    doctor: Command, play: Play, tmp_path: Path, driver: FakeDriver
+) -> None:
+    play(driver)
+    done = doctor(folder="empty")
+    refused = gpuinstall("install", cwd=tmp_path / "empty")
+    assert (done.status, refused.status) == (8, 8)
+    error, *_ = refused.err.splitlines()
+    assert error in done.out
+    assert done.out.splitlines()[-1].startswith("first: Update the NVIDIA driver to ")
 
 
 def test_the_last_line_is_the_first_thing_to_do(

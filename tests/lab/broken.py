@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.doctor.examination import examine
 from gpuinstall.doctor.repair import repair_steps, run_repairs
+from gpuinstall.probe import read_machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from tests.lab.environments import copied, packages, rewrite
@@ -166,11 +168,20 @@ def broken(breakage: Breakage, environment: Path, folder: Path) -> Iterator[Path
 def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sources) -> Examined:
     """Break a clone of an environment in ``folder``, have it examined, repaired and examined again."""
     with broken(breakage, environment, folder) as clone:
-        found = examine(folder, clone, sources, SilentReporter())
+        look = functools.partial(
+            examine,
+            folder,
+            clone,
+            read_machine(),
+            request=None,
+            sources=sources,
+            reporter=SilentReporter(),
+        )
+        found = look()
         steps = repair_steps(found.findings, clone)
         with open_session(sources, SilentReporter()) as session:
             results = run_repairs(steps, session.environment, SilentReporter())
-        after = first_line(examine(folder, clone, sources, SilentReporter()))
+        after = first_line(look())
         failed = next((result.message for result in results if result.message), None)
         said = f"{after} ({failed.splitlines()[-1]})" if failed else after
         doctor, verify, state, *lines = _plain(

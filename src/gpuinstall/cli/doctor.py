@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from gpuinstall.advice import NOTE, OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import write_text
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
     from gpuinstall.doctor.report import render_report
-    from gpuinstall.project import open_project
+    from gpuinstall.project import Settings, open_project
+    from gpuinstall.request import Request
     from gpuinstall.sources import Sources
 
     folder = Path(venv).absolute()
@@ -42,15 +45,33 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
         raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
     name_active("doctor", folder, terminal)
     named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
-    try:
-        with open_project(Path.cwd(), reporter=terminal) as project:
+    backend = os.environ.get("GPUINSTALL_BACKEND") or None
+    settings = Settings(request=Request((), backend=backend), venv=folder)
+    # Settings that are malformed are for the commands that install to refuse.
+    with open_project(Path.cwd(), settings, terminal) as project:
+        machine = project.machine
+        try:
             sources = project.sources
-    except UsageError:  # settings that are malformed are for the commands that install to refuse
-        sources = Sources()
-    examination = examine(Path.cwd(), folder, sources, terminal, named=named)
+        except UsageError:
+            sources = Sources()
+        try:
+            request = project.environment_request(project.read_folder_request(quiet=True))
+        except (UsageError, LockError):
+            request = None
+    look = functools.partial(
+        examine,
+        Path.cwd(),
+        folder,
+        machine,
+        request=request,
+        sources=sources,
+        reporter=terminal,
+        named=named,
+    )
+    examination = look()
     repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
     if repairs:
-        examination = examine(Path.cwd(), folder, sources, terminal, named=named)
+        examination = look()
     if report:
         write_text(Path(report), render_report(examination, __version__))
     code = examination.exit_code

@@ -6,18 +6,19 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.advice import OURS, Advice
+from gpuinstall.advice import OURS, Advice, in_full
 from gpuinstall.doctor import damage, environment, project
 from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import advice_words, read_marker, read_origin, renewing_arguments
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import MachineError, UsageError
 from gpuinstall.finding import Finding, Where
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
-from gpuinstall.probe import preflight, read_machine
+from gpuinstall.plan import Refusal, choose
+from gpuinstall.probe import preflight
 from gpuinstall.shell import joined
 from gpuinstall.verify import Verdict, verify_environment
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
     from gpuinstall.reporter import Reporter
+    from gpuinstall.request import Request
     from gpuinstall.sources import Sources
     from gpuinstall.vendors.prober import Preflight
 
@@ -92,7 +95,8 @@ class Examination(NamedTuple):
     @property
     def exit_code(self) -> int:
         """8 where nothing of the machine can be used, 5 where only the environment is at fault, else 0."""
-        if self.machine.with_problems(self.preflight.problems).refusing:
+        of_machine = tuple(finding for finding in self.findings if finding.where == "machine")
+        if replace(self.machine, problems=of_machine).refusing:
             return 8
         return 5 if any(finding.blocking and finding.where != "machine" for finding in self.findings) else 0
 
@@ -116,12 +120,27 @@ class Examination(NamedTuple):
         }
 
 
-def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, named: bool = False) -> Examination:
-    """Examine this machine, the environment ``venv`` if there is one, and the project in ``folder``.
+def examine(
+    folder: Path,
+    venv: Path,
+    machine: Machine,
+    *,
+    request: Request | None,
+    sources: Sources,
+    reporter: Reporter,
+    named: bool = False,
+) -> Examination:
+    """Examine this machine, an environment if there is one, and the project around it.
 
-    ``sources`` are where its packages would come from again. An environment that is ``named`` has to be there.
+    Args:
+        folder: The project's folder.
+        venv: The folder of the environment.
+        machine: This machine, as it was read.
+        request: What ``install`` would be asked for here; None if that cannot be read.
+        sources: Where the environment's packages would come from again.
+        reporter: What is told of the progress.
+        named: Whether the user named the environment, which then has to be there.
     """
-    machine = read_machine(reporter)
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
@@ -133,8 +152,35 @@ def examine(folder: Path, venv: Path, sources: Sources, reporter: Reporter, *, n
     elif named:
         message, fix = f"there is no environment at {venv}", Advice(OURS, ("install", "--venv", str(venv)))
         findings = (*findings, Finding("environment-missing", message, fixes=(fix,), where="environment"))
+    works = examined is not None and examined.verdict is not None and examined.verdict.status == "passed"
+    # An environment that works may hold what no build of the catalogue is: there is nothing to install.
+    if request is not None and not works:
+        words = ("--venv", str(venv)) if named else ()
+        findings = (*findings, *refused_request(evidence.machine, proof.problems, request, evidence.catalog, words))
     findings = (*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings))
     return Examination(machine, proof, examined, by_urgency(findings), len(evidence.project.locks))
+
+
+def refused_request(
+    machine: Machine, problems: tuple[Finding, ...], request: Request, catalog: Catalog, words: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Yield why ``install``, with these words, would choose no build for a machine, by the very rules of its choice.
+
+    A machine whose ``problems``, or those that it has already, refuse it as a whole is left to these.
+    """
+    machine = machine.with_problems(problems)
+    if machine.refusing:
+        return
+    plan = choose(machine, request, catalog)
+    if not isinstance(plan, Refusal):
+        return
+    error = plan.error(machine)
+    advice = in_full(error.hint or "", (OURS, "install", *words))
+    finding = replace(error.finding, fixes=tuple(advice.splitlines()))
+    if isinstance(error, MachineError):
+        yield finding
+    else:
+        yield replace(finding, where="project", blocking=False)
 
 
 def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:

@@ -64,6 +64,26 @@ def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: 
         assert done.status == STATUS[sentence]
 
 
+@pytest.mark.parametrize("missing", ["torch index down"], indirect=True)
+def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(workshop: Workshop) -> None:
+    no_numpy = "error: numpy 99.0 does not exist; the newest is 2.3.4"
+    no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
+    unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
+    cases = {
+        "lock torch numpy==99.0 --gpu V100 --driver 535.183.01": (3, no_numpy),
+        "lock torch numpy==99.0 --backend cpu": (3, no_numpy),
+        "install torch --python 3.16 --backend cpu": (3, no_python),
+        "plan --live torch --python 3.16 --backend cpu": (3, no_python),
+        "lock torch numpy --backend cpu": (4, unreachable),
+    }
+    wrong = {}
+    for words, (status, sentence) in cases.items():
+        done = workshop.run(*words.split())
+        if done.status != status or sentence not in done.err:
+            wrong[words] = done.err
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True)
 def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(workshop: Workshop) -> None:
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")

@@ -15,6 +15,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
+from gpuinstall.errors import InstallationError
 from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.companions import PAIRED
@@ -153,7 +154,8 @@ def _live(project: Project, request: Request) -> Plan | Refusal:
         project.catalog, machine, request, SilentReporter(), sources=session.sources, client=session.client
     )
     plan = choose(machine, request, catalog)
-    if plan.choice is None:
+    # Where a source does not answer, what is made of the request tells whether that is the reason.
+    if isinstance(plan, Refusal) and plan.exit_code != InstallationError.exit_code:
         return plan
     wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
     return resolve_locks([wanted], session)[0].plan

@@ -11,11 +11,12 @@ from gpuinstall import process, uv
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Refusal
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import Asked, parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
@@ -76,16 +77,12 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
     except InstallationError as error:
-        if session.environment.get("UV_OFFLINE") and error.code == "unreachable":
-            error.why, error.hint = OFFLINE
+        if error.code == "unreachable":
+            return _other_obstacle(requests, session, error, newest=newest)
         raise
     if isinstance(answer, Conflict):
-        # The torch index is the reason where it does not answer and the request would be served if it did.
-        if silent := session.client.unreachable(session.sources.torch_index):
-            with suppress(MachineError, NoBuildError):
-                agree_on_torch(requests, newest=newest)
-                raise silent
-        return answer
+        silent = session.client.unreachable(session.sources.torch_index)
+        return _other_obstacle(requests, session, silent, newest=newest) if silent else answer
     try:
         for resolution in answer:
             request = resolution.request
@@ -95,6 +92,38 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     except NoBuildError as error:
         return Conflict(error)
     return answer
+
+
+def _other_obstacle(
+    requests: Sequence[LockRequest],
+    session: Session,
+    silence: InstallationError,
+    *,
+    newest: bool,
+) -> Conflict:
+    """Return what would refuse the requests also if every source answered; raise ``silence`` if nothing would.
+
+    That is a version that the default index does not have, or what the rules say of the catalogue.
+    """
+    first, sources = requests[0], session.sources
+    from_default_index = list[Asked]()
+    if not (sources.find_links or sources.has_further_indexes):
+        for requirement in map(parse_requirement, first.request.requirements):
+            # With a marker it may not be wanted here.
+            is_plain = requirement.url is None and requirement.marker is None
+            if is_plain and requirement.name not in first.catalog.family:
+                from_default_index.append(requirement)
+    names = PackageNames(session)
+    for requirement in from_default_index:
+        if missing := names.missing_version(requirement):
+            return missing
+    try:
+        agree_on_torch(requests, newest=newest)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    if session.environment.get("UV_OFFLINE"):
+        silence.why, silence.hint = OFFLINE
+    raise silence
 
 
 def _agree_with_extensions(

@@ -11,10 +11,15 @@ from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.pages import parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.lock.uv_failure import version_not_found
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from packaging.version import Version
+
+    from gpuinstall.lock.uv_failure import Conflict
+    from gpuinstall.plan.requirement import Asked
     from gpuinstall.session import Session
 
 LEAST_LIKENESS = 0.8
@@ -34,18 +39,33 @@ class PackageNames:
 
     def newest(self, package: str) -> str | None:
         """Return the newest release of a package; None if there is none, or nobody can be asked."""
-        address = self.session.default_index
-        if address is None or package in self.from_elsewhere or self.session.environment.get("UV_OFFLINE"):
+        versions = self._versions(package)
+        releases = [version for version in versions if not version.is_prerelease]
+        return str(max(releases or versions)) if versions else None
+
+    def missing_version(self, requirement: Asked) -> Conflict | None:
+        """Return that no version of a package meets a requirement; None if one does, or nobody knows."""
+        specifier, newest = requirement.specifier, self.newest(requirement.name)
+        if newest is None or specifier is None:
             return None
+        versions = self._versions(requirement.name)
+        if any(specifier.contains(version, prereleases=True) for version in versions):
+            return None
+        return version_not_found(requirement.name, f"{requirement.name}{specifier}", newest)
+
+    def _versions(self, package: str) -> list[Version]:
+        address = self.session.default_index
+        is_offline = bool(self.session.environment.get("UV_OFFLINE"))
+        if address is None or package in self.from_elsewhere or is_offline:
+            return []
         with suppress(InstallationError):
             page = self.session.client.page(f"{address}/{package}/")
             if page is None:
-                return None
+                return []
             versions = [wheel.version for wheel in parse_page(page.text, page.content_type, page.url)]
-            versions += [source.version for source in parse_sources(page.text, page.content_type, page.url)]
-            releases = [version for version in versions if not version.is_prerelease]
-            return str(max(releases or versions)) if versions else None
-        return None
+            sources = parse_sources(page.text, page.content_type, page.url)
+            return [*versions, *(source.version for source in sources)]
+        return []
 
     def likely(self, mistyped: str) -> str | None:
         """Return the name that was probably meant, if the index has a package of that name."""

@@ -177,16 +177,19 @@ def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
     bounded = re.search(r"only ([\w.-]+)(?:<=?|==)[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause)
     if exact:
         package, requirement = exact[1], f"{exact[1]}=={exact[2]}"
-        message = f"{package} {exact[2]} does not exist"
     elif bounded:
         package, requirement = bounded[1], bounded[2]
-        message = f"there is no {requirement}"
     else:
         return None
     newest = index.newest(package)
     # A package of another source, or offline: it may exist where nobody was asked.
-    if newest is None:
-        return None
+    return version_not_found(package, requirement, newest) if newest else None
+
+
+def version_not_found(package: str, requirement: str, newest: str) -> Conflict:
+    """Return that no release of a package is what is required of it."""
+    exact = re.fullmatch(r"[^=]*==([\w.+!]+)", requirement)
+    message = f"{package} {exact[1]} does not exist" if exact else f"there is no {requirement}"
     hint = f"the same with {package} in place of {requirement}"
     return Conflict(NoBuildError("version-not-found", f"{message}; the newest is {newest}", hint=hint))
 

@@ -56,13 +56,14 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
     by_driver = listed.compute_capability, device and device.compute_capability
     capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
     name = listed.name or (device and device.name) or (chip and chip.name)
+    capability = next((capability for capability in capabilities if capability), None)
     gpu = Gpu(
         index=listed.index,
         name=name,
         uuid=listed.uuid or (whole.uuid if whole else None),
         pci_id=listed.pci_id or (card.device.id if card else None),
         # nvidia-smi gives the name alone before R495.
-        compute_capability=next(filter(None, capabilities), None) or _capability_by_name(name),
+        compute_capability=capability or _capability_by_name(name),
         memory_mib=listed.memory_mib or (_memory(whole) if whole else None),
         mig=listed.mig,
         mig_devices=listed.slices,

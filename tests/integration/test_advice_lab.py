@@ -52,8 +52,16 @@ def test_advice_that_is_pasted_mends_what_it_is_about(
     *_, for_cpu = advised(workshop, "install torch --backend cu126 --no-code-check", 8)
     assert pasted(workshop, for_cpu) == "gpuinstall install torch --no-code-check --backend cpu"
 
-    (likely,) = advised(workshop, "install scpy --backend cpu --no-code-check", 4)
+    typo = "install scpy --backend cpu --no-code-check"
+    (online,) = advised(workshop, f"{typo} --offline", 4)
+    assert online == f"gpuinstall {typo}", "offline, no name can be confirmed"
+    (likely,) = advised(workshop, typo, 4)
     assert pasted(workshop, likely) == "gpuinstall install scipy --backend cpu --no-code-check"
+
+    (respelled, *_) = advised(workshop, "lock torch=2.10.0 --gpu A100 --driver 580.95.05", 2)
+    assert pasted(workshop, respelled) == "gpuinstall lock torch==2.10.0 --gpu A100 --driver 580.95.05"
+    for lock in workshop.folder.glob("pylock.cu*.toml"):
+        lock.unlink()
 
     (newest,) = advised(workshop, "install numpy==99.0 --backend cpu", 3)
     assert pasted(workshop, newest) == "gpuinstall install numpy --backend cpu"

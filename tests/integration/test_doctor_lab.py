@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall import process
+from gpuinstall.environments.environment import installed_packages
 from gpuinstall.uv import uv
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -100,13 +102,21 @@ def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop
     assert findings(workshop) == []
 
 
-def test_an_environment_with_another_torchvision_is_made_again_by_the_advice(workshop: Workshop) -> None:
+def test_an_environment_with_another_torchvision_is_made_again_with_the_users_packages(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     workshop.document("install", "torch", "torchvision")
     record = next(site(workshop).glob("torchvision-*.dist-info"))
     record.rename(record.with_name(record.name.replace("cu126", "cpu")))
+    own = {f"own-{number}" for number in range(12)}
+    for name in own:
+        make_wheel(stand_in_folder / "simple", name, "1.0")
+        (site(workshop) / f"{name.replace('-', '_')}-1.0.dist-info").mkdir()
     finding = next(finding for finding in findings(workshop) if finding["code"] == "torchvision-mismatch")
+    assert {word.partition("==")[0] for word in finding["fix"].split()} >= own
     pasted(workshop, finding)
     assert findings(workshop) == []
+    assert installed_packages(workshop.folder / ".venv").keys() >= own
 
 
 def pasted(workshop: Workshop, finding: dict[str, Any]) -> None:

@@ -105,9 +105,8 @@ def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(workshop: Worksho
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_BUILD_EXTENSIONS": ""})
     error = workshop.document("install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3)["errors"][0]
     assert error["code"] == "no-prebuilt-extension"
-    assert (
-        "gpuinstall install flash-attn --build-extensions   # with nvcc of CUDA 12.6, a C++ compiler" in error["hint"]
-    )
+    command = "gpuinstall install torch==2.14.1 flash-attn --backend cu126 --json --build-extensions"
+    assert f"{command}   # with nvcc of CUDA 12.6, a C++ compiler" in error["hint"]
     assert "9 GB of memory for each job" in error["hint"]
     assert stand_in.sent() == {}
 
@@ -124,7 +123,8 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Worksho
 
 def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
     error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)["errors"][0]
-    assert "gpuinstall install flash-attn nvidia-cuda-nvcc==13.0.* nvidia-cuda-cccl==13.0.* " in error["hint"]
+    command = "gpuinstall install torch flash-attn --backend cu130 --json"
+    assert f"{command} nvidia-cuda-nvcc==13.0.* nvidia-cuda-cccl==13.0.* " in error["hint"]
 
 
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(workshop: Workshop) -> None:

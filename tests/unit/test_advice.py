@@ -101,15 +101,16 @@ def test_names_beyond_six_are_a_number() -> None:
 @pytest.mark.parametrize(
     ("typed", "likely"),
     [
-        ("torch=2.9", "gpuinstall install torch==2.9"),
-        ("torch[opt]=2.9.*", "gpuinstall install torch[opt]==2.9.*"),
-        ("pytorch>=2.9", "gpuinstall install 'torch>=2.9'"),
+        ("torch=2.9", "gpuinstall lock torch==2.9 --os linux"),
+        ("torch[opt]=2.9.*", "gpuinstall lock 'torch[opt]==2.9.*' --os linux"),
+        ("pytorch >=2.9", "gpuinstall lock 'torch>=2.9' --os linux"),
     ],
 )
 def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed: str, likely: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
-    assert caught.value.hint == likely
+    line = ["gpuinstall", "lock", typed, "--os", "linux"]
+    assert in_full(caught.value.hint or "", line) == likely
 
 
 class Index:

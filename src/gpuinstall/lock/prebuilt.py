@@ -158,8 +158,8 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     rows = choice.closest
     why = [f"{row.file.wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
     why += [f"{len(rows) - REASONS} other reasons: gpuinstall extensions {name} --all"] if len(rows) > REASONS else []
-    compiling = f"gpuinstall install {name} --build-extensions   # {', '.join(needs) or 'compiles it from its sdist'}"
-    elsewhere = f"gpuinstall install {name} --extension-source https://index.example/{{name}}/   # a page that has it"
+    compiling = f"the same with --build-extensions   # {', '.join(needs) or 'compiles it from its sdist'}"
+    elsewhere = "the same with --extension-source https://index.example/{name}/   # a page that has it"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",

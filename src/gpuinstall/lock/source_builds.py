@@ -279,13 +279,13 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
         if compiler is None:
             message = f"{build} is built from source, but there is no {chain.compiler} here"
             why = f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}"
-            hint = _compiler_hint(build, chain, wanted, site)
+            hint = _compiler_hint(chain, wanted, site)
             raise SourceBuildError("toolkit-missing", message, why=why, hint=hint, id="F57")
         if compiler.version and not chain.serves(compiler.version, wanted):
             here = f"{chain.compiler} here is of {chain.software} {compiler.version}"
             message = f"{build} is built from source, but {here}, torch of {chain.software} {wanted}"
             why = "torch compiles only with a toolkit of its own major version"
-            hint, evidence = _compiler_hint(build, chain, wanted, site), f"{compiler.path} · {site.torch}"
+            hint, evidence = _compiler_hint(chain, wanted, site), f"{compiler.path} · {site.torch}"
             raise SourceBuildError("toolkit-differs", message, why=why, evidence=evidence, hint=hint, id="F57")
     compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
     path = site.environ.get("PATH", os.defpath)
@@ -295,9 +295,9 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
         raise SourceBuildError("compiler-missing", message, hint=hint)
 
 
-def _compiler_hint(build: SourceBuild, chain: Toolchain, wanted: str, site: BuildSite) -> str:
+def _compiler_hint(chain: Toolchain, wanted: str, site: BuildSite) -> str:
     wheels = chain.wheels(wanted)
-    brought = f"gpuinstall install {build.package} {' '.join(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
+    brought = f"the same with {' '.join(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
     return "\n".join(filter(None, (brought, chain.fix(wanted, site.machine))))
 
 

@@ -95,7 +95,8 @@ def parse_requirement(text: str) -> Asked:
     if _LINE_BREAK.search(text.strip()):  # it would be a second line of a file for uv
         raise UsageError("requirement-malformed", "a requirement has a line break or a control character in it")
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
-        hint = f"gpuinstall install 'torch{text[misnamed.end() :].strip()}'"
+        right = "torch" + re.sub(r"\s", "", text[misnamed.end() :])
+        hint = f"the same with {right} in place of {text.strip()}"
         raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
     is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
@@ -153,7 +154,7 @@ def _named(text: str) -> Asked:
         form = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([^=].*)", text.strip())
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         if form and re.fullmatch(r"[\w.+*!-]+", form[2]):
-            malformed.hint = f"gpuinstall install {form[1]}=={form[2]}"
+            malformed.hint = f"the same with {form[1]}=={form[2]} in place of {text.strip()}"
         raise malformed from None
     extras = _brackets(parsed.extras)
     written = str(parsed).replace(_BLANK_MARK, " ")

@@ -88,6 +88,9 @@ SETTING_RULES = (
     SettingRule("pip", "--use-feature", Effect.UNRELATED),
     SettingRule("uv", "index", Effect.EXTRA_INDEX),
     SettingRule("uv", "index (default)", Effect.INDEX),
+    SettingRule("uv", "index (flat)", Effect.FIND_LINKS),
+    SettingRule("uv", "index (flat, default)", Effect.REFUSED, _WITHOUT),
+    SettingRule("uv", "index (by relative path)", Effect.REFUSED, "find-links, or a URL: file:///…"),
     SettingRule("uv", "index-url", Effect.INDEX),
     SettingRule("uv", "extra-index-url", Effect.EXTRA_INDEX),
     SettingRule("uv", "find-links", Effect.FIND_LINKS),
@@ -194,11 +197,48 @@ def is_known(tool: str, key: str) -> bool:
     return (tool, key) in _BY_KEY
 
 
+def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield key and value of what uv's settings say of indexes; an explicit one is for ``sources`` alone.
+
+    ``[pip]`` is of uv's pip interface: it comes first, and does not take the place of the rest.
+    """
+    for index in table.get("index", []):
+        if not index.get("explicit"):
+            yield index_key(index), index["url"]
+    for part in (table.get("pip", {}), table):
+        if "index-url" in part:
+            yield "index-url", part["index-url"]
+        for address in _texts(part, "extra-index-url"):
+            yield "index (by relative path)" if _is_relative(address) else "extra-index-url", address
+        for link in _texts(part, "find-links"):
+            yield "find-links", link
+
+
+def index_key(index: Mapping[str, Any]) -> str:
+    """Return the key of the rule for an entry of uv's ``index``."""
+    if _is_relative(index["url"]):
+        return "index (by relative path)"
+    if index.get("format") == "flat":
+        return "index (flat, default)" if index.get("default") else "index (flat)"
+    return "index (default)" if index.get("default") else "index"
+
+
+def _is_relative(address: str) -> bool:
+    """Whether an address is a path whose beginning uv would not find from its own folder."""
+    return "://" not in address and not address.startswith("/")
+
+
+def _texts(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = table.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{key} is not a list of strings")
+    return tuple(values)
+
+
 def uv_settings(table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield tool, key and value of what uv's settings say beside indexes, sources and constraints."""
-    settings = {**table, **table.get("pip", {})}
     read_elsewhere = {"index", "index-url", "extra-index-url", "find-links", "constraint-dependencies"}
-    for key, value in settings.items():
+    for key, value in (*table.items(), *table.get("pip", {}).items()):
         if key in read_elsewhere or not is_known("uv", key) or not value:
             continue
         if key == "index-strategy" and value == "first-index":

@@ -28,6 +28,7 @@ MAX_LINE = 100_000
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
 _FLAGS = frozenset({"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"})
 """The options that take no value."""
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class Inclusion(NamedTuple):
@@ -90,7 +91,7 @@ def read_conda(path: Path) -> RequirementsFile:
     """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda."""
     inside, pip, lines, conda = False, -1, list[tuple[int, str]](), list[str]()
     for number, line in _lines(path):
-        item = re.match(r"( *)- +(.+)", line.partition(" #")[0].rstrip())
+        item = re.match(r"( *)- +(.+)", line.rstrip())
         if item and inside:
             depth, entry = len(item[1]), item[2].strip("'\"")
             pip = depth if entry == "pip:" else pip if depth > pip else -1
@@ -123,11 +124,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     first, parts, length = 1, list[str](), 0
     for number, line in enumerate(read_listed(path).splitlines(), 1):
         first = first if parts else number
-        parts.append(line.removesuffix("\\"))
+        # A comment ends with its line, also if that ends in a backslash: the next one counts.
+        text = _COMMENT.sub("", line, count=1)
+        parts.append(text.removesuffix("\\"))
         length += len(line)
         if length > MAX_LINE:
             raise _too_much(f"{path} has a line of more than {MAX_LINE:,} characters")
-        if not line.endswith("\\"):
+        if not text.endswith("\\"):
             yield first, " ".join(parts)
             parts, length = [], 0
     if parts:
@@ -175,14 +178,14 @@ class _Reader:
         """Parse the numbered lines of the file at ``path``; ``including`` ends with itself."""
         parts = list[RequirementsFile]()
         for number, written in lines:
-            line = written.partition(" #")[0].strip()
+            line = written.strip()
             if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
                 parts.append(self._include(further[1], path, including, constrains=constrains))
             elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
                 limits = self._include(further[1], path, including, constrains=True)
                 constraints = limits.requirements + limits.constraints
                 parts.append(limits._replace(requirements=(), constraints=constraints))
-            elif line and not line.startswith("#"):
+            elif line:
                 parts.append(self._parse_line(line, number, path, including))
             check_count(self.requirements, self.first)
         return joined_files(parts)
@@ -243,6 +246,9 @@ def _read_options(text: str, path: Path, number: int, package: str, is_shown: bo
             value = words.popleft()
         if option == "--find-links" and "://" not in value:
             value = os.path.normpath(path.absolute().parent / value)
+        if option == "--hash" and not package:
+            message = f"{path}, line {number}: --hash belongs to no requirement"
+            raise UsageError("requirements-malformed", message)
         yield source_setting("pip", option, value, path, line=number, package=package)
 
 

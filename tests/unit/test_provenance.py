@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.declaration import read_inputs
+from gpuinstall.lock.declaration import read_declaration, read_inputs
 from gpuinstall.provenance import SETTING_RULES, Effect, recorded_sources
 from gpuinstall.sources import Sources, read_sources
 
@@ -46,6 +47,12 @@ EXAMPLES = {
     ("pip", "--use-feature"): ("requirements.txt", "--use-feature=a"),
     ("uv", "index"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"'),
     ("uv", "index (default)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true'),
+    ("uv", "index (flat)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\nformat = "flat"'),
+    ("uv", "index (flat, default)"): (
+        "uv.toml",
+        f'[[index]]\nurl = "{INDEX}"\nformat = "flat"\ndefault = true',
+    ),
+    ("uv", "index (by relative path)"): ("uv.toml", '[[index]]\nurl = "wheels"'),
     ("uv", "index-url"): ("script.py", f'[tool.uv]\nindex-url = "{INDEX}"'),
     ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
     ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
@@ -230,3 +237,88 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path)
 def test_options_in_the_pip_part_of_conda_are_pips(tmp_path: Path) -> None:
     text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
     assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == ["--extra-index-url"]
+
+
+ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
+BY_ADDRESS = f'[tool.uv.sources]\nmine = {{ url = "{ADDRESS}" }}\n'
+GROUP = '[dependency-groups]\nall = [{ include-group = "some" }]\nsome = ["mine"]\n'
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
+WORKSPACE = '[tool.uv.workspace]\nmembers = ["members/*"]\n'
+EXPLICIT = f'[tool.uv.sources]\nmine = {{ index = "corp" }}\n{NAMED}'
+
+
+def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
+    settings = read_declaration(folder).listed.settings
+    return read_sources(None, environ, folder).with_settings(settings)
+
+
+def test_a_source_counts_wherever_its_tool_reads_it(tmp_path: Path, environ: dict[str, str]) -> None:
+    wrong = {}
+    for case, text in {
+        "Poetry's old group": f'[tool.poetry.dev-dependencies]\nmine = {{ source = "corp" }}\n{POETRY}',
+        "not required yet": PROJECT.replace('"mine"', "") + EXPLICIT,
+        "hidden by [pip]": f'{UV}extra-index-url = ["{INDEX}"]\npip.extra-index-url = []\n',
+        "in [pip] alone": f'{UV}pip.extra-index-url = ["{INDEX}"]\n',
+    }.items():
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        sources = sources_of_folder(tmp_path, environ)
+        if INDEX not in (*sources.package_indexes.values(), *sources.extra_indexes):
+            wrong[case] = sources
+    assert wrong == {}
+
+
+def test_the_sources_of_a_workspace_count_in_its_members(tmp_path: Path, environ: dict[str, str]) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    root = tmp_path / "pyproject.toml"
+    root.write_text(WORKSPACE + EXPLICIT, encoding="utf-8")
+    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
+    root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), encoding="utf-8")
+    (member / "pyproject.toml").write_text(f"{PROJECT}[tool.uv]\npackage = false\n", encoding="utf-8")
+    sources = sources_of_folder(member, environ)
+    assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
+
+
+def test_an_address_counts_wherever_its_tool_reads_it(tmp_path: Path) -> None:
+    required = {}
+    for name, text in {
+        "a group": GROUP + BY_ADDRESS,
+        "our own requirements": f'[tool.gpuinstall]\nrequirements = ["mine", "-e ."]\n{BY_ADDRESS}',
+        "Poetry's entry of a project": f'{PROJECT}[tool.poetry.dependencies]\nmine = {{ url = "{ADDRESS}" }}\n',
+        "Poetry's file": f'[tool.poetry.dependencies]\nmine = {{ file = "{ADDRESS}" }}\n',
+    }.items():
+        project = tmp_path / "pyproject.toml"
+        project.write_text(text, encoding="utf-8")
+        if name == "a group":
+            required[name] = read_inputs(f"{project}:all").requirements
+        else:
+            own = ["mine", "-e ."] if "our own" in name else None
+            required[name] = read_declaration(tmp_path, own).listed.requirements[:1]
+    assert required == dict.fromkeys(required, (f"mine @ {ADDRESS}",))
+
+
+def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path: Path) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n")
+    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"):
+        Sources().with_settings(read_declaration(member).listed.settings)
+    if os.name == "posix" and os.getuid() == 0:
+        os.chown(tmp_path / "pyproject.toml", 12345, -1)
+        with pytest.raises(UsageError, match="belongs to another user"):
+            read_declaration(member)
+
+
+def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path: Path) -> None:
+    shared = NAMED.replace("explicit = true\n", "")
+    (tmp_path / "pyproject.toml").write_text(f"{PROJECT}{GROUP}{shared}", encoding="utf-8")
+    for name in ("pyproject.toml", "pyproject.toml:all"):
+        sources = Sources().with_settings(read_inputs(str(tmp_path / name)).settings)
+        assert sources.extra_indexes == (INDEX,), name
+
+
+def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"')
+    assert Sources().with_settings(settings).extra_indexes == (INDEX,)

@@ -64,6 +64,15 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
     }
 
 
+def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path: Path) -> None:
+    for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
+        (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
+        assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == ["--index-url"], comment
+    (tmp_path / "in.txt").write_text(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
+        read_requirements(tmp_path / "in.txt")
+
+
 def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"

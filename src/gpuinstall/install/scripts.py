@@ -29,7 +29,7 @@ from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.swap import size_of
 from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
-from gpuinstall.lock.project_sources import script_settings
+from gpuinstall.lock.project_sources import configured_sources
 from gpuinstall.provenance import recorded_sources
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ def _read_block(table: Mapping[str, Any], file: Path) -> Declaration:
         for name, source in sources.items():
             if isinstance(source, dict) and "path" in source:
                 sources[name] = {**source, "path": str(place / source["path"])}
-        tool = {"uv": {**uv, "sources": sources}}
+        tool = {**table.get("tool", {}), "uv": {**uv, "sources": sources}}
         project = {"dependencies": list(map(str, table.get("dependencies", [])))}
         declared = parse_project({"project": project, "tool": tool}, load_catalog().family, file)
-        settings = (*declared.listed.settings, *script_settings(uv, file))
+        settings = (*declared.listed.settings, *configured_sources(uv, file))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _malformed(file, str(error)) from None
     return declared._replace(listed=declared.listed._replace(settings=settings))

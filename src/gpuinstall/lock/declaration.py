@@ -7,6 +7,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +15,9 @@ from packaging.errors import ExceptionGroup
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_ini, parse_toml
+from gpuinstall.files import check_outside, parse_ini, parse_toml
 from gpuinstall.lock.conda import parse_conda
-from gpuinstall.lock.project_sources import project_settings
+from gpuinstall.lock.project_sources import configured_sources, poetry_entries, project_settings
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
@@ -117,17 +118,65 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
 
     Raise UsageError for a file that is malformed.
     """
-    declared = Declaration(listed=RequirementsFile(tuple(configured or ())))
-    if not configured:
-        declared = _read_own_files(folder)
+    declared = _read_configured(folder, configured) if configured else _read_own_files(folder)
     named = {path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()}
     return declared._replace(other_files=tuple(sorted(named - {declared.file})))
+
+
+def _read_configured(folder: Path, requirements: Sequence[str]) -> Declaration:
+    """Return the requirements of ``[tool.gpuinstall]`` with what the same file says of their sources."""
+    from packaging.requirements import Requirement
+
+    project, family = folder / PROJECT, load_catalog().family
+    tool = _project_document(project).get("tool", {})
+    by_name = {parse_requirement(text).name for text in requirements if not parse_requirement(text).url}
+    sources = {normalised(name): source for name, source in tool.get("uv", {}).get("sources", {}).items()}
+    lines = [
+        _from_source(Requirement(text), sources.get(parse_requirement(text).name), family)
+        if parse_requirement(text).name in sources and not parse_requirement(text).url
+        else text
+        for text in requirements
+    ]
+    settings = tuple(project_settings(tool, project, by_name, family))
+    return Declaration(listed=RequirementsFile(tuple(lines), settings=settings))
+
+
+def _project_document(project: Path) -> Mapping[str, Any]:
+    """Read a ``pyproject.toml``, that of a member of uv's workspace with the sources of its root; empty without one."""
+    if not project.is_file():
+        return {}
+    document = parse_toml(read_listed(project))
+    return _with_workspace(document, project.absolute().parent)
+
+
+def _with_workspace(document: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a member's document with the sources of its workspace, which count where it has none of that name."""
+    for root in folder.parents:
+        if not (root / PROJECT).is_file():
+            continue
+        shared = parse_toml(read_listed(root / PROJECT)).get("tool", {}).get("uv", {})
+        if "workspace" not in shared:
+            continue
+        place = folder.relative_to(root).as_posix()
+        if not any(fnmatch(place, pattern.rstrip("/")) for pattern in shared["workspace"].get("members", [])):
+            return document
+        check_outside(root / PROJECT, folder / PROJECT)
+        tool = document.get("tool", {})
+        own = tool.get("uv", {})
+        sources = dict(shared.get("sources", {}))
+        for name, source in sources.items():
+            if isinstance(source, dict) and "path" in source:
+                sources[name] = {**source, "path": os.path.relpath(root / source["path"], folder)}
+        sources |= own.get("sources", {})
+        indexes = [*own.get("index", []), *shared.get("index", [])]
+        return {**document, "tool": {**tool, "uv": {**own, "sources": sources, "index": indexes}}}
+    return document
 
 
 def _read_own_files(folder: Path) -> Declaration:
     """Read the project, and where it lists no requirements itself the first file that does, beside it."""
     project = folder / PROJECT
-    pyproject = parse_toml(read_listed(project)) if project.is_file() else {}
+    pyproject = _project_document(project)
     declared = parse_project(pyproject, load_catalog().family, project)
     has_tables = "project" in pyproject or pyproject.get("tool", {}).get("poetry")
     if not has_tables and not declared.package and (folder / SETUP).is_file() and _may_be_package(pyproject):
@@ -162,18 +211,17 @@ def read_inputs(name: str) -> RequirementsFile:
     text = read_listed(path)
     try:
         if group:
-            groups = parse_toml(text).get("dependency-groups", {})
-            members = tuple(_in_groups(groups, [group]))
-            names = {parse_requirement(member).name for member in members}
-            tool, family = parse_toml(text).get("tool", {}), load_catalog().family
-            return RequirementsFile(members, settings=tuple(project_settings(tool, path, names, family)))
+            document = parse_toml(text)
+            members = list(_in_groups(document.get("dependency-groups", {}), [group]))
+            # As the project's own dependencies: what [tool] says of sources counts for them too.
+            project = {**document.get("project", {}), "dependencies": members}
+            return _read_project({**document, "project": project}, path)
         if is_lock:
             packages = parse_toml(text).get("packages", ())
             requirements = tuple(_as_locked(packages))
             return RequirementsFile(requirements, settings=tuple(_locked_files(packages, path)))
         if path.name == PROJECT:
-            table = {**parse_toml(text), "dependency-groups": {}}
-            return parse_project(table, load_catalog().family, path).listed
+            return _read_project(parse_toml(text), path)
         options = parse_ini(text)
         listed = options.get("options", "install_requires", fallback="").splitlines()
         links = options.get("options", "dependency_links", fallback="").split()
@@ -186,6 +234,16 @@ def read_inputs(name: str) -> RequirementsFile:
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
         code = "group-unknown" if group else "requirements-malformed"
         raise UsageError(code, f"{lacking}: {' '.join(why.split())}") from None
+
+
+def _read_project(document: Mapping[str, Any], path: Path) -> RequirementsFile:
+    """Read the dependencies of a ``pyproject.toml``, without those of its groups."""
+    table = {**document, "dependency-groups": {}}
+    listed = parse_project(table, load_catalog().family, path).listed
+    if path.absolute().parent == Path.cwd():  # uv's settings in the working folder are configuration
+        return listed
+    uv = document.get("tool", {}).get("uv", {})
+    return listed._replace(settings=(*listed.settings, *configured_sources(uv, path)))
 
 
 def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
@@ -223,7 +281,9 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str], file: P
     except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
-    sources = {normalised(name): source for name, source in own.get("sources", {}).items()}
+    written = {name: entry for name, entry in poetry_entries(poetry) if _address(entry)}
+    written |= own.get("sources", {})
+    sources = {normalised(name): source for name, source in written.items()}
     located = tuple(_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
     declared = RequirementsFile(located, constraints, settings=settings)
     return Declaration(listed=declared, groups=wanted, package=name)
@@ -231,19 +291,15 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str], file: P
 
 def _by_poetry(poetry: Mapping[str, Any]) -> Iterator[str]:
     """What Poetry's own tables ask for, which came before ``[project]``, with the groups that it installs unasked."""
-    groups = [group for group in poetry.get("group", {}).values() if not group.get("optional")]
-    tables = [poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups]
-    for name, written in (item for table in tables for item in table.get("dependencies", {}).items()):
-        for row in written if isinstance(written, list) else [written]:
-            entry = row if isinstance(row, dict) else {"version": row}
-            if name == "python" or entry.get("optional"):
-                continue
-            extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
-            address, bounds = _address(entry), _specifiers(entry.get("python", ""))
-            place = f" @ {address}" if address else ",".join(_specifiers(entry.get("version", "")))
-            pythons = (re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds)
-            conditions = " and ".join((*pythons, *([f"({entry['markers']})"] if "markers" in entry else [])))
-            yield f"{name}{extras}{place}" + (f" ; {conditions}" if conditions else "")
+    for name, entry in poetry_entries(poetry):
+        if name == "python" or entry.get("optional"):
+            continue
+        extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
+        address, bounds = _address(entry), _specifiers(entry.get("python", ""))
+        place = f" @ {address}" if address else ",".join(_specifiers(entry.get("version", "")))
+        pythons = (re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds)
+        conditions = " and ".join((*pythons, *([f"({entry['markers']})"] if "markers" in entry else [])))
+        yield f"{name}{extras}{place}" + (f" ; {conditions}" if conditions else "")
 
 
 def _specifiers(text: str) -> list[str]:
@@ -323,7 +379,7 @@ def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -
 
 def _from_source(requirement: Requirement, source: object, family: Collection[str]) -> str:
     """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
-    if source is None or normalised(requirement.name) in family:
+    if source is None or requirement.url or normalised(requirement.name) in family:
         return str(requirement)
     address = _address(source) if isinstance(source, dict) else None
     if address is None:  # an index; what cannot be obeyed is refused with the other settings of sources
@@ -342,7 +398,8 @@ def _address(source: Mapping[str, Any]) -> str | None:
         return f"git+{source['git'].removeprefix('git+')}{reference}{inside}"
     if "url" in source:
         return f"{source['url']}{inside}"
-    return str(source["path"]) if "path" in source else None
+    path = source.get("path", source.get("file"))  # a file as Poetry writes it
+    return None if path is None else str(path)
 
 
 TEAM_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")

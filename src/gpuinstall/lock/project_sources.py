@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.plan.requirement import normalised
-from gpuinstall.provenance import SourceSetting, is_of_pytorch, source_setting, uv_settings
+from gpuinstall.provenance import SourceSetting, index_key, is_of_pytorch, source_setting, uv_indexes, uv_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -28,34 +28,41 @@ def project_settings(
     yield from _pdm_sources(tool.get("pdm", {}), file, family)
 
 
-def script_settings(uv: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes and the other settings of ``[tool.uv]`` in a script's block, which no configuration has."""
-    for index in uv.get("index", []):
-        if not index.get("explicit"):
-            key = "index (default)" if index.get("default") else "index"
-            yield source_setting("uv", key, index["url"], file)
-    for key in ("index-url", "extra-index-url", "find-links"):
-        values = uv.get(key, [])
-        for value in [values] if isinstance(values, str) else values:
-            is_path = key == "find-links" and "://" not in value
-            yield source_setting("uv", key, str(file.parent.absolute() / value) if is_path else value, file)
+def configured_sources(uv: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+    """Yield the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
+    for key, value in uv_indexes(uv):
+        is_path = key == "find-links" and "://" not in value
+        yield source_setting("uv", key, str(file.parent.absolute() / value) if is_path else value, file)
     for tool, key, value in uv_settings(uv):
         yield source_setting(tool, key, value, file)
+
+
+def poetry_entries(poetry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
+    groups = [group for group in poetry.get("group", {}).values() if not group.get("optional")]
+    for table in (poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups):
+        for name, written in table.get("dependencies", {}).items():
+            for row in written if isinstance(written, list) else [written]:
+                yield name, row if isinstance(row, dict) else {"version": row}
 
 
 def _uv_sources(
     uv: Mapping[str, Any], file: Path, names: Collection[str], family: Collection[str]
 ) -> Iterator[SourceSetting]:
-    addresses = {index["name"]: index["url"] for index in uv.get("index", []) if "name" in index}
-    for name, source in uv.get("sources", {}).items():
+    addresses = {
+        index["name"]: index["url"]
+        for index in uv.get("index", [])
+        if "name" in index and index_key(index) in {"index", "index (default)"}
+    }
+    for name, written in uv.get("sources", {}).items():
         package = normalised(name)
+        source = written if isinstance(written, dict) else {}
         if package in family:
             yield source_setting("uv", "sources of torch", "", file, package=package)
-        elif package not in names or (isinstance(source, dict) and {"git", "url", "path"} & source.keys()):
-            continue  # uv reads no source of what nothing requires; an address is part of the requirement
-        elif isinstance(source, dict) and source.get("index") in addresses and not {"marker", "extra"} & source.keys():
+        elif source.get("index") in addresses and not {"marker", "extra"} & source.keys():
+            # Also of a package that nothing requires: it may be requested by hand.
             yield source_setting("uv", "sources (index)", addresses[source["index"]], file, package=package)
-        else:
+        elif package in names and not {"git", "url", "path"} & source.keys():  # an address is part of the requirement
             yield source_setting("uv", "sources (workspace)", "", file, package=package)
 
 
@@ -72,17 +79,16 @@ def _poetry_sources(poetry: Mapping[str, Any], file: Path, family: Collection[st
         implicit = implicit or is_first
         key = "[[source]] (primary)" if is_first else "[[source]] (supplemental)"
         yield source_setting("Poetry", key, source["url"], file)
-    groups = [poetry, *poetry.get("group", {}).values()]
-    for name, written in (item for group in groups for item in group.get("dependencies", {}).items()):
-        rows = written if isinstance(written, list) else [written]
-        for source_name in {row["source"].lower() for row in rows if isinstance(row, dict) and "source" in row}:
-            package = normalised(name)
-            if package in family:
-                yield source_setting("Poetry", "source of torch", "", file, package=package)
-            elif source_name in addresses:
-                yield source_setting("Poetry", "source of a dependency", addresses[source_name], file, package=package)
-            elif source_name != "pypi":
-                yield source_setting("Poetry", "source that is not listed", source_name, file, package=package)
+    for name, entry in poetry_entries(poetry):
+        if "source" not in entry:
+            continue
+        package, source_name = normalised(name), entry["source"].lower()
+        if package in family:
+            yield source_setting("Poetry", "source of torch", "", file, package=package)
+        elif source_name in addresses:
+            yield source_setting("Poetry", "source of a dependency", addresses[source_name], file, package=package)
+        elif source_name != "pypi":
+            yield source_setting("Poetry", "source that is not listed", source_name, file, package=package)
 
 
 def _pdm_sources(pdm: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:

@@ -15,7 +15,7 @@ from typing import Any
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
 from gpuinstall.marked_block import BrokenBlockError, without_blocks
-from gpuinstall.provenance import pip_settings, uv_settings
+from gpuinstall.provenance import pip_settings, uv_indexes, uv_settings
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
@@ -54,19 +54,28 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
     Raise UsageError for a malformed file.
     """
     candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
-    projects = (path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None)
-    project = None if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else next(projects, None)
+    found = (path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None)
+    projects = [] if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _nearest(found)
     uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
-    places = {folder, project.parent if project else folder}
+    places = {folder, *(project.parent for project in projects)}
     roots = places.union(Path(os.path.realpath(place)) for place in places)
     return (
         parse_uv_environment(environ, folder),
-        *([replace(_read_uv_file(project), file=project)] if project else []),
+        *(replace(_read_uv_file(project), file=project) for project in projects),
         *map(_read_uv_file, uv),
         parse_pip_environment(environ, folder),
         *(_read_pip_file(path, folder, roots) for path in reversed(_pip_near_files(environ))),
         *(_read_pip_file(path, folder, ()) for path in reversed(_pip_user_files(environ))),
     )
+
+
+def _nearest(files: Iterable[Path]) -> list[Path]:
+    """Return the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
+    projects = list[Path]()
+    for path in files:
+        if not projects or "workspace" in (_uv_table(path) or {}):
+            projects.append(path)
+    return projects[:2]
 
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
@@ -161,14 +170,19 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
 
     Raise KeyError, TypeError or AttributeError where it has another shape.
     """
-    settings = {**table, **table.get("pip", {})}
-    listed = [index for index in table.get("index", []) if not index.get("explicit")]
-    defaults = [index["url"] for index in listed if index.get("default")]
+    by_key: dict[str, list[str]] = {}
+    for key, value in uv_indexes(table):
+        by_key.setdefault(key, []).append(value)
+    refused = ("index (flat, default)", "index (by relative path)")
+    links = (*by_key.get("index (flat)", ()), *by_key.get("find-links", ()))
     return Indexes(
-        default=next(iter(defaults), settings.get("index-url")),
-        extra=(*(index["url"] for index in listed if not index.get("default")), *_texts(settings, "extra-index-url")),
-        find_links=tuple(_located(link, folder) for link in _texts(settings, "find-links")),
-        settings=tuple(uv_settings(table)),
+        default=next(iter((*by_key.get("index (default)", ()), *by_key.get("index-url", ()))), None),
+        extra=(*by_key.get("index", ()), *by_key.get("extra-index-url", ())),
+        find_links=tuple(_located(link, folder) for link in links),
+        settings=(
+            *(("uv", key, value) for key in refused for value in by_key.get(key, ())),
+            *uv_settings(table),
+        ),
     )
 
 
@@ -284,13 +298,6 @@ def _of_pip(options: Mapping[str, str], folder: Path) -> Indexes:
         certificates=options.get("cert") or None,
         settings=tuple(pip_settings(options)),
     )
-
-
-def _texts(settings: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    values = settings.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{key} is not a list of strings")
-    return tuple(values)
 
 
 def _option(name: str) -> str:

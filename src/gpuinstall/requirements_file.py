@@ -28,6 +28,7 @@ MAX_LINE = 100_000
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
 _FLAGS = frozenset({"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"})
 """The options that take no value."""
+_PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
@@ -88,20 +89,33 @@ def read_requirements(path: Path) -> RequirementsFile:
 
 
 def read_conda(path: Path) -> RequirementsFile:
-    """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda."""
+    """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda.
+
+    Raise UsageError for dependencies in another form of YAML, which would be passed over.
+    """
     inside, pip, lines, conda = False, -1, list[tuple[int, str]](), list[str]()
     for number, line in _lines(path):
         item = re.match(r"( *)- +(.+)", line.rstrip())
         if item and inside:
             depth, entry = len(item[1]), item[2].strip("'\"")
-            pip = depth if entry == "pip:" else pip if depth > pip else -1
-            if entry != "pip:" and pip < 0:
+            is_pip = _PIP_PART.fullmatch(item[2]) is not None
+            pip = depth if is_pip else pip if depth > pip else -1
+            if not is_pip and (entry[0] in "{[&*" or re.match(r"[\w-]+['\"]?\s*:(\s|$)", entry)):
+                raise _not_on_lines(path, number)
+            if not is_pip and pip < 0:
                 conda.append(entry)
-            elif entry != "pip:":
+            elif not is_pip:
                 lines.append((number, entry))
-        elif re.match(r"[\w-]+:", line):
-            inside, pip = line.startswith("dependencies:"), -1
+        elif key := re.match(r"['\"]?([\w-]+)['\"]?\s*:", line):
+            inside, pip = key[1] == "dependencies", -1
+            if inside and line[key.end() :].strip() not in {"", "[]"}:
+                raise _not_on_lines(path, number)
     return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(conda=tuple(conda))
+
+
+def _not_on_lines(path: Path, number: int) -> UsageError:
+    message = f"{path}, line {number}: dependencies are read only as a list with a line for each"
+    return UsageError("requirements-malformed", message, hint="conda env export   # writes them like that")
 
 
 def check_count(requirements: int, source: Path | str) -> None:

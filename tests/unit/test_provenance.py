@@ -322,3 +322,20 @@ def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path: Pat
 def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"')
     assert Sources().with_settings(settings).extra_indexes == (INDEX,)
+
+
+def test_no_form_of_the_pip_part_is_passed_over(tmp_path: Path) -> None:
+    option = f"--extra-index-url {INDEX}"
+    read = {}
+    for text in (
+        f"dependencies:\n  - 'pip':\n    - {option}\n",
+        f"dependencies:\n  - pip :\n    - {option}\n",
+        f'"dependencies" :\n- pip:\n  - "{option}"\n',
+        f"dependencies:\n  - pip: ['{option}']\n",
+        f"dependencies:\n  - {{pip: ['{option}']}}\n",
+        f"dependencies: [{{pip: ['{option}']}}]\n",
+    ):
+        read[text] = ["requirements-malformed"]
+        with suppress(UsageError):
+            read[text] = [one.row.key for one in settings_in(tmp_path, "environment.yml", text)]
+    assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
+from gpuinstall.poetry import poetry_specifiers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,12 +50,22 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Conf
         if key not in _KINDS:
             raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
     values = {key.replace("-", "_"): _value(table, key, kind) for key, kind in _KINDS.items()}
-    required = _value(_table(pyproject, "project"), "requires-python", str, "[project]")
+    required = _value(_table(pyproject, "project"), "requires-python", str, "[project]") or _python_of_poetry(pyproject)
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
     python = values["python"] or (listed[1] if listed else None) or required
     sources = values["extension_sources"] or ()
     only_binary = bool(values["only_binary"])
     return Config(**values | {"python": python, "only_binary": only_binary, "extension_sources": sources})
+
+
+def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
+    """Return the Python that Poetry's own table requires, as a specifier."""
+    dependencies = _table(_table(_table(pyproject, "tool"), "poetry"), "dependencies")
+    python = dependencies.get("python")
+    # Several Pythons with a bar between them are no specifier.
+    if not isinstance(python, str) or "|" in python:
+        return None
+    return ",".join(poetry_specifiers(python)) or None
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

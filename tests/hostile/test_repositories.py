@@ -258,7 +258,7 @@ REPOSITORIES = {
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
         ("plan -r requirements.txt",),
-        "not a regular file",
+        "names /dev/zero, which is no file of a project",
     ),
     "modules in the place of the standard library's": Hostile(
         code("sitecustomize.py", "usercustomize.py", "json.py", "typing.py", "tomli.py", "uv.py", "click.py"),

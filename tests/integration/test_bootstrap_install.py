@@ -45,7 +45,7 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
 
 POETRY = '[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\npython = "^3.10"\nnumpy = "^2"\ntqdm = "*"\n'
 CONDA = "dependencies:\n  - python=3.12\n  - scipy=1.16\n  - ffmpeg\n  - pip:\n      - numpy\n      - tqdm\n"
-NO_WHEEL = "environment.yml: ffmpeg has no wheel; if needed: conda install ffmpeg"
+NO_WHEEL = "environment.yml: no wheel is known of ffmpeg; if needed: conda install ffmpeg"
 
 
 @pytest.mark.parametrize(

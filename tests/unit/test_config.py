@@ -57,6 +57,25 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
     assert read_config(tmp_path).python == "3.11"
 
 
+def test_poetry_says_which_python_a_project_is_for() -> None:
+    expected = {
+        "^3.13": ">=3.13,<4",
+        "~3.11": ">=3.11,<3.12",
+        ">=3.9,<3.13": ">=3.9,<3.13",
+        "3.12.*": "==3.12.*",
+        "*": None,
+        "^3.8 || ^3.10": None,
+    }
+    wrong = {}
+    for written, specifier in expected.items():
+        python = parse_config({"tool": {"poetry": {"dependencies": {"python": written}}}}).python
+        if python != specifier:
+            wrong[written] = python
+    assert wrong == {}
+    poetry = {"poetry": {"dependencies": {"python": "^3.13"}}}
+    assert parse_config({"project": {"requires-python": ">=3.10"}, "tool": poetry}).python == ">=3.10"
+
+
 @pytest.mark.parametrize(("text", "python"), [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)])
 def test_a_version_file_names_a_python_in_several_ways(text: str, python: str | None) -> None:
     assert parse_config({}, text).python == python

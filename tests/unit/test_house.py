@@ -18,7 +18,7 @@ advice -> shell
 api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web
-config -> errors files
+config -> errors files poetry
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files launcher shell
 errors -> finding text
@@ -38,12 +38,13 @@ interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files learned location machine plan process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
 page -> catalog machine plan request versions
 patience -> errors
 plan -> backend catalog errors vendors
+poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
 project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources text

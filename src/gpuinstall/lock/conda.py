@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog import authored
 from gpuinstall.shell import joined
@@ -29,16 +27,15 @@ class CondaRequest(NamedTuple):
     backend: str | None = None
     """The tag of the backend that they name: a preference among builds."""
     without_wheel: tuple[str, ...] = ()
-    """Those that only conda has."""
+    """Those of which no wheel is known: the default index may have another project of that name."""
 
     @property
     def note(self) -> str:
         """Say what is not installed, and what it would take; empty if that is nothing."""
         if not self.without_wheel:
             return ""
-        verb = "has" if len(self.without_wheel) == 1 else "have"
         packages = [text.rpartition("::")[2].replace(" ", "") for text in self.without_wheel]
-        return f"{some(self.without_wheel)} {verb} no wheel; if needed: {joined(['conda', 'install', *packages])}"
+        return f"no wheel is known of {some(self.without_wheel)}; if needed: {joined(['conda', 'install', *packages])}"
 
 
 def parse_conda(packages: Iterable[str]) -> CondaRequest:
@@ -68,6 +65,8 @@ def _bounds(written: str) -> str:
         # One equals sign is a prefix; a build's string after it names one build, of exactly this version.
         is_exact = version[1] == "==" or version[3]
         return f"=={version[2]}" if is_exact else f"=={version[2]}.*"
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         return str(SpecifierSet(written.replace(" ", "")))
     except InvalidSpecifier:

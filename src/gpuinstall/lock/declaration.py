@@ -21,6 +21,7 @@ from gpuinstall.lock.project_sources import configured_sources, poetry_entries, 
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.poetry import poetry_specifiers
 from gpuinstall.provenance import source_setting
 from gpuinstall.requirements_file import (
     PROJECT,
@@ -177,7 +178,8 @@ def _read_own_files(folder: Path) -> Declaration:
     """Read the project, and where it lists no requirements itself the first file that does, beside it."""
     project = folder / PROJECT
     pyproject = _project_document(project)
-    declared = parse_project(pyproject, load_catalog().family, project)
+    # Without a project nothing is parsed, and a plan need not load what parses it.
+    declared = parse_project(pyproject, load_catalog().family, project) if pyproject else Declaration()
     has_tables = "project" in pyproject or pyproject.get("tool", {}).get("poetry")
     if not has_tables and not declared.package and (folder / SETUP).is_file() and _may_be_package(pyproject):
         declared = declared._replace(package=UNNAMED, package_file=SETUP)
@@ -295,26 +297,11 @@ def _by_poetry(poetry: Mapping[str, Any]) -> Iterator[str]:
         if name == "python" or entry.get("optional"):
             continue
         extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
-        address, bounds = _address(entry), _specifiers(entry.get("python", ""))
-        place = f" @ {address}" if address else ",".join(_specifiers(entry.get("version", "")))
+        address, bounds = _address(entry), poetry_specifiers(entry.get("python", ""))
+        place = f" @ {address}" if address else ",".join(poetry_specifiers(entry.get("version", "")))
         pythons = (re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds)
         conditions = " and ".join((*pythons, *([f"({entry['markers']})"] if "markers" in entry else [])))
         yield f"{name}{extras}{place}" + (f" ; {conditions}" if conditions else "")
-
-
-def _specifiers(text: str) -> list[str]:
-    """Constraints of Poetry as the standard has them: ``^1.2`` is ``>=1.2,<2``, ``~1.2`` is ``>=1.2,<1.3``."""
-    bounds = list[str]()
-    for part in re.sub(r"(?<=[<>=!~^])\s+", "", text).replace(",", " ").split():
-        number = part.lstrip("^~")
-        if not part.startswith(("^", "~")) or part.startswith("~="):
-            bounds += [f"=={part}" if part[0].isdigit() else part] if part != "*" else []
-            continue
-        numbers = [int(digits) for digits in re.findall(r"\d+", number.partition("-")[0])]
-        last = len(numbers) - 1
-        place = next((at for at, digits in enumerate(numbers) if digits), last) if part[0] == "^" else min(1, last)
-        bounds += [f">={number}", f"<{'.'.join(map(str, (*numbers[:place], numbers[place] + 1)))}"]
-    return bounds
 
 
 def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:

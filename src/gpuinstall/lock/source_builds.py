@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tomli_w
 
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import Capacity, read_capacity
 from gpuinstall.files import check_cache, own_cache_folder
@@ -220,19 +220,23 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
     return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
 
 
-def resolver_settings(family: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None) -> str:
-    """uv's settings to resolve with: what cannot be asked for unbuilt, and no source of a project for the family.
+def resolver_settings(pages: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None) -> str:
+    """Return uv's settings to resolve with: metadata that needs no build, and no project's source for the family.
 
-    ``index`` comes after those that uv is named on its command line, and before those of ``sources``, which are uv's
-    settings too, and the default one.
+    Args:
+        pages: The packages that uv is given a page of, which has no upload times.
+        index: Comes after those that uv is named on its command line, and before those of ``sources``.
+        sources: Further settings of uv, with indexes that come before the default one.
     """
     sources = sources or {}
     metadata = [{"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata]
     indexes = [{"url": index.as_uri()}, *sources.get("index", ())]
+    # Also where torch comes from the default index: a project that is installed editable may name another for it.
+    family = load_catalog().family.union(pages)
     bound = {"index": indexes, "pip": {"no-sources-package": sorted(family)}}
     if newest := sources.get("exclude-newer"):
-        # The pages of the family have no dates: uv would take none of their files.
-        bound |= {"exclude-newer": newest, "exclude-newer-package": dict.fromkeys(sorted(family), False)}
+        # Their pages have no dates: uv would take none of their files.
+        bound |= {"exclude-newer": newest, "exclude-newer-package": dict.fromkeys(sorted(pages), False)}
     return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 
 

@@ -31,7 +31,7 @@ def test_packages_of_conda_are_read_by_the_names_of_wheels() -> None:
 
 def test_what_has_no_wheel_is_listed_with_what_it_would_take() -> None:
     assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note == (
-        "conda-forge::ffmpeg >=6, gcc=11 have no wheel; if needed: conda install 'ffmpeg>=6' gcc=11"
+        "no wheel is known of conda-forge::ffmpeg >=6, gcc=11; if needed: conda install 'ffmpeg>=6' gcc=11"
     )
-    assert parse_conda(("gcc",)).note == "gcc has no wheel; if needed: conda install gcc"
+    assert parse_conda(("gcc",)).note == "no wheel is known of gcc; if needed: conda install gcc"
     assert parse_conda(("pytorch", "python=3.11", "cudnn")).note == ""

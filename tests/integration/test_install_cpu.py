@@ -61,10 +61,15 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project: Workshop) -> None:
     constrained = {**project.environment, "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri()}
     pip, python = project.folder / ".venv" / "bin" / "pip", project.folder / ".venv" / "bin" / "python"
     before = installed(python)
-    for command in ([pip, "install", "einops"], [uv.uv(), "pip", "install", "--python", python, "pytorch-lightning"]):
+    commands: list[list[str | Path]] = [
+        [pip, "install", "einops"],
+        [uv.uv(), "pip", "install", "--python", python, "pytorch-lightning"],
+    ]
+    for command in commands:
         done = process.run(command, env=constrained, cwd=project.folder)
         assert done.ok, done.out + done.err
-    for command in ([pip, "install", "timm"], [uv.uv(), "pip", "install", "--python", python, "timm"]):
+    commands = [[pip, "install", "timm"], [uv.uv(), "pip", "install", "--python", python, "timm"]]
+    for command in commands:
         process.run(command, env=constrained, cwd=project.folder)
     code = "import torch, einops, pytorch_lightning; print(torch.__version__)"
     assert project.python(code) == "2.13.0+cpu"

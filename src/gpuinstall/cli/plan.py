@@ -133,7 +133,9 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     """Warn that the programs, which come before torch, have not been looked at."""
     if isinstance(plan, Refusal):
         return plan
-    names = (parse_requirement(text).name for text in plan.choice.requirements)
+    # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
+    others = [text for text in plan.choice.requirements if text.partition("==")[0] not in PAIRED]
+    names = [parse_requirement(text).name for text in others]
     programs = ["the project" if name == "." else name for name in names if name not in PAIRED]
     if not programs:
         return plan

@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
     "lock-diff": ("lock", "diff", "pylock.cpu.toml", "pylock.cu126.toml"),
     "lock-download": ("lock", "download", "wheels"),
-    "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt"),
+    "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
     "shellenv": ("shellenv",),
     "hook": ("hook", "uv", "--project", "--show"),
     "table": ("table",),

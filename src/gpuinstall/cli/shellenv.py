@@ -47,7 +47,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     is_guarded = marker is not None and constraints.is_file()
     values = variables(backend, sources, constraints if is_guarded else None)
     if is_guarded:  # those that the user has set go on counting
-        theirs = os.environ.get("UV_CONSTRAINT", "").split()
+        theirs = [name for name in os.environ.get("UV_CONSTRAINT", "").split() if not _is_own_guard(name)]
         values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, values["UV_CONSTRAINT"])))
     if marker and Path("pyproject.toml").is_file():  # uv run would sync the project's own lock, with another torch
         values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
@@ -77,7 +77,9 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     return values
 
 
+# An alias of the same name would be a syntax error at the function, and the variables would stay without it.
 _UV_IN_SH = """\
+unalias uv uvx pipx 2>/dev/null || :
 uv() {{
     case "${{1-}}" in
         pip) env -u UV_TORCH_BACKEND uv "$@" ;;
@@ -139,6 +141,16 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
         if value and (setting := _chooser(value, sources)):
             reasons.append(f"{name} is not printed: {setting.value} comes from {setting.file}, not from you")
     return tuple(reasons)
+
+
+def _is_own_guard(name: str) -> bool:
+    """Whether this names the guard of an environment: the shell was set up for another project before."""
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.environments.guard import CONSTRAINTS
+    from gpuinstall.lock.fetch import local_path
+
+    file = local_path(name)
+    return file is not None and file.name == CONSTRAINTS and read_marker(file.parent) is not None
 
 
 def _chooser(value: str, sources: Sources) -> FolderSetting | None:

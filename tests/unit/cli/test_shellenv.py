@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuinstall.cli.main import run_command_line
+from gpuinstall.cli.shellenv import functions
 from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
         "export UV_TORCH_BACKEND=cu126",
         "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
         f"export UV_CONSTRAINT={constraints.as_uri()}",
-        "uv() {",
+        "unalias uv uvx pipx 2>/dev/null || :",
     ]
 
 
@@ -53,6 +54,29 @@ def test_constraints_of_the_user_go_on_counting(
         monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {constraints.as_uri()}")
         assert run_command_line(["shellenv", "--json"]) == 0
         assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/mine.txt {constraints.as_uri()}"
+
+
+def test_the_guard_of_another_project_ends(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other" / ".venv"
+    other.mkdir(parents=True)
+    make_environment(other, "one")
+    (other / "constraints.txt").touch()
+    (folder / ".venv" / "constraints.txt").touch()
+    monkeypatch.setenv("UV_CONSTRAINT", f"{(other / 'constraints.txt').as_uri()} /srv/constraints.txt")
+    assert run_command_line(["shellenv", "--json"]) == 0
+    own = (folder / ".venv" / "constraints.txt").as_uri()
+    assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
+@pytest.mark.parametrize("name", ["uv", "uvx", "pipx"])
+def test_an_alias_does_not_prevent_the_functions(name: str) -> None:
+    text = functions(Path("project", ".venv"), "sh")
+    script = f'shopt -s expand_aliases\nalias {name}="command {name}"\neval "$1"\ntype -t uv uvx pipx'
+    done = subprocess.run(["bash", "-c", script, "bash", text], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["function"] * 3, done.stderr
 
 
 @pytest.mark.usefixtures("folder")

@@ -39,6 +39,7 @@ A package of 100,000 files has 400,000 and 1,200,000.
 
 _REWRITES, _LEFT_S = 10, 60
 """How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
+_LOGIN = re.compile(rb"://[^/\s]+@")
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
@@ -309,25 +310,27 @@ def write_anew(path: Path, text: str) -> None:
         file.write(text)
 
 
-def write_atomically(path: Path, text: str, folder: Path | None = None) -> None:
+def write_atomically(path: Path, text: str, folder: Path | None = None, *, is_private: bool = False) -> None:
     """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
-    with written(path, folder) as file:
+    with written(path, folder, is_private=is_private) as file:
         file.write(text.encode())
 
 
 @contextmanager
-def written(path: Path, folder: Path | None = None, check: Callable[[], None] | None = None) -> Iterator[IO[bytes]]:
+def written(
+    path: Path, folder: Path | None = None, check: Callable[[], None] | None = None, *, is_private: bool = False
+) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
 
-    It has the mode of the file that it replaces from its first byte. ``check`` is called immediately before it takes
-    its place, and prevents that by an exception.
+    It has the mode of the file that it replaces from its first byte, and with ``is_private`` that of a file which only
+    this user can read. ``check`` is called immediately before it takes its place, and prevents that by an exception.
     """
     import secrets
 
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _created_like(part, path) as file:
+        with _created_private(part) if is_private else _created_like(part, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -352,17 +355,28 @@ def _created_like(part: Path, path: Path) -> IO[bytes]:
         return part.open("xb")
     if not stat.S_ISREG(status.st_mode):
         return part.open("xb")
-    file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb")
+    file = _created_private(part)
     if os.name == "posix":
         with suppress(OSError):
             os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
     return file
 
 
+def _created_private(part: Path) -> IO[bytes]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(part, flags, 0o600), "wb")
+
+
+def has_login(text: bytes) -> bool:
+    """Whether an address in a text has a user's name, a password or a token."""
+    return _LOGIN.search(text) is not None
+
+
 def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
     """Replace a file of the user's by what ``edit`` makes of it, None where it is not there.
 
-    What another program writes in the meantime is edited in its turn, and not lost.
+    What another program writes in the meantime is edited in its turn, and not lost. A file that gets its first login
+    from another one becomes private.
 
     Raises:
         InstallationError: it cannot be written, or changes all the time.
@@ -380,7 +394,9 @@ def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
                 _check_unchanged(place, before)
                 place.unlink()
                 return
-            with written(place, check=partial(_check_unchanged, place, before)) as file:
+            is_private = has_login(after) and not has_login(before or b"")
+            check = partial(_check_unchanged, place, before)
+            with written(place, check=check, is_private=is_private) as file:
                 file.write(after)
             return
     raise InstallationError("file-busy", f"{path} was changed by another program each time it was to be written")

@@ -51,7 +51,7 @@ def command(
     with open_project(folder, Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
         file = _file(tool, project, user=user)
         if remove:
-            status = _remove(file)
+            status = _remove(tool, file)
         else:
             hook = _hook(project, project.catalog.torch_index if user else project.sources.torch_index)
             bound = hook.bound
@@ -145,14 +145,22 @@ def _hooked(tool: str, file: Path, before: str | None, hook: Hook, pages: Sequen
 
 def _write(tool: str, file: Path, hook: Hook, pages: Sequence[str]) -> None:
     """Write a hook into a file as it is now; raise UsageError where a folder has no place of its own for it."""
-    if file != own_file(tool, os.environ) and file.is_symlink():
-        raise UsageError("link-elsewhere", f"{file} is a link, and its target may belong to others")
+    _check_links(tool, file)
     if tool == "pip":
         if file != own_file(tool, os.environ) and not file.with_name("pyvenv.cfg").is_file():
             raise UsageError("environment-missing", f"{file.parent} is not an environment", hint="uv venv --seed")
         # Before the file that names it, which is never without it.
         _edit(file.with_name(BOUND), partial(_bounded, file.with_name(BOUND), hook))
     _edit(file, lambda before: _hooked(tool, file, before, hook, pages))
+
+
+def _check_links(tool: str, file: Path) -> None:
+    """Raise UsageError if a file of the folder's hook is a link: the folder may come from a stranger."""
+    if file == own_file(tool, os.environ):
+        return
+    for path in (file, file.with_name(BOUND)):
+        if path.is_symlink():
+            raise UsageError("link-elsewhere", f"{path} is a link, and its target may belong to others")
 
 
 def _bounded(file: Path, hook: Hook, before: str | None) -> str:
@@ -163,10 +171,11 @@ def _bounded(file: Path, hook: Hook, before: str | None) -> str:
     return with_block(_unhooked(file, before or ""), -1, hook.note, [hook.bound])
 
 
-def _remove(file: Path) -> str:
+def _remove(tool: str, file: Path) -> str:
     """Take out what we wrote; a file that was not there before goes, unless something else has come into it."""
     if _note(file, _text(file) or "") is None:
         return "unchanged"
+    _check_links(tool, file)
 
     def without(place: Path, before: str | None) -> str | None:
         after = _unhooked(place, before or "")
@@ -209,9 +218,17 @@ def _unreadable(file: Path, error: Exception) -> UsageError:
 
 def _note(file: Path, text: str) -> str | None:
     try:
-        return block_note(text)
+        note = block_note(text)
     except BrokenBlockError as error:
         raise _broken(file, error) from None
+    # `pip config set` writes the file again without its comments.
+    if note is None and file.with_name(BOUND).absolute().as_uri() in text:
+        level = "--user" if file == own_file("pip", os.environ) else "--site"
+        message = f"{file} was left unchanged: the markers of the hook in it are gone"
+        why = "pip config set, or another program, wrote the file again without its comments"
+        commands = (f"pip config {level} unset install.{name}" for name in ("constraint", "find-links"))
+        raise UsageError("hook-changed", message, why=why, hint="\n".join(commands))
+    return note
 
 
 def _unhooked(file: Path, text: str) -> str:

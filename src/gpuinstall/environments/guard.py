@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.files import read_document, write_atomically
+from gpuinstall.files import has_login, read_document, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,8 +82,9 @@ def write_guard(built: Path, final: Path, lock: str, lines: Sequence[str], const
     text = "".join(f"{line}\n" for line in lines)
     lift = f"{_PIP_NAME} beside this file names it; to lift it, delete that line."
     write_atomically(built / CONSTRAINTS, f"# The builds that go with {lock} ({_checksum(text)}). {lift}\n{text}")
-    section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
-    write_atomically(built / _PIP_NAME, "\n".join([*section, ""]))
+    section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
+    # The user's own file with that address may be one that nobody else can read.
+    write_atomically(built / _PIP_NAME, section, is_private=has_login(section.encode()))
 
 
 def is_own_guard_file(file: Path) -> bool:

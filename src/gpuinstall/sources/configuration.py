@@ -80,9 +80,9 @@ def _nearest(files: Iterable[Path]) -> list[Path]:
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     """The user's own configuration file of ``pip`` or ``uv``, that which counts most."""
-    named = environ.get(f"{tool.upper()}_CONFIG_FILE", os.devnull)
-    if named != os.devnull:
-        return Path(named)
+    named = environ.get(f"{tool.upper()}_CONFIG_FILE")
+    if named and named != os.devnull:
+        return Path(named).absolute()
     return _pip_own_files(environ)[-1] if tool == "pip" else _user_folder(environ) / "uv/uv.toml"
 
 

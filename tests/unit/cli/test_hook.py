@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,65 @@ def test_a_refresh_that_failed_is_tried_again(home: Path) -> None:
         assert refresh(project) is None
         file.write_text(hooked, encoding="utf-8")
         assert str(file) in (refresh(project) or [])
+
+
+def test_a_hook_whose_markers_pip_dropped_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = home / "pip" / "pip.conf"
+    assert run_command_line(["hook", "pip"]) == 0
+    parser = RawConfigParser()
+    parser.read(file)
+    with file.open("w") as rewritten:  # as `pip config set` does, whose parser knows no comments
+        parser.write(rewritten)
+    text = file.read_text()
+    for words in ((), ("--remove",)):
+        capsys.readouterr()
+        assert run_command_line(["hook", "pip", *words, "--json"]) == 2
+        refused = error(capsys)
+        assert refused["code"] == "hook-changed"
+        assert "pip config --user unset install.constraint" in refused["hint"]
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("text", [None, "[global]\ntimeout = 20\n"])
+def test_a_login_of_a_private_file_stays_private(home: Path, text: str | None) -> None:
+    earlier = home.parent / ".pip" / "pip.conf"
+    earlier.parent.mkdir()
+    earlier.write_text("[global]\nfind-links = https://me:token@index.example/wheels\n")
+    earlier.chmod(0o600)
+    file = home / "pip" / "pip.conf"
+    if text:
+        file.write_text(text)
+        file.chmod(0o644)
+    assert run_command_line(["hook", "pip"]) == 0
+    assert "me:token@" in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_no_link_of_a_folder_is_followed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = home / "elsewhere"
+    venv = Path(".venv")
+    venv.mkdir()
+    (venv / "pyvenv.cfg").touch()
+    (venv / "gpuinstall-constraints.txt").symlink_to(elsewhere)
+    assert run_command_line(["hook", "pip", "--project", "--json"]) == 2
+    assert error(capsys)["code"] == "link-elsewhere"
+    assert not elsewhere.exists()
+
+    assert run_command_line(["hook", "uv"]) == 0
+    own = home / "uv" / "uv.toml"
+    Path("uv.toml").symlink_to(own)
+    text = own.read_text()
+    capsys.readouterr()
+    assert run_command_line(["hook", "uv", "--project", "--remove", "--json"]) == 2
+    assert error(capsys)["code"] == "link-elsewhere"
+    assert own.read_text() == text
+
+
+@pytest.mark.parametrize("name", ["pip.conf", ""])
+def test_a_relative_file_of_pip_is_hooked(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", name)
+    file = Path(name).absolute() if name else home / "pip" / "pip.conf"
+    assert run_command_line(["hook", "pip"]) == 0
+    assert file.with_name("gpuinstall-constraints.txt").as_uri() in file.read_text()
+    assert run_command_line(["hook", "pip", "--remove"]) == 0
+    assert not file.exists()

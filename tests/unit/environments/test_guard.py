@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.environments.guard import FamilyMember, constraint_lines, pip_section, write_guard
@@ -61,3 +62,13 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
     first, *lines = (built / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert "pip.conf" in first or "pip.ini" in first
     assert lines == ["torch==2.14.1+cu126"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize(("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)])
+def test_a_login_in_the_users_constraints_stays_private(tmp_path: Path, address: str, mode: int) -> None:
+    usual = os.umask(0o022)
+    write_guard(tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",))
+    os.umask(usual)
+    written = next(tmp_path.glob("pip.*"))
+    assert written.stat().st_mode & 0o777 == mode

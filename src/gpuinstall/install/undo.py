@@ -192,7 +192,7 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
     folder, root = undo_folder(environment), environment.root
     if not is_folder(folder) or (folder / "saved").is_symlink():
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(AttributeError, OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
         new, old, users = (tuple(document[key]) for key in ("new", "old", "users"))
         marks = {name: (size, time_ns, inode) for name, (size, time_ns, inode) in document["marks"].items()}

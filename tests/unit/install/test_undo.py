@@ -286,3 +286,14 @@ def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
 ) -> None:
     with pytest.raises(InstallationError, match="would write outside"):
         plan_undo(environment, ["torch"], [made(tmp_path, script="../../victim")])
+
+
+@pytest.mark.parametrize("marks", [[], "", None, 1, {"torch": 1}])
+def test_a_record_with_malformed_marks_is_refused(environment: ForeignEnvironment, marks: object) -> None:
+    folder = undo_folder(environment)
+    (folder / "saved").mkdir(parents=True)
+    record = {"schema": UNDO_SCHEMA, "state": "saved", "new": [], "old": [], "users": [], "marks": marks}
+    (folder / "record.json").write_text(json.dumps(record))
+    with pytest.raises(UsageError) as refused:
+        finish_undo(environment)
+    assert refused.value.code == "others-change"

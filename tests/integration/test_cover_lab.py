@@ -53,7 +53,7 @@ def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_ad
 
 def test_a_range_without_gpus_and_one_torch_too_many_are_refused(stand_in: StandInIndex, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
-    assert "--cover requires --gpu" in workshop.run("lock", "--cover").err
+    assert "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "--cover").err
     refused = workshop.run("lock", "--cover", "--all-supported", "--per-target", "newest")
     assert refused.status == 3
     assert "two versions of torch for cu118" in refused.err

@@ -45,7 +45,7 @@ _WHEEL_NAME = re.compile(r"[^\s\"'/<>]+\.whl\b")
 _PLAIN_WHEEL = re.compile(
     r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
     r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
-    r"(?:-\d\w*)?-[\w.]+-[\w.]+-[\w.]+\.whl"
+    r"(?:-\d\w*)?(?:-[A-Za-z]\w*(?:\.[A-Za-z]\w*)*){3}\.whl"
 )
 
 

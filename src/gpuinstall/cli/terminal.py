@@ -12,6 +12,7 @@ import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.advice import in_full
@@ -238,7 +239,11 @@ def hint_of(error: GpuInstallError) -> str | None:
     if not error.hint:
         return None
     context = click.get_current_context(silent=True)
-    options = [option for parameter in context.command.params for option in parameter.opts] if context else None
+    options = None
+    if context:
+        # "--no-code-check" is the second name of "--code-check".
+        names = [(*parameter.opts, *parameter.secondary_opts) for parameter in context.command.params]
+        options = list(chain.from_iterable(names))
     return in_full(error.hint, ["gpuinstall", *sys.argv[1:]], options) or None
 
 

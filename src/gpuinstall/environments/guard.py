@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 CONSTRAINTS = "constraints.txt"
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
-_PIP_NAME = "pip.ini" if os.name == "nt" else "pip.conf"
 _OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 _OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
 
@@ -80,11 +79,12 @@ def write_guard(built: Path, final: Path, lock: str, lines: Sequence[str], const
         constraints: Further constraints files, the user's own, which pip would pass over otherwise.
     """
     text = "".join(f"{line}\n" for line in lines)
-    lift = f"{_PIP_NAME} beside this file names it; to lift it, delete that line."
+    pip_name = "pip.ini" if os.name == "nt" else "pip.conf"
+    lift = f"{pip_name} beside this file names it; to lift it, delete that line."
     write_atomically(built / CONSTRAINTS, f"# The builds that go with {lock} ({_checksum(text)}). {lift}\n{text}")
     section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
     # The user's own file with that address may be one that nobody else can read.
-    write_atomically(built / _PIP_NAME, section, is_private=has_login(section.encode()))
+    write_atomically(built / pip_name, section, is_private=has_login(section.encode()))
 
 
 def is_own_guard_file(file: Path) -> bool:

@@ -29,7 +29,7 @@ failures -> finding
 fields ->
 files -> errors shell
 finding ->
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text vendors verify versions words
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text verify versions words
 folders -> errors shell
 gpuinstall ->
 in_use ->
@@ -76,7 +76,6 @@ PURE = [
     "backend",
     "errors",
     "finding",
-    "fleet.covers",
     "fleet.fleet_plan",
     "fleet.reconcile",
     "fleet.search",
@@ -105,7 +104,7 @@ MAY_NAME_MAKERS = {
     "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
     "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
-    "fleet": {"cuda", "ptx"},  # torch's own name of a device, and the plan's word for how a GPU runs a build
+    "fleet": {"cuda"},  # torch's own name of a device
     "extensions": {"cuda"},  # what the names of files say, and torch's word for what a build was made with
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
@@ -113,7 +112,7 @@ MAY_NAME_MAKERS = {
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
     "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
-    "plan": {"cuda"},  # the code of a warning, cuda-build-without-gpu
+    "plan": {"cuda", "ptx"},  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
     "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
     "receipt": {"cuda", "hip", "nvidia"},  # the kernel's files and the variables that say which GPUs there are
     "support": {"sass", "tegra"},  # the table of one maker's drivers

@@ -189,7 +189,8 @@ class Catalog:
     ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
     ``offered`` maps a companion and a backend's tag to the versions that a listing found there, with their labels.
     ``further`` are the other kinds of builds, to be read where they are needed; ``chips`` the rows about chips of those
-    that were, by kind; ``cuda_names`` reads those of packages.
+    that were, by kind; ``cuda_names`` reads those of packages, ``collectives`` the version of NCCL that a torch and a
+    backend's tag come with.
     """
 
     date: str
@@ -207,6 +208,7 @@ class Catalog:
     further: Mapping[str, Callable[[], KindOfBuilds]] = field(default_factory=dict)
     chips: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cuda_names: Callable[[], Mapping[str, CudaName]] = dict
+    collectives: Callable[[], Mapping[tuple[str, str], str]] = dict
 
     def serving(self, kind: str) -> Catalog:
         """Return the catalogue with the builds of a kind, which are read only for machines with such GPUs."""

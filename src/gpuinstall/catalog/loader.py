@@ -61,6 +61,7 @@ def parse_catalog(builds: dict[str, Any], drivers: dict[str, Any]) -> Catalog:
         evidence=_evidence(builds),
         further={kind: partial(_further, rows, kind) for kind in FURTHER},
         cuda_names=_cuda_names,
+        collectives=_collectives,
     )
 
 
@@ -72,6 +73,12 @@ def _cuda_names() -> Mapping[str, CudaName]:
         first = {major: names[0] for major, names in by_major.items()}
         rows |= {name: CudaName(major, first) for major, names in by_major.items() for name in names}
     return rows
+
+
+@cache
+def _collectives() -> Mapping[tuple[str, str], str]:
+    rows = authored.read_data("collectives.toml")["nccl"]
+    return {(row["torch"], row["backend"]): row["version"] for row in rows}
 
 
 def _further(rows: Rows, kind: str) -> KindOfBuilds:

@@ -5,32 +5,21 @@ And what a newer driver on some nodes would give, the fewest nodes first: a tabl
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
-from importlib.resources import files
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import tomli
-
-from gpuinstall.backend import CPU
 from gpuinstall.errors import NoBuildError
-from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.machine import Driver
 from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan.cover import ServingBuild, best_cover, serving_builds
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.vendors import rules_for
-from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from packaging.version import Version
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.fleet.classes import NodeClass
@@ -113,12 +102,6 @@ class Planner:
         self._request, self._catalog, self._newest = request, catalog, newest
         self._plans: dict[int, tuple[NodeClass, Plan | Refusal]] = {}
 
-    @cached_property
-    def _ages(self) -> Mapping[Version, int]:
-        """The rank of each torch: 0 is the newest."""
-        torches = sorted({build.torch for build in self._catalog.builds}, reverse=True)
-        return {torch: age for age, torch in enumerate(torches)}
-
     def alone(self, kind: NodeClass) -> Plan | Refusal:
         """What a class would choose alone."""
         if id(kind) not in self._plans:
@@ -132,36 +115,10 @@ class Planner:
     def plan(self, classes: Sequence[NodeClass]) -> FleetPlan:
         """Find the smallest set of locks for classes."""
         plans = tuple(map(self.alone, classes))
-        coverable = frozenset(position for position, plan in enumerate(plans) if plan.choice)
-        cover = best_cover(self._candidates(classes, plans), coverable)
+        candidates = serving_builds([kind.machine for kind in classes], plans, self._catalog)
+        cover = best_cover(candidates, [position for position, plan in enumerate(plans) if plan.choice])
         python = self._python(cover, classes, plans) if cover else ""
         return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, classes, plans)))
-
-    def _candidates(self, classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]) -> list[ServingBuild]:
-        """Every build that some class runs, with the classes that it serves and how it serves them."""
-        served: dict[int, tuple[Build, dict[int, int]]] = {}
-        for position, plan in enumerate(plans):
-            ranks: dict[Version, count[int]] = defaultdict(count)
-            for build in plan.runnable if plan.choice else ():
-                served.setdefault(id(build), (build, {}))[1][position] = next(ranks[build.torch])
-        return [
-            ServingBuild(
-                build,
-                self._ages[build.torch],
-                _collectives().get((str(build.torch), build.backend.tag)),
-                frozenset(position for position in ranks if self._compiles(build, classes[position])),
-                ranks,
-            )
-            for build, ranks in served.values()
-        ]
-
-    def _compiles(self, build: Build, kind: NodeClass) -> bool:
-        """Say whether a GPU of a class runs a build only after its driver has compiled it."""
-        if build.backend == CPU:
-            return False
-        rules = rules_for(kind.machine, self._catalog, {build.backend.kind})
-        codes = (rules.code(build, gpu) for gpu in kind.machine.gpus)
-        return any(isinstance(code, Code) and code.how == "ptx" for code in codes)
 
     def _groups(
         self, cover: Sequence[ServingBuild], python: str, classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
@@ -169,10 +126,10 @@ class Planner:
         """Give each class the build of the cover that it prefers."""
         mine: dict[int, list[int]] = {}
         for position in range(len(classes)):
-            order = {id(build): rank for rank, build in enumerate(plans[position].runnable)}
-            fitting = [serving for serving in cover if position in serving.serves]
+            order = {build.name: rank for rank, build in enumerate(plans[position].runnable)}
+            fitting = [serving for serving in cover if position in serving.ranks]
             if fitting:
-                best = min(fitting, key=lambda serving: order[id(serving.build)])
+                best = min(fitting, key=lambda serving: order[serving.build.name])
                 mine.setdefault(cover.index(best), []).append(position)
         for number, positions in sorted(mine.items()):
             yield PlannedGroup(cover[number].build, python, tuple(positions))
@@ -188,7 +145,7 @@ class Planner:
         demands = parse_request(self._request, self._catalog.family, classes[0].machine)
         free = [version for version in order if version == self._request.python or not version.endswith("t")]
         usable = [version for version in free if version in common and any(one.suits(version) for one in demands)]
-        machines = [classes[number].machine for serving in cover for number in sorted(serving.serves)]
+        machines = [classes[number].machine for serving in cover for number in sorted(serving.ranks)]
         at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
         for python in (*at_hand, *usable):
             if all(self._runs(serving, python, classes) for serving in cover):
@@ -201,7 +158,7 @@ class Planner:
         alone, requirements = replace(self._catalog, builds=(candidate.build,)), self._request.requirements
         family = tuple(text for text in requirements if parse_requirement(text).name in self._catalog.family)
         wanted = replace(self._request, python=python, requirements=family or ("torch",))
-        return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.serves)
+        return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.ranks)
 
 
 def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple[DriverUpdate, ...]:
@@ -215,13 +172,6 @@ def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple
     gains = {gain for update in alone for gain in update.gives}
     more = [together] if together and not gains.issuperset(together.gives) else []
     return (*sorted(alone, key=lambda update: len(update.nodes)), *more)
-
-
-@cache
-def _collectives() -> Mapping[tuple[str, str], str]:
-    """The versions of the collective library by torch and backend's tag: the rows of ``collectives.toml``."""
-    table = tomli.loads((files("gpuinstall.fleet") / "data" / "collectives.toml").read_text("utf-8"))
-    return {(row["torch"], row["backend"]): row["version"] for row in table["nccl"]}
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:

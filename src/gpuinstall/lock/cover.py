@@ -1,9 +1,7 @@
-"""The smallest set of targets that serves a set of recorded machines, exactly."""
+"""The fewest targets that serve recorded machines."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
@@ -13,7 +11,7 @@ from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan import Plan
+from gpuinstall.plan.cover import best_cover, serving_builds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,16 +23,22 @@ Served = dict[Target, frozenset[int]]
 
 
 def cover(requests: Sequence[LockRequest]) -> Served:
-    """Find the fewest targets, for the newest torch that every machine can have; the machines' own choice breaks ties.
+    """Return the fewest targets for the newest torch that every machine can have.
 
-    Raise MachineError or NoBuildError where a machine can have none, or no torch serves them all.
+    Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
-    alone = [request.choice for request in requests]
+    machines = [request.machine for request in requests]
+    for request in requests:
+        _ = request.choice  # a machine that can have none is refused by its own reason
     for torch in common_torches(requests):
-        pinned = [request.with_torch(str(torch)) for request in requests]
-        served = _served(pinned)
-        if set().union(*served.values()) == set(range(len(alone))):
-            return {target: served[target] for target in _fewest(served, pinned)}
+        plans = [request.with_torch(str(torch)).outcome for request in requests]
+        candidates = serving_builds(machines, plans, requests[0].catalog)
+        served: Served = {}
+        for serving in best_cover(candidates, range(len(machines))):
+            build = serving.build
+            served[Target(build.backend.tag, build.os, build.arch)] = frozenset(serving.ranks)
+        if served:
+            return served
     raise NoBuildError("machines-disagree", "no torch version runs on all machines", hint="Lock them separately")
 
 
@@ -54,28 +58,3 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     if isinstance(torch, Conflict):
         raise torch.error
     return cover([one.with_torch(str(torch)) for one in live])
-
-
-def _served(requests: Sequence[LockRequest]) -> Served:
-    """Try every backend of the kind that each machine would choose alone, as far as it is allowed."""
-    served: dict[Target, set[int]] = {}
-    for position, request in enumerate(requests):
-        choice, allowed = request.outcome.choice, request.request.allowed_backends
-        kind = choice.build.backend.kind if choice else None
-        tags = {build.backend.tag for build in request.builds if build.backend.kind == kind}
-        for backend in sorted(tags if allowed is None else tags.intersection(allowed)):
-            plan = replace(request, request=replace(request.request, allowed_backends=(backend,))).outcome
-            if isinstance(plan, Plan) and all(run.how != "none" for run in plan.gpus):
-                served.setdefault(Target(backend, request.machine.os, request.machine.arch), set()).add(position)
-    return {target: frozenset(positions) for target, positions in served.items()}
-
-
-def _fewest(served: Served, requests: Sequence[LockRequest]) -> tuple[Target, ...]:
-    """The smallest set of targets that serves all; of several, the one that most machines would choose alone."""
-    favourites = [request.target for request in requests if isinstance(request.outcome, Plan)]
-    targets = sorted(served, key=str, reverse=True)
-    for size in range(1, len(targets) + 1):
-        sets = [(chosen, frozenset().union(*map(served.__getitem__, chosen))) for chosen in combinations(targets, size)]
-        if full := [chosen for chosen, machines in sets if len(machines) == len(requests)]:
-            return max(full, key=lambda chosen: sum(str(favourite) in map(str, chosen) for favourite in favourites))
-    return ()

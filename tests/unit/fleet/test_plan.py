@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.fleet.classes import NodeClass, node_classes
-from gpuinstall.fleet.covers import ServingBuild, best_cover
 from gpuinstall.fleet.fleet_plan import FleetPlan, driver_updates, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.request import Request
@@ -153,34 +151,6 @@ def test_no_smaller_set_serves_all_and_every_lock_runs_where_it_is_for(kinds: li
         assert all(group.build in plan.plans[position].runnable for position in group.classes)
     covered = {position for group in plan.groups for position in group.classes}
     assert covered == set(range(len(plan.classes))) - set(plan.uncovered)
-
-
-def candidate(name: str, torch: int, ranks: dict[int, int], *, nccl: str = "1", compiled: tuple[int, ...] = ()) -> Any:
-    build = replace(frozen_catalog().builds[0], source=name)
-    return ServingBuild(build, torch, nccl, frozenset(compiled), ranks)
-
-
-@pytest.mark.parametrize(
-    ("better", "worse"),
-    [
-        (candidate("one NCCL", 1, {1: 0}), candidate("two", 1, {1: 0}, nccl="2")),
-        (candidate("machine code", 1, {1: 5}), candidate("compiled first", 1, {1: 0}, compiled=(1,))),
-        (candidate("newest toolkit", 1, {1: 0}), candidate("an older one", 1, {1: 1})),
-    ],
-    ids=lambda one: one.build.source,
-)
-def test_ties_are_broken_in_order(better: ServingBuild, worse: ServingBuild) -> None:
-    first = candidate("the other lock", 1, {0: 0})
-
-    assert better in best_cover([first, worse, better], frozenset({0, 1}))
-    assert better in best_cover([better, worse, first], frozenset({0, 1}))
-
-
-def test_one_torch_for_all_comes_before_the_newest_torch() -> None:
-    old = [candidate("old a", 5, {0: 9}), candidate("old b", 5, {1: 9})]
-    new = candidate("new b", 0, {1: 0})
-
-    assert set(best_cover([*old, new], frozenset({0, 1}))) == set(old)
 
 
 def kinds_of_forty() -> list[tuple[str, str]]:

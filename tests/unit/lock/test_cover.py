@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuinstall.errors import MachineError
@@ -56,3 +58,16 @@ def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run() -> None:
     assert str(served[0]) == "cu118"
     request = LockRequest.for_target(served[0], Request(), CATALOG, (old, newer))
     assert request.choice.build == LockRequest(old, Request(), CATALOG).choice.build
+
+
+def test_a_card_that_no_build_runs_on_is_left_out() -> None:
+    assert [str(target) for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])] == [
+        "cu130"
+    ]
+
+
+def test_catalogues_of_two_machines_share_a_target() -> None:
+    catalogs = [replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds)) for _ in range(2)]
+    requests = [LockRequest(machine("580.95.05", "9.0"), Request(), catalog) for catalog in catalogs]
+
+    assert [str(target) for target in cover(requests)] == ["cu130"]

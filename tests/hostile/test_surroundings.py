@@ -8,18 +8,23 @@ import shutil
 import sys
 import time
 from base64 import b64encode
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall import process
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.install.previous import remove
+from gpuinstall.reporter import SilentReporter
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
+from tests.lab.environments import packages, put_package
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
+from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:
     import subprocess
@@ -218,6 +223,35 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
         error = here.document("install", exit_code=4)["errors"][0]
         assert error["hint"]
         assert here.entries() == {"kept"}
+
+
+def test_an_environment_can_be_removed_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    disk = tmp_path / "disk"
+    for name, size in {"no bytes": "size=100k,nr_inodes=99", "no files": "size=1m,nr_inodes=30"}.items():
+        with mounted(disk, "tmpfs", size):
+            paths = EnvironmentPaths(make_environment(disk / ".venv", "made"))
+            site = packages(paths.venv)
+            put_package(site, "compiled", {"compiled/__init__.py": ""})
+            (site / "compiled" / "__pycache__").mkdir()
+            for number in range(9):
+                (site / "compiled" / "__pycache__" / f"__init__.{number}.pyc").write_bytes(bytes(5000))
+            (paths.venv / "notes.txt").write_text("mine")
+            fill(disk)
+            removed = remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
+            assert [each.path for each in removed] == [paths.venv], name
+            assert [path.name for path in paths.venv.iterdir()] == ["notes.txt"], name
+            assert not paths.work.exists()
+
+
+def fill(disk: Path) -> None:
+    """Write to a disk until it takes neither bytes nor files."""
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with suppress(OSError):
+        for number in range(100):
+            (disk / f"filler{number}").touch()
 
 
 @pytest.mark.heavy

@@ -43,7 +43,9 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     try:
         try:
             _acquire(guard, paths, wait, reporter)
-            write_anew(_owner_file(paths), f"process {os.getpid()} since {time.strftime('%H:%M:%S')}")
+            with suppress(OSError):  # on a full disk: who waits reads of "another run" then
+                owner = f"process {os.getpid()} since {time.strftime('%H:%M:%S')}"
+                write_anew(_owner_file(paths), owner)
             finish_swap(paths, reporter)
         except OSError as error:
             _tidy(paths, made)
@@ -96,7 +98,7 @@ def _open(paths: EnvironmentPaths) -> None:
     paths.work.mkdir(parents=True, exist_ok=True)
     ignored = paths.work / ".gitignore"
     if not _is_ours(ignored):
-        with suppress(FileExistsError):
+        with suppress(OSError):  # the disk is full, or another run has just written it
             write_anew(ignored, "*\n")
     if not _is_ours(paths.guard):
         remove_file(paths.guard)

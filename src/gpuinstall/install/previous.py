@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import Marker, installed_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
-from gpuinstall.environments.ownership import added_packages
+from gpuinstall.environments.ownership import added_packages, compiled_paths
 from gpuinstall.environments.records import forget, was_made_here
-from gpuinstall.errors import UsageError
-from gpuinstall.files import is_folder
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.files import is_folder, remove_file
+from gpuinstall.in_use import hold_alone
 from gpuinstall.install.disposal import dispose
-from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.environment_lock import environment_lock, is_idle
 from gpuinstall.install.inspection import check_replaceable
+from gpuinstall.install.scripts import script_environments
 from gpuinstall.install.swap import size_of, swap_in
 from gpuinstall.shell import quoted
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -83,7 +87,10 @@ def remove(
         UsageError: there is none, or it is not ours.
     """
     check_replaceable(paths)
-    with environment_lock(paths, wait, reporter):
+    removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+    if is_idle(paths):
+        _make_room(removed)
+    with _unused(paths), environment_lock(paths, wait, reporter):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
         for each in removed:
             is_previous = each.path == paths.previous
@@ -92,6 +99,29 @@ def remove(
         forget(paths.venv)
         remove_kernel(paths.venv)
     return removed
+
+
+def _make_room(removed: Sequence[Previous]) -> None:
+    """Remove the bytecode of environments that are about to go: a full disk takes not even a new folder."""
+    for each in removed:
+        for path in compiled_paths(each.path):
+            remove_file(each.path / path)
+
+
+@contextmanager
+def _unused(paths: EnvironmentPaths) -> Iterator[None]:
+    """Hold an environment in the cache alone; raise InstallationError if a program runs in it."""
+    if paths.folder.parent.resolve() != script_environments().resolve():
+        yield
+        return
+    descriptor = hold_alone(str(paths.folder))
+    if descriptor is None:
+        hint = "the same again   # once it has ended"
+        raise InstallationError("busy", f"a program runs in {paths.venv}", hint=hint)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_packages: bool) -> list[Previous]:

@@ -85,7 +85,7 @@ class Script(NamedTuple):
         digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
-        return EnvironmentPaths.at(_folder() / f"{name}-{digest}" / ".venv")
+        return EnvironmentPaths.at(script_environments() / f"{name}-{digest}" / ".venv")
 
     @property
     def evidence(self) -> list[str]:
@@ -164,7 +164,7 @@ def remove_unused_scripts(reporter: Reporter) -> None:
     One that a program uses stays, and what cannot be removed is left to another run.
     """
     with suppress(OSError):
-        unused = sorted(filter(is_folder, _folder().iterdir()), key=lambda folder: last_use(str(folder)))
+        unused = sorted(filter(is_folder, script_environments().iterdir()), key=lambda folder: last_use(str(folder)))
         sizes = {folder: size_of(folder / ".venv") for folder in unused}
         for folder in unused:
             is_old = time.time() - last_use(str(folder)) > UNUSED_S
@@ -198,5 +198,6 @@ def _remove_unused(folder: Path, reporter: Reporter) -> bool:
     return True
 
 
-def _folder() -> Path:
+def script_environments() -> Path:
+    """Return the folder of the environments of scripts, in the user's cache."""
     return own_cache_folder() / "scripts"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.probe import read_machine
     from gpuinstall.reporter import Reporter, SilentReporter
     from gpuinstall.request import Request
+    from gpuinstall.sourcing import Sourcing
     from gpuinstall.words import machine_in_words
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "Reporter",
     "Request",
     "SilentReporter",
+    "Sourcing",
     "choose",
     "install",
     "install_into",
@@ -49,6 +51,7 @@ _HOMES = {
     "probe": ("read_machine",),
     "reporter": ("Reporter", "SilentReporter"),
     "request": ("Request",),
+    "sourcing": ("Sourcing",),
     "words": ("machine_in_words",),
 }
 

@@ -34,9 +34,6 @@ def install(
     machine: Machine | None = None,
     upgrade: bool = False,
     replacing: bool = False,
-    torch_index: str | None = None,
-    only_binary: bool = False,
-    offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> InstallResult:
     """Make the environment at ``venv`` hold what is asked for, proven on the GPUs; a lock lies beside it.
@@ -47,15 +44,7 @@ def install(
     replaced that are not ours. Raise a GpuInstallError, and leave what is there as it was.
     """
     paths = EnvironmentPaths.at(Path(venv))
-    settings = Settings(
-        request,
-        only=bool(request.requirements),
-        machine=machine,
-        venv=paths.venv,
-        torch_index=torch_index,
-        only_binary=only_binary,
-        offline=offline,
-    )
+    settings = Settings(request, only=bool(request.requirements), machine=machine, venv=paths.venv)
     with open_project(paths.folder, settings, reporter) as project:
         return installation.install(project, InstallOptions(replace=replacing, upgrade=upgrade))
 
@@ -65,9 +54,6 @@ def install_into(
     request: Request = TORCH,
     *,
     machine: Machine | None = None,
-    torch_index: str | None = None,
-    only_binary: bool = False,
-    offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
     """Put what is asked for into the environment of an interpreter that others made, proven on the GPUs.
@@ -75,7 +61,7 @@ def install_into(
     Raise a GpuInstallError, and leave the environment as it was.
     """
     path = Path(python).absolute()
-    settings = Settings(request, machine=machine, torch_index=torch_index, only_binary=only_binary, offline=offline)
+    settings = Settings(request, machine=machine)
     with open_project(path.parent, settings, reporter) as project:
         return into.install_into(project, path)
 
@@ -87,9 +73,6 @@ def lock(
     targets: Sequence[str] = (),
     machine: Machine | None = None,
     upgrade: bool = False,
-    torch_index: str | None = None,
-    only_binary: bool = False,
-    offline: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[Written]:
     """Write ``pylock.<target>.toml`` into a folder, for each target (``cu126``, ``cpu-windows-x86_64``) or one machine.
@@ -98,9 +81,7 @@ def lock(
     targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
     ``upgrade`` is set. Raise a GpuInstallError.
     """
-    settings = Settings(
-        request, only=bool(request.requirements), torch_index=torch_index, only_binary=only_binary, offline=offline
-    )
+    settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         declared = project.read_folder_request()
         request = project.request_for(declared.listed)

@@ -25,6 +25,7 @@ from gpuinstall.provenance import Effect, SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, split_group
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -53,10 +54,7 @@ class Settings:
     ``request`` and ``files``, requirements files by their names, are added to what the folder asks for; with ``only``
     they are all of it, and with ``anew`` the backend of the environment is forgotten too. ``without`` are packages to
     take out. ``declared`` lets the files of the folder say what it asks for. ``machine`` is another than this one,
-    ``venv`` the environment (``.venv`` in the folder), ``wheels`` a folder whose files come before those of every
-    source. ``parallel`` lets a large file come in several parts at once.
-    ``extension_sources`` are further pages of prebuilt extensions, ``build_extensions`` lets those without a file be
-    compiled.
+    ``venv`` the environment (``.venv`` in the folder).
     """
 
     request: Request = FOLDERS_OWN
@@ -67,14 +65,6 @@ class Settings:
     declared: bool = True
     machine: Machine | None = None
     venv: Path | None = None
-    wheels: Path | None = None
-    torch_index: str | None = None
-    offline: bool = False
-    code_check: bool = True
-    only_binary: bool = False
-    parallel: bool = True
-    extension_sources: tuple[str, ...] = ()
-    build_extensions: bool = False
     source_settings: tuple[SourceSetting, ...] = ()
     """What the block of a script says of sources."""
 
@@ -115,14 +105,29 @@ class Project:
         """Where packages come from; what a file of the folder chose is announced, before anybody is asked."""
         from gpuinstall.sources import read_sources
 
-        named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
+        chosen = self.settings.request.sourcing
+        named = chosen.torch_index or os.environ.get(TORCH_INDEX)
         sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
         configured, file = self.config.extension_sources, self.folder / "pyproject.toml"
-        sources = sources.with_extensions(self.settings.extension_sources, configured, file)
+        sources = sources.with_extensions(chosen.extension_sources, configured, file)
         sources = sources.with_settings(self.source_settings)
         sources.admit(sources.chosen, self.reporter)
         sources.explain_answered(self.reporter)
         return sources
+
+    @cached_property
+    def sourcing(self) -> Sourcing:
+        """How packages are had: as the caller says, and if he does not, as the folder's settings and locks say."""
+        from gpuinstall.lock.folder_request import recorded_request
+
+        chosen = self.settings.request.sourcing
+        only_binary = chosen.only_binary or self.config.only_binary or ":all:" in self.sources.only_binary
+        code_check = chosen.code_check
+        if code_check is None:
+            code_check = self.settings.only or recorded_request(self.paths.folder, self.own_lock).code_check
+            if not code_check:
+                self.reporter.warn("the code check is off, as in the locks here; --code-check turns it on")
+        return replace(chosen, only_binary=only_binary, code_check=code_check)
 
     @property
     def pip_constraints(self) -> tuple[str, ...]:
@@ -184,7 +189,7 @@ class Project:
         from gpuinstall.learned.store import known_catalog
         from gpuinstall.sources.sources import torch_index_of
 
-        named = self.settings.torch_index or os.environ.get(TORCH_INDEX)
+        named = self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
         base = torch_index_of(named or self.config.torch_index)
         return replace(known_catalog(base), torch_index=base)
 
@@ -193,15 +198,8 @@ class Project:
         """The clients and caches of the run, open until it ends."""
         from gpuinstall.session import open_session
 
-        settings = self.settings
-        opened = open_session(self.sources, self.reporter, self.folder, offline=settings.offline)
-        return replace(
-            self.resources.enter_context(opened),
-            code_check=settings.code_check,
-            only_binary=settings.only_binary or self.config.only_binary or ":all:" in self.sources.only_binary,
-            parallel=settings.parallel,
-            build_extensions=settings.build_extensions,
-        )
+        opened = open_session(self.sources, self.reporter, self.folder, sourcing=self.sourcing)
+        return self.resources.enter_context(opened)
 
     @cached_property
     def machine(self) -> Machine:
@@ -365,10 +363,11 @@ class Project:
             preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.backends,
             preferred_pythons=(*request.preferred_pythons, *running),
-            managed_pythons=request.managed_pythons and not self.settings.offline,
+            managed_pythons=request.managed_pythons and not self.settings.request.sourcing.offline,
             preferred=self.preferred,
             sources=recorded_sources(self.source_settings),
             build_files_digest=self._build_files_digest(folders),
+            sourcing=self.sourcing,
         )
 
     def _build_files_digest(self, folders: Sequence[str]) -> str:

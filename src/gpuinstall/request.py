@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuinstall.backend import CPU
+from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Request:
     ``preferred_backend`` is a tag that is taken if a build of the chosen torch has it and runs.
     ``sources`` is what files say of where packages come from and which files they are. ``build_files_digest`` is of the
     files that say what the folders among the requirements require, if only a build backend can read them.
+    ``sourcing`` says how packages are had.
     """
 
     requirements: tuple[str, ...] = ("torch",)
@@ -34,6 +36,7 @@ class Request:
     preferred_backend: str | None = None
     sources: tuple[str, ...] = ()
     build_files_digest: str = ""
+    sourcing: Sourcing = DEFAULT_SOURCING
 
     @property
     def is_for_cpu(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.patience import USUAL, Patience, read_patience
+from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +28,7 @@ class Session:
     """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
     ``scratch`` is a folder of this run alone, which goes with it.
-    ``code_check`` says that every package has to have code for the GPUs, ``only_binary`` that none is built,
-    ``parallel`` that large files come in several parts at once, ``build_extensions`` that extensions may be compiled;
-    ``announced`` are those of which it was said that their code runs.
+    ``announced`` are the packages of which it was said that their code runs.
     """
 
     sources: Sources
@@ -41,10 +40,7 @@ class Session:
     scratch: Path
     patience: Patience = USUAL
     folder: Path = field(default_factory=Path.cwd)
-    code_check: bool = True
-    only_binary: bool = False
-    parallel: bool = True
-    build_extensions: bool = False
+    sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
 
     def from_cache(self) -> Session:
@@ -79,7 +75,7 @@ KEYRING_S = 60
 
 @contextmanager
 def open_session(
-    sources: Sources, reporter: Reporter, folder: Path | None = None, *, offline: bool = False
+    sources: Sources, reporter: Reporter, folder: Path | None = None, *, sourcing: Sourcing = DEFAULT_SOURCING
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder, remove_path
@@ -90,12 +86,13 @@ def open_session(
     uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
-    variables = environment(os.environ, sources.environment(), offline=offline) | patience.variables(os.environ)
+    variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
+    variables |= patience.variables(os.environ)
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))
     scratch = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
-    client = Client(sources.certificates, logins=logins, offline=offline, patience=patience)
+    client = Client(sources.certificates, logins=logins, offline=sourcing.offline, patience=patience)
     with ExitStack() as resources:
         resources.callback(remove_path, scratch)
         resources.enter_context(client)
@@ -111,6 +108,7 @@ def open_session(
             scratch,
             patience,
             folder or Path.cwd(),
+            sourcing,
         )
 
 

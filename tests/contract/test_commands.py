@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from gpuinstall import errors
 from gpuinstall.cli.main import COMMANDS
+from gpuinstall.sourcing import Sourcing
 from tests.lab.forked import gpuinstall
 
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
@@ -39,6 +41,33 @@ def words() -> list[tuple[str, ...]]:
     below = [(name, inner) for name, inners in groups.items() for inner in inners]
     alone = [name for name in COMMANDS if name not in groups or found[name].invoke_without_command]
     return [*((name,) for name in alone), *below]
+
+
+def options_of(*command: str) -> set[str]:
+    """Return the names that a command gives to its function."""
+    found: click.Command = import_module(f"gpuinstall.cli.{command[0]}").command
+    for name in command[1:]:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    return {str(parameter.name) for parameter in found.params}
+
+
+def test_commands_that_resolve_or_install_take_the_same_sourcing() -> None:
+    commands = (
+        "install",
+        "remove",
+        "run",
+        "sync",
+        "plan",
+        "lock",
+        "lock check",
+        "lock cover",
+        "fleet plan",
+        "fleet up",
+    )
+    sourcing = {field.name for field in fields(Sourcing)} - {"wheels"}  # a folder of one machine
+    missing = {command: sourcing - options_of(*command.split()) for command in commands}
+    assert not any(missing.values()), missing
 
 
 @pytest.mark.parametrize("command", words(), ids=" ".join)

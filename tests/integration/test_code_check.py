@@ -172,6 +172,14 @@ def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index:
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+def test_a_lock_made_without_the_check_is_changed_without_it(workshop: Workshop) -> None:
+    assert locked(workshop, "vllm", "--no-code-check", *V100)["vllm"] == "0.11.0"
+    again = workshop.run("lock", "engine", *V100)
+    assert again.ok, again.err
+    assert "the code check is off, as in the locks here" in again.err.replace("\n  ", " ")
+    assert workshop.run("lock", "--code-check", *V100).status == 3
+
+
 def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Workshop) -> None:
     for gpu, driver in (V100[1:4:2], RTX_4090[1:4:2]):
         machine = machine_in_words((gpu,), driver, None, None).to_dict()

@@ -137,8 +137,8 @@ def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_re
 
 
 def test_only_binary_is_had_from_python_too(workshop: Workshop, ran: Path) -> None:
-    call = 'lock(".", Request(("plain",), backend="cpu"), targets=["cpu"], only_binary=True)'
-    code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, lock\ntry:\n    {call}\n"
+    call = 'lock(".", Request(("plain",), backend="cpu", sourcing=Sourcing(only_binary=True)), targets=["cpu"])'
+    code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, Sourcing, lock\ntry:\n    {call}\n"
     code += "except GpuInstallError as error:\n    print(error.code)"
     variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
     done = process.run([sys.executable, "-c", code], env=variables, cwd=workshop.folder)

@@ -29,7 +29,7 @@ failures -> finding
 fields ->
 files -> errors shell
 finding ->
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell support text verify versions words
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text verify versions words
 folders -> errors shell
 gpuinstall ->
 in_use ->
@@ -47,17 +47,18 @@ plan -> backend catalog errors vendors
 poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources text
+project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources sourcing text
 proof_record -> errors files gpuinstall
 provenance ->
 pytest_plugin ->
 receipt -> errors files in_use
 reporter ->
-request -> backend
+request -> backend sourcing
 requirements_file -> errors files plan provenance
-session -> files patience process uv web
+session -> files patience process sourcing uv web
 shell -> text
 sources -> errors files location marked_block provenance units
+sourcing ->
 support -> catalog machine plan request versions
 text ->
 threads ->

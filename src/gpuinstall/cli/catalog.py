@@ -22,6 +22,8 @@ from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
+from gpuinstall.sourcing import Sourcing
 from gpuinstall.units import display_path, readable
 
 _PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
@@ -89,7 +91,7 @@ def _show(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
-@options.sourcing("torch_index", "offline")
+@options.fetching
 @framed("catalog")
 def _learn(
     terminal: Terminal,
@@ -97,7 +99,7 @@ def _learn(
     requirements: tuple[str, ...],
     platform: str | None,
     backend: str | None,
-    sourcing: dict[str, Any],
+    sourcing: Sourcing,
 ) -> Outcome:
     from gpuinstall.learned.newest import Place, learn
 
@@ -105,7 +107,7 @@ def _learn(
     place = Place(*_parsed(platform), known_backend(backend))
     if backend and place.backend is None:
         raise UsageError("no-such-backend", f"{backend!r} is not a backend such as cu132 or cpu")
-    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
+    with open_project(Path.cwd(), Settings(Request((), sourcing=sourcing)), terminal) as project:
         session = project.session
         everywhere = replace(session.sources, default_index=session.default_index)
         reader = Reader(everywhere, session.client, learned_store(), terminal)

@@ -14,7 +14,9 @@ from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.files import read_document, write_in_place
 from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
 from gpuinstall.shell import quoted
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -113,7 +115,7 @@ def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *,
         after, done = unpatched(before), "gpuinstall's lines removed"
     else:
         wanted = groups(map(read_lock, paths or _locks()), load_catalog().family)
-        with open_project(Path.cwd(), Settings(torch_index=torch_index), terminal) as opened:
+        with open_project(Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index))), terminal) as opened:
             after = patched(before, wanted, opened.sources.torch_index)
         done = f"choose with: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
     if after != before:

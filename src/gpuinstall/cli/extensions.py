@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.extensions.rows import Extension, load_extensions
 from gpuinstall.project import open_project
+from gpuinstall.sourcing import Sourcing
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ SHOWN = 3
 @options.machine_options
 @click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python version to look for.")
 @click.option("--all", "everything", is_flag=True, help="Show every rejected file, and why.")
-@options.sourcing("extension_sources", "torch_index")
+@options.extension_sources
+@options.torch_index
 @framed("extensions")
 def command(
     terminal: Terminal,
@@ -38,7 +39,8 @@ def command(
     *,
     python: str | None,
     everything: bool,
-    sourcing: dict[str, Any],
+    extension_sources: tuple[str, ...],
+    torch_index: str | None,
 ) -> Outcome:
     """Show extensions."""
     if not names:
@@ -48,8 +50,9 @@ def command(
     from gpuinstall.lock.prebuilt import choose_prebuilt, extension_row
     from gpuinstall.lock.request import LockRequest
 
-    request = options.RequestOptions(("torch",), python=python)
-    settings = replace(options.read_settings(request, machine, terminal), **sourcing)
+    sourcing = Sourcing(torch_index, extension_sources)
+    request = options.RequestOptions(("torch",), python=python, sourcing=sourcing)
+    settings = options.read_settings(request, machine, terminal)
     with open_project(Path.cwd(), settings, terminal) as project:
         wanted = [extension_row(canonicalize_name(name), project.session) for name in names]
         asked = LockRequest(project.machine, project.request, project.catalog)

@@ -22,6 +22,7 @@ from gpuinstall.fleet.report import STEPS, FleetReport, metrics, read_report, re
 from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.project import Project, open_project
 from gpuinstall.shell import quoted
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,8 +57,6 @@ _OPTIONS = {
     "root": click.option("--root", metavar="DIR", help="The folder of environments, the same on every node."),
     "deep": click.option("--deep", is_flag=True, help="Run more checks on every GPU."),
     "alone": click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes."),
-    "offline": options.offline,
-    "build_extensions": options.build_extensions,
 }
 
 
@@ -72,8 +71,6 @@ class FleetOptions(NamedTuple):
     root: str | None = None
     deep: bool = False
     alone: bool = False
-    offline: bool = False
-    build_extensions: bool = False
 
 
 def _taking(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -98,11 +95,11 @@ def _survey(terminal: Terminal, run: FleetOptions) -> Outcome:
 @command.command("plan", help="Write the fewest locks that serve all nodes.")
 @options.request_options
 @click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
-@_taking("run_dir", "offline", "build_extensions")
+@_taking("run_dir")
 @framed("fleet")
 def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions, *, fetch: bool) -> Outcome:
     fleet = _opened(terminal, run)
-    with _project(terminal, request, run) as project:
+    with _project(terminal, request) as project:
         session = project.session
         document = fleet.plan(project.request, project.catalog, session)
         if fetch:
@@ -116,11 +113,12 @@ def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions
 
 
 @command.command("install", help="Install each node's lock where that is not done yet.")
-@_taking("run_dir", "mode", "root", "offline")
+@options.fetching
+@_taking("run_dir", "mode", "root")
 @framed("fleet")
-def _install(terminal: Terminal, run: FleetOptions) -> Outcome:
+def _install(terminal: Terminal, run: FleetOptions, *, sourcing: Sourcing) -> Outcome:
     fleet = _opened(terminal, run)
-    with _project(terminal, options.RequestOptions(), run) as project:
+    with _project(terminal, options.RequestOptions(sourcing=sourcing)) as project:
         fleet.fetch(project.session)
     fleet.install(run.mode)
     return _reported(terminal, fleet.folder)
@@ -171,12 +169,12 @@ def _report(
 
 @command.command("up", help="Survey, plan, install, verify and report.")
 @options.request_options
-@_taking("engine", "nodes", "run_dir", "resume", "mode", "root", "deep", "alone", "offline", "build_extensions")
+@_taking("engine", "nodes", "run_dir", "resume", "mode", "root", "deep", "alone")
 @framed("fleet")
 def _up(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) -> Outcome:
     fleet = _begun(terminal, run)
     fleet.survey()
-    with _project(terminal, request, run) as project:
+    with _project(terminal, request) as project:
         session = project.session
         show_fleet_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
         fleet.fetch(session)
@@ -203,9 +201,8 @@ def _opened(terminal: Terminal, run: FleetOptions) -> Fleet:
     return Fleet(folder, folder.read(), StepView(terminal), ("--root", run.root) if run.root else ())
 
 
-def _project(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) -> AbstractContextManager[Project]:
+def _project(terminal: Terminal, request: options.RequestOptions) -> AbstractContextManager[Project]:
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    settings = replace(settings, offline=run.offline, build_extensions=run.build_extensions)
     return open_project(Path.cwd(), settings, terminal)
 
 

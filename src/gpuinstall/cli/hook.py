@@ -22,6 +22,7 @@ from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import PIP_NAME, own_file, pip_words
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,9 @@ def command(
     """Write the hook, print it, or take it out."""
     folder = Path.home() if user else Path.cwd()  # what a project chooses is not for all that the user does
     text = bound = ""
-    with open_project(folder, Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
+    with open_project(
+        folder, Settings(Request((), sourcing=Sourcing(torch_index)), venv=Path(venv)), terminal
+    ) as project:
         file = _file(tool, project, user=user)
         if remove:
             status = _remove(tool, file)

@@ -53,7 +53,6 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 @install_options.jupyter
 @click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
 @install_options.changing("replace", "verify", "keep", "wait", "yes")
-@options.sourcing("code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions")
 @framed("install")
 def command(
     terminal: Terminal,
@@ -70,7 +69,6 @@ def command(
     jupyter: bool,
     fallback: bool,
     changing: dict[str, Any],
-    sourcing: dict[str, Any],
 ) -> Outcome:
     """Install."""
     from gpuinstall.install.options import ATTEMPTS, InstallOptions
@@ -95,7 +93,7 @@ def command(
             raise _not_ours(request.python)
         request = request._replace(requirements=(*request.requirements, *([PACKAGE] if jupyter else ())))
     settings = options.read_settings(request, machine, terminal)
-    settings = replace(settings, only=only, anew=only, venv=Path(venv), **sourcing)
+    settings = replace(settings, only=only, anew=only, venv=Path(venv))
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
             return _change_into(project, python, changing, dry_run=dry_run)

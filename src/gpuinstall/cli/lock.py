@@ -14,10 +14,12 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
 from gpuinstall.project import Project, Settings, lock_requests, open_project
+from gpuinstall.request import Request
 from gpuinstall.shell import joined
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import VersionChange
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
     from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
     from gpuinstall.session import Session
 
 
@@ -102,10 +103,6 @@ _PER_TARGET = click.option(
     "--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch."
 )
 _PRUNE = click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
-_SOURCING = options.sourcing(
-    "code_check", "only_binary", "parallel", "offline", "extension_sources", "build_extensions"
-)
-_FETCHING = options.sourcing("torch_index", "parallel", "offline")
 
 
 @click.group(
@@ -124,7 +121,6 @@ _FETCHING = options.sourcing("torch_index", "parallel", "offline")
 @options.upgrade_package
 @_PRUNE
 @_SCRIPT
-@_SOURCING
 @framed("lock")
 def command(
     terminal: Terminal,
@@ -139,13 +135,12 @@ def command(
     packages: tuple[str, ...],
     prune: bool,
     script: Path | None,
-    sourcing: dict[str, Any],
 ) -> Outcome:
     """Lock."""
     from gpuinstall.lock.write import LockOptions
     from gpuinstall.plan.requirement import normalised
 
-    run = _lock_run(terminal, request, script, sourcing, only=only)
+    run = _lock_run(terminal, request, script, only=only)
     selected = _machines(machines, described, terminal)
     with open_project(run.folder, run.settings, terminal) as project:
         declared = project.read_folder_request()
@@ -162,7 +157,6 @@ def command(
 @_MACHINES
 @options.machine_words
 @_SCRIPT
-@_SOURCING
 @framed("lock")
 def check_command(
     terminal: Terminal,
@@ -173,13 +167,12 @@ def check_command(
     targets: tuple[str, ...],
     machines: tuple[str, ...],
     script: Path | None,
-    sourcing: dict[str, Any],
 ) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
     from gpuinstall.lock.check import DeclaredUse
     from gpuinstall.lock.strangers import with_locked_builds
 
-    run = _lock_run(terminal, request, script, sourcing, only=only)
+    run = _lock_run(terminal, request, script, only=only)
     selected = _machines(machines, described, terminal)
     with open_project(run.folder, run.settings, terminal) as project:
         declared = project.read_folder_request()
@@ -188,7 +181,7 @@ def check_command(
         every = not targets and bool(named)
         use = DeclaredUse(tuple(named), tuple(selected), every, run.request.has_requirements)
         catalog = with_locked_builds(project.catalog, run.folder, session)
-        return _check(run.folder, wanted, catalog, use, None if run.settings.offline else session)
+        return _check(run.folder, wanted, catalog, use, None if run.settings.request.sourcing.offline else session)
 
 
 @command.command("cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".')
@@ -200,7 +193,6 @@ def check_command(
 @options.upgrade
 @options.upgrade_package
 @_PRUNE
-@_SOURCING
 @framed("lock")
 def cover_command(
     terminal: Terminal,
@@ -213,7 +205,6 @@ def cover_command(
     upgrade: bool,
     packages: tuple[str, ...],
     prune: bool,
-    sourcing: dict[str, Any],
 ) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers."""
     from gpuinstall.lock.write import LockOptions
@@ -222,7 +213,7 @@ def cover_command(
     if bool(described.gpu) == all_supported:
         message = "lock cover requires either --gpu or --all-supported"
         raise UsageError("range-missing", message, hint="gpuinstall lock cover --gpu NAME --driver VERSION")
-    run = _lock_run(terminal, request, None, sourcing, only=only)
+    run = _lock_run(terminal, request, None, only=only)
     with open_project(run.folder, run.settings, terminal) as project:
         declared = project.read_folder_request()
         moving = tuple(map(normalised, packages))
@@ -250,20 +241,21 @@ def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
 
 @command.command("download", help="Download every file of the locks into DIR.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@_FETCHING
+@options.fetching
 @framed("lock")
-def download_command(terminal: Terminal, folder: Path, *, sourcing: dict[str, Any]) -> Outcome:
+def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) -> Outcome:
     """Download the files of the locks."""
-    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
+    with open_project(Path.cwd(), Settings(Request((), sourcing=sourcing)), terminal) as project:
         return _download(Path.cwd(), folder, project.session)
 
 
 @command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
-@options.sourcing("offline")
+@options.offline
 @framed("lock")
-def audit_command(terminal: Terminal, *, sourcing: dict[str, Any]) -> Outcome:
+def audit_command(terminal: Terminal, *, offline: bool) -> Outcome:
     """Look for known vulnerabilities."""
-    with open_project(Path.cwd(), Settings(**sourcing), terminal) as project:
+    request = Request((), sourcing=Sourcing(offline=offline))
+    with open_project(Path.cwd(), Settings(request), terminal) as project:
         return _audit(Path.cwd(), project.session)
 
 
@@ -279,7 +271,6 @@ def _lock_run(
     terminal: Terminal,
     request: options.RequestOptions,
     script: Path | None,
-    sourcing: Mapping[str, Any],
     *,
     only: bool,
 ) -> _LockRun:
@@ -292,7 +283,7 @@ def _lock_run(
         folder.mkdir(exist_ok=True)
         request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
     settings = options.read_settings(request, options.MachineOptions(), terminal)
-    settings = replace(settings, only=only, **sourcing)
+    settings = replace(settings, only=only)
     if script:
         bounded = replace(settings.request, constraints=alone.constraints)
         settings = replace(settings, request=bounded, source_settings=alone.settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from dataclasses import fields
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Settings
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -73,19 +75,10 @@ only = click.option("--only", is_flag=True, help="Request only these packages; d
 venv = click.option(
     "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment (default: .venv)."
 )
-offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network.")
-code_check = click.option(
-    "--code-check/--no-code-check", default=True, help="Take only packages with code for the GPUs (reads wheels)."
-)
-only_binary = click.option(
-    "--only-binary", is_flag=True, envvar="GPUINSTALL_ONLY_BINARY", help="Use wheels only; run no package's build code."
-)
-parallel = click.option(
-    "--parallel/--no-parallel", default=True, help="Download a large file over four connections, or over one."
-)
 torch_index = click.option(
     "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base URL of PyTorch's index."
 )
+offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network.")
 extension_sources = click.option(
     "--extension-source",
     "extension_sources",
@@ -94,15 +87,39 @@ extension_sources = click.option(
     metavar="URL",
     help="Take prebuilt extensions (flash-attn, …) from this page too.",
 )
-build_extensions = click.option(
-    "--build-extensions",
-    is_flag=True,
-    envvar="GPUINSTALL_BUILD_EXTENSIONS",
-    help="Compile extensions that have no prebuilt file for this machine.",
+wheels = click.option(
+    "--wheels",
+    metavar="DIR",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Take the wheels from this folder.",
 )
-_SOURCING = {"torch_index": torch_index, "code_check": code_check, "only_binary": only_binary}
-_SOURCING |= {"parallel": parallel, "offline": offline}
-_SOURCING |= {"extension_sources": extension_sources, "build_extensions": build_extensions}
+_FETCHING = (
+    torch_index,
+    click.option(
+        "--parallel/--no-parallel", default=True, help="Download a large file over four connections, or over one."
+    ),
+    offline,
+)
+_SOURCING = (
+    *_FETCHING,
+    click.option(
+        "--code-check/--no-code-check", default=None, help="Take only packages with code for the GPUs (reads wheels)."
+    ),
+    click.option(
+        "--only-binary",
+        is_flag=True,
+        envvar="GPUINSTALL_ONLY_BINARY",
+        help="Use wheels only; run no package's build code.",
+    ),
+    extension_sources,
+    click.option(
+        "--build-extensions",
+        is_flag=True,
+        envvar="GPUINSTALL_BUILD_EXTENSIONS",
+        help="Compile extensions that have no prebuilt file for this machine.",
+    ),
+)
+_SOURCING_FIELDS = tuple(field.name for field in fields(Sourcing))
 _MACHINE_FILE = click.option(
     "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
 )
@@ -136,7 +153,6 @@ _REQUEST = (
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
     click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
-    torch_index,
     click.option(
         "--project/--no-project", "declared", default=True, help="Include this folder's requirements, or not."
     ),
@@ -165,8 +181,8 @@ class RequestOptions(NamedTuple):
     python: str | None = None
     backend: str | None = None
     gpus: str | None = None
-    torch_index: str | None = None
     declared: bool = True
+    sourcing: Sourcing = Sourcing()
 
     @property
     def has_requirements(self) -> bool:
@@ -202,13 +218,18 @@ def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command REQ, ``-r``, ``-e``, ``-c``, ``--group``, ``--python``, … as one argument, ``request``."""
-    return bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST)
+    """Give a command that resolves REQ, ``-r``, ``-e``, … and the options of Sourcing as one argument, ``request``."""
+    return sourcing(bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST))
 
 
-def sourcing(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command those of the options that say where packages come from, for Settings, as ``sourcing``."""
-    return lambda function: bundled(function, "sourcing", dict, names, tuple(map(_SOURCING.__getitem__, names)))
+def sourcing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that resolves or installs every option of Sourcing as one argument, ``sourcing``."""
+    return bundled(function, "sourcing", Sourcing, _SOURCING_FIELDS, _SOURCING)
+
+
+def fetching(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that only fetches what it takes of Sourcing as one argument, ``sourcing``."""
+    return bundled(function, "sourcing", Sourcing, _SOURCING_FIELDS, _FETCHING)
 
 
 def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
@@ -217,9 +238,16 @@ def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Re
     names = takewhile(lambda name: name != "-1", (part.strip() for part in (gpus or "").split(",")))
     indices = None if gpus is None else tuple(filter(None, names))
     pythons = (RUNNING_PYTHON,) if machine.gpu else ()  # a machine in words has a Python like this one's
-    named = Request(request.by_hand, request.python, request.backend, indices, preferred_pythons=pythons)
+    named = Request(
+        request.by_hand,
+        request.python,
+        request.backend,
+        indices,
+        preferred_pythons=pythons,
+        sourcing=request.sourcing,
+    )
     other = read_named_machine(machine, reporter)
-    return Settings(named, request.read(), declared=request.declared, machine=other, torch_index=request.torch_index)
+    return Settings(named, request.read(), declared=request.declared, machine=other)
 
 
 def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machine:

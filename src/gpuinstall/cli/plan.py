@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -39,7 +38,6 @@ _STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "par
     help="Explain why a backend, a torch version or a build was rejected.",
 )
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
-@options.sourcing("code_check", "only_binary", "extension_sources", "build_extensions")
 @framed("plan")
 def command(
     terminal: Terminal,
@@ -49,10 +47,9 @@ def command(
     everything: bool,
     why: str | None,
     live: bool,
-    sourcing: dict[str, Any],
 ) -> Outcome:
     """Plan."""
-    settings = replace(options.read_settings(request, machine, terminal), **sourcing)
+    settings = options.read_settings(request, machine, terminal)
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine
         wanted = project.request_for(project.read_folder_request().listed)

@@ -12,6 +12,8 @@ from gpuinstall.cli.install import carry_out
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
+from gpuinstall.sourcing import Sourcing
 
 
 @click.command("remove", help="Remove packages from the environment, and what only they needed.")
@@ -19,7 +21,7 @@ from gpuinstall.project import Settings, open_project
 @options.venv
 @install_options.dry_run_option
 @install_options.changing("replace", "keep", "wait")
-@options.sourcing("torch_index", "only_binary", "offline", "extension_sources", "build_extensions")
+@options.sourcing
 @framed("remove")
 def command(
     terminal: Terminal,
@@ -28,11 +30,11 @@ def command(
     venv: str,
     dry_run: bool,
     changing: dict[str, Any],
-    sourcing: dict[str, Any],
+    sourcing: Sourcing,
 ) -> Outcome:
     """Remove packages."""
     from gpuinstall.install.options import InstallOptions
 
-    settings = Settings(without=names, venv=Path(venv), **sourcing)
+    settings = Settings(Request((), sourcing=sourcing), without=names, venv=Path(venv))
     with open_project(Path.cwd(), settings, terminal) as project:
         return carry_out(project, InstallOptions(**changing), dry_run=dry_run)

@@ -20,9 +20,10 @@ from gpuinstall.in_use import claim, hold, share
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
 from gpuinstall.request import Request
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 @click.option("--proof/--no-proof", default=True, help="With --any: run kernels once on each machine.")
 @click.option("--install", "missing", is_flag=True, help="With --any: install the environment if it is missing.")
 @click.option("--replace", "replacing", is_flag=True, help="With --install: also replace what gpuinstall did not make.")
-@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="With --install: a folder of wheels.")
+@options.wheels
 @click.option(
     "--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU, use the CPU."
 )
 @click.option("--with", "extra", multiple=True, metavar="REQ", help="More requirements, for this command alone.")
-@options.sourcing("torch_index", "offline")
+@options.sourcing
 @framed("run")
 def command(
     terminal: Terminal,
@@ -54,9 +55,8 @@ def command(
     proof: bool,
     missing: bool,
     replacing: bool,
-    wheels: Path | None,
     allow_cpu: bool,
-    sourcing: dict[str, Any],
+    sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
     receipt = receipt_of([*words]) if sys.argv[1:] == ["run", *words] else None
@@ -73,7 +73,7 @@ def command(
     if extra and not several:
         paths, evidence = _environment_with(extra, Path(venv).absolute().parent, terminal, sourcing)
         _become(command_words, paths, None, evidence)
-    chosen = Settings(only=True, anew=True, venv=Path(venv), wheels=wheels and wheels.absolute(), **sourcing)
+    chosen = Settings(Request((), sourcing=sourcing), only=True, anew=True, venv=Path(venv))
     folder = Path(venv).absolute().parent if several else Path.cwd()
     with open_project(folder, chosen, terminal) as project:
         if several:
@@ -95,13 +95,13 @@ def command(
 
 
 def _environment_of(
-    script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: dict[str, Any]
+    script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: Sourcing
 ) -> tuple[EnvironmentPaths, list[str]]:
     """The proven environment of a script's request, where it fits this machine, and what says that it does."""
-    request = Request(script.requirements, script.python, constraints=script.constraints)
+    request = Request(script.requirements, script.python, constraints=script.constraints, sourcing=sourcing)
     while True:
         paths = _held(script)
-        settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings, **sourcing)
+        settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings)
         with open_project(paths.folder, settings, terminal) as project:
             try:
                 return paths, _check_fitness(project) + script.evidence
@@ -119,18 +119,18 @@ def _environment_of(
 
 
 def _environment_with(
-    extra: tuple[str, ...], folder: Path, terminal: Terminal, sourcing: dict[str, Any]
+    extra: tuple[str, ...], folder: Path, terminal: Terminal, sourcing: Sourcing
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Return the proven environment of a folder's request with more requirements."""
     from gpuinstall.install.scripts import Script
 
-    with open_project(folder, Settings(**sourcing)) as project:
+    with open_project(folder, Settings(Request((), sourcing=sourcing))) as project:
         declared = project.declaration.whole
     request = (*declared.requirements, *declared.constraints)
     script = Script.of_folder(folder, extra, request)
     while True:
         paths = _held(script)
-        settings = Settings(Request(extra), venv=paths.venv, **sourcing)
+        settings = Settings(Request(extra, sourcing=sourcing), venv=paths.venv)
         with open_project(folder, settings, terminal) as project:
             try:
                 return paths, _check_fitness(project)

@@ -14,7 +14,9 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.location import Location
 from gpuinstall.project import Settings, open_project
+from gpuinstall.request import Request
 from gpuinstall.shell import Shell, assignments, joined, quoted
+from gpuinstall.sourcing import Sourcing
 from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     from gpuinstall.environments.guard import CONSTRAINTS
     from gpuinstall.lock.request import LockRequest
 
-    with open_project(Path.cwd(), Settings(venv=Path(venv), torch_index=torch_index), terminal) as project:
+    with open_project(
+        Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index)), venv=Path(venv)), terminal
+    ) as project:
         sources, folder = project.sources, project.paths.venv
         marker, constraints = read_marker(folder), folder / CONSTRAINTS
         if marker is None:

@@ -16,6 +16,7 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import LockError
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     shell_complete=options.target_names,
     help="The lock to install: cu126, cpu, … (default: the one that fits).",
 )
-@click.option("--wheels", metavar="DIR", type=click.Path(path_type=Path), help="Take the wheels from this folder.")
+@options.wheels
 @install_options.dry_run_option
 @install_options.changing("replace", "verify", "keep", "wait")
-@options.sourcing("torch_index", "only_binary", "parallel", "offline", "extension_sources")
+@options.sourcing
 @framed("sync")
 def command(
     terminal: Terminal,
@@ -41,10 +42,9 @@ def command(
     *,
     venv: str,
     target: str | None,
-    wheels: Path | None,
     dry_run: bool,
     changing: dict[str, Any],
-    sourcing: dict[str, Any],
+    sourcing: Sourcing,
 ) -> Outcome:
     """Sync."""
     from gpuinstall.install import install as installation
@@ -56,13 +56,15 @@ def command(
     named = Target.parse(target) if target else None
     of_team = not named and team_lock_in(Path.cwd()) is not None
     settings = Settings(
-        Request(() if of_team else ("torch",), backend=named.backend if named else None),
+        Request(
+            () if of_team else ("torch",),
+            backend=named.backend if named else None,
+            sourcing=sourcing,
+        ),
         only=not of_team,
         anew=not of_team,
         machine=options.read_named_machine(machine, terminal),
         venv=Path(venv),
-        wheels=wheels and wheels.absolute(),
-        **sourcing,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine

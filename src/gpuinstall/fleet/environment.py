@@ -29,6 +29,7 @@ from gpuinstall.install.options import InstallOptions
 from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
+from gpuinstall.sourcing import Sourcing
 from gpuinstall.verify import verify_environment
 from gpuinstall.verify.verdict import VerdictStatus
 
@@ -68,8 +69,9 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     own_folder(placing.root)
     lock = group_lock(group, folder)
     write_atomically(place / lock.name, lock.text)
-    request, wheels = Request(preferred_pythons=(group.python,)), folder.place("wheels").absolute()
-    settings = Settings(request, only=True, anew=True, declared=False, venv=place / ".venv", wheels=wheels)
+    sourcing = Sourcing(wheels=folder.place("wheels").absolute())
+    request = Request(preferred_pythons=(group.python,), sourcing=sourcing)
+    settings = Settings(request, only=True, anew=True, declared=False, venv=place / ".venv")
     with open_project(Path.home(), settings, reporter) as project:  # no settings of the run folder count
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
     data = _data(done.venv, done.change, done.verdict.get("status", "unproven"))

@@ -117,13 +117,13 @@ def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
     existing, machine, session = situation.existing, situation.request.machine, project.session
     builds, site = builds_of(fit, machine, project)
-    if session.only_binary:
+    if session.sourcing.only_binary:
         check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
     if unserved := fit.lock.unserved:
         session.reporter.warn(f"{fit.lock.name} takes {', '.join(unserved)} from files of this machine")
     files = selected(fit.lock, fit.choice.python, machine)
-    if not (project.settings.wheels or session.environment.get("UV_OFFLINE")):
+    if not (project.sourcing.wheels or session.environment.get("UV_OFFLINE")):
         check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
     price = _bill(files, {}, project)
@@ -169,7 +169,7 @@ def _unmoved(situation: Situation, held: Mapping[str, str]) -> Iterator[str]:
 
 def builds_of(fit: Fit, machine: Machine, project: Project) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """What an installation of a lock builds, and where."""
-    site = this_site(fit.choice, fit.lock.versions, machine, project.session, project.settings.wheels)
+    site = this_site(fit.choice, fit.lock.versions, machine, project.session, project.sourcing.wheels)
     return source_builds(tomli.loads(fit.lock.text)), site
 
 

@@ -164,7 +164,7 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
         paths.folder,
         priced.bill.missing if priced.bill else {},
         priced.heads,
-        wheels=project.settings.wheels,
+        wheels=project.sourcing.wheels,
         only=names,
         compiled=compiled,
     )

@@ -58,7 +58,8 @@ def environment_to_start(
         if not installing:
             message = f"there is no environment of {fit.lock.name} at {paths.venv}"
             raise UsageError("environment-missing", message, hint=joined(words))
-        settings = replace(project.settings, request=Request(backend=fit.choice.build.backend.tag), venv=paths.venv)
+        request = Request(backend=fit.choice.build.backend.tag, sourcing=project.settings.request.sourcing)
+        settings = replace(project.settings, request=request, venv=paths.venv)
         options = replace(locked, target=fit.lock.target, replace=replacing)
         try:
             done = install(replace(project, settings=settings), options)

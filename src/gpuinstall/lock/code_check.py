@@ -110,7 +110,7 @@ class CodeCheck:
     def rows(self) -> dict[Wheel, LearnedRow]:
         """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
-        if not (self._gpus and self._session.code_check) or self._requested <= answered:
+        if not self._gpus or self._session.sourcing.code_check is False or self._requested <= answered:
             return {}
         others = (file for file in self._resolution.files if file.package not in answered)
         wheels = [wheel for file in others if (wheel := _wheel(file, self._build))]

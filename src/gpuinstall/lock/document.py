@@ -141,6 +141,7 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
         "backend": build.backend.tag,
         "catalogue": wanted.catalog.date,
         **{key: value for key, value in optional.items() if value},
+        **({"code-check": False} if request.sourcing.code_check is False else {}),
     }
 
 

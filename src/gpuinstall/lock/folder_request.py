@@ -37,7 +37,8 @@ class FolderRequest:
 
     ``files`` say what each file among them asked for when it was read, ``-c`` before a constraint, the project's own
     settings among them. ``revision`` counts the changes: of locks that disagree, the one that has seen the most knows.
-    ``sources`` is what the files said of sources when the locks were made.
+    ``sources`` is what the files said of sources when the locks were made, ``code_check`` whether each package needed
+    code for the GPUs.
     """
 
     requirements: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class FolderRequest:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     revision: int = 0
     sources: tuple[str, ...] = ()
+    code_check: bool = True
 
     @property
     def listed(self) -> RequirementsFile:
@@ -143,6 +145,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
         {name: lines for request in newest for name, lines in request.files.items()},
         revision,
         tuple(dict.fromkeys(line for request in newest for line in request.sources)),
+        all(request.code_check for request in newest),
     )
 
 
@@ -175,7 +178,7 @@ def _recorded(path: Path) -> FolderRequest:
 
 def _of(lock: Lock) -> FolderRequest:
     asked, limits = spelled(lock.inputs), spelled(lock.constraints)
-    return FolderRequest(asked, limits, lock.requirements_files, lock.revision, lock.sources)
+    return FolderRequest(asked, limits, lock.requirements_files, lock.revision, lock.sources, lock.code_check)
 
 
 def _names(requirements: Iterable[str]) -> set[str]:

@@ -181,6 +181,11 @@ class Lock:
         """What the files that it was made from said of sources."""
         return tuple(map(str, self._said("sources")))
 
+    @property
+    def code_check(self) -> bool:
+        """Whether each of its packages needed code for the GPUs."""
+        return self.evidence.get("code-check") is not False
+
     def _said(self, key: str) -> list[Any]:
         """A list of its evidence; nothing where somebody wrote something else there."""
         values = self.evidence.get(key)

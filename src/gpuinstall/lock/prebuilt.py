@@ -150,7 +150,7 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
         raise NoBuildError(choice.refusal.code, choice.refusal.message, hint=f"Leave {name} out")
     if known and not known.compiles:
         return
-    if session.build_extensions and not extension.unclaimed:
+    if session.sourcing.build_extensions and not extension.unclaimed:
         session.reporter.warn(f"no prebuilt file of {name} runs here: gpuinstall extensions {name}")
         return
     site = this_site(request.choice, {"torch": str(build.torch)}, request.machine, session)

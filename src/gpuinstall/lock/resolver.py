@@ -208,14 +208,15 @@ def _run_uv(
 ) -> Finished:
     """Run uv's resolver on ``inputs``, files of ``folder``; every package whose code has to run is named before.
 
-    With ``session.only_binary`` only what is asked for by ``addresses`` may be built; what ``command`` says is never
-    built is not in either case.
+    With ``only_binary`` only what is asked for by ``addresses`` may be built; what ``command`` says is never built is
+    not in either case.
     """
     variables = dict(session.environment)
     if variables.pop("UV_NO_CACHE", ""):  # what is learned is asked for again, so that uv has to keep it
         variables["UV_CACHE_DIR"] = str(folder / "cache")
     resolver = _Resolver(command, variables, folder, session)
-    words = list(_WHEELS_ALONE if session.only_binary else ())
+    only_binary = session.sourcing.only_binary
+    words = list(_WHEELS_ALONE if only_binary else ())
     tried = set[str]()
     while True:
         done = resolver.run(*words, *inputs, code=False)
@@ -229,7 +230,7 @@ def _run_uv(
             addresses = named
             (folder / "addresses.in").write_text("\n".join(addresses), encoding="utf-8")
             continue
-        if session.only_binary and by_address and not {by_address[1], _built(by_address[1])} & {*command, *words}:
+        if only_binary and by_address and not {by_address[1], _built(by_address[1])} & {*command, *words}:
             words.append(_built(by_address[1]))
             continue
         if done.ok or by_address or not stopped:

@@ -1,0 +1,41 @@
+"""Where packages may come from, and how: one value, carried unchanged from the command line to the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Sourcing:
+    """The choices of whoever starts a run about its packages; pip's and uv's own settings count beside them."""
+
+    torch_index: str | None = None
+    """The base of PyTorch's index; None is the configured one, or the official one."""
+
+    extension_sources: tuple[str, ...] = ()
+    """Further pages of prebuilt extensions."""
+
+    wheels: Path | None = None
+    """A folder whose files come before those of every other source."""
+
+    offline: bool = False
+    """Whether only caches and folders are read."""
+
+    only_binary: bool = False
+    """Whether no package's own code runs while it is built."""
+
+    code_check: bool | None = None
+    """Whether each package needs code for the GPUs; None is what the locks of the folder were made with."""
+
+    build_extensions: bool = False
+    """Whether extensions without a prebuilt file are compiled."""
+
+    parallel: bool = True
+    """Whether a large file is downloaded in several parts at once."""
+
+
+DEFAULT_SOURCING = Sourcing()

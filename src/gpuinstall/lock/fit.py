@@ -143,10 +143,13 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
 
 
 def same_inputs(lock: Lock, request: Request) -> bool:
-    """Say whether a lock was made from the very requirements, as far as it says what it was made from."""
+    """Whether a lock was made from the very requirements, as far as it says what it was made from."""
+    if not lock.inputs:
+        return True
     same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
     same = same and lock.sources == request.sources and has_same_build_files(lock, request.build_files_digest)
-    return not lock.inputs or (same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred))
+    same = same and (lock.code_check or not request.sourcing.code_check)
+    return same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred)
 
 
 def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:

@@ -23,10 +23,9 @@ from gpuinstall import Machine, Request, choose, load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.provenance import SETTING_RULES
 from tools.checks import checks_page
-from tools.documents import documents_page
+from tools.documents import with_documents
 from tools.failures_page import failures_page
 from tools.man_page import PAGE, man_page
-from tools.schemas import schemas
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,11 +58,9 @@ def made() -> dict[str, str]:
     return {
         "docs/checks.md": checks_page(),
         "docs/commands.md": commands_page(),
-        "docs/documents.md": documents_page(),
         "docs/failures.md": failures_page(),
         "docs/support-table.md": support_page(load_catalog()),
         PAGE.relative_to(ROOT).as_posix(): man_page(),
-        **schemas(),
     }
 
 
@@ -99,7 +96,7 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
-    told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", text)
+    told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", with_documents(text))
     drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
     drawn = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", drawn)
     printed = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", drawn)

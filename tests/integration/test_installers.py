@@ -8,8 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tools.documents import DOCUMENTS, recorded
-from tools.schemas import FOLDER, schema_of
+from tools.documents import read, schemas_of_documents
 
 from gpuinstall import process
 from tests.contract.test_powershell import nodes, parsed
@@ -48,10 +47,10 @@ def program(language: str) -> str:
     return str(text)
 
 
-def node_finds(*pairs: tuple[Path, Any]) -> list[str]:
+def node_finds(*pairs: tuple[str, Any]) -> list[str]:
     """What a Node program finds wrong in documents, each by its schema."""
-    read = [{"schema": json.loads(schema.read_text("utf-8")), "document": document} for schema, document in pairs]
-    done = process.run(["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(read))
+    orders = [{"schema": read(schema), "document": document} for schema, document in pairs]
+    done = process.run(["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(orders))
     assert done.ok, done.err
     found: list[str] = json.loads(done.out)
     return found
@@ -83,18 +82,18 @@ def test_a_node_program_plans_and_installs(stand_in: StandInIndex, tmp_path: Pat
     lines = workshop.run("install", "torch==2.14.1", "cowsay", "--json-events").out.splitlines()
     events = [json.loads(line) for line in lines]
     assert {event["event"] for event in events} >= {"step", "progress", "result"}
-    schemas = [(FOLDER / "events.json", event) for event in events]
-    assert node_finds(*schemas, (schema_of("install"), events[-1])) == []
+    lines_of_events = [("schemas/events.json", event) for event in events]
+    assert node_finds(*lines_of_events, ("schemas/installation.json", events[-1])) == []
 
 
 @needs_node
 def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not() -> None:
-    documents = [(schema_of(name), recorded(name)) for document in DOCUMENTS for name in document.examples]
+    documents = [(schema, read(f"documents/{name}.json")) for name, schema in schemas_of_documents().items()]
     assert node_finds(*documents) == []
-    wrong = recorded("plan") | {"exit_code": "0", "data": []}
-    assert node_finds((schema_of("plan"), wrong)) == [
-        "gpuinstall: Plan.data is array, not object",
+    wrong = read("documents/plan.json") | {"exit_code": "0", "data": []}
+    assert node_finds(("schemas/plan.json", wrong)) == [
         "gpuinstall: Plan.exit_code is string, not number",
+        "gpuinstall: Plan.data is array, not object",
     ]
 
 

@@ -128,7 +128,7 @@ tried against a real index (Linux, uv 0.13.8: apache-airflow[all], torch with vl
 mlflow, and, stopped after at most 70 s, old releases of airflow and awscli with boto3 and s3fs; most from an empty
 cache, some from a full one, one from pages of HTML) were 6 to 68 MB above twice that, with up to 307 MB in all: awscli
 most of all, whose old wheels are read by range. With uv's own 50 answers at once it is 150 MB for that, so uv is told
-16. `python -m tools.uv_memory REQUIREMENT …` measures a request.
+16.
 
 | part | what | attacks | broken | ours | uv | the longest | in all | date |
 |---|---|---|---|---|---|---|---|---|

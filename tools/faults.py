@@ -1,0 +1,371 @@
+"""Makes ``docs/evidence/faults.md``: faults drawn by a seed in the source of one commit, and the test that finds each.
+
+``python -m tools.faults FOLDER`` changes src/gpuinstall of the clone that it runs in, which has to be committed, and
+restores it; FOLDER keeps what was measured, so that a run that was stopped goes on. First one run of the tests records
+which test reaches which place. Then each fault is put in by itself, and the tests that reach its place run, the
+quickest first, until one fails that passes without the fault.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "gpuinstall"
+PAGE = ROOT / "docs" / "evidence" / "faults.md"
+BASE = "9e94867d"
+SEED = 39
+COUNT = 60
+OF_EACH_ROOM = 2
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not heavy and not network")
+STUCK_S = 900
+OPPOSITES: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+# Written into a module for the run that records: a place notes itself once for each test. It stands alone, since some
+# modules run in Pythons that have nothing of ours.
+NOTE = """
+def _reached(number, _seen=set()):
+    import os
+    key = (number, os.environ.get("PYTEST_CURRENT_TEST", ""))
+    if key not in _seen:
+        _seen.add(key)
+        with open({file!r}, "a", encoding="utf-8") as file:
+            file.write(f"{{number}}\\t{{key[1]}}\\n")
+"""
+INTRODUCTION = f"""# Faults that the tests find
+
+{COUNT} faults drawn in src/gpuinstall of {BASE}, with the seed {SEED}: at least {OF_EACH_ROOM} in each room, and in
+functions only. Each was put in by itself, and the tests that reach its place were run until one failed. A fault is
+looked for in a later commit by its function and its text, then by its text alone; one whose text is no longer there is
+*gone*. Made by `python -m tools.faults`.
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the source, and what a fault makes of it."""
+
+    kind: str
+    module: str
+    function: str
+    text: str
+    replacement: str
+    #: Which of the same kind and text in the function it is.
+    occurrence: int
+    is_statement: bool
+    #: Offsets in the bytes of the module.
+    start: int
+    end: int
+
+    @property
+    def room(self) -> str:
+        """The folder below the package; a dot for a module beside the rooms."""
+        return str(Path(self.module).parent).partition("/")[0]
+
+    def overlaps(self, other: Place) -> bool:
+        """Whether both stand in the same bytes of a module."""
+        return self.module == other.module and self.start < other.end and other.start < self.end
+
+
+def places(module: str, source: str) -> list[Place]:
+    """Return every place of a module that a fault can change."""
+    offsets = [0]
+    for line in source.encode().splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    found: list[Place] = []
+    seen: dict[tuple[str, ...], int] = defaultdict(int)
+    for function, node in nodes_of_functions(ast.parse(source)):
+        for kind, target, replacement in changes(node):
+            text = ast.unparse(target)
+            key = (kind, function, text)
+            found.append(
+                Place(
+                    kind=kind,
+                    module=module,
+                    function=function,
+                    text=text,
+                    replacement=replacement,
+                    occurrence=seen[key],
+                    is_statement=isinstance(target, ast.stmt),
+                    start=offsets[target.lineno - 1] + target.col_offset,
+                    end=offsets[(target.end_lineno or 1) - 1] + (target.end_col_offset or 0),
+                )
+            )
+            seen[key] += 1
+    return found
+
+
+def nodes_of_functions(tree: ast.AST, name: str = "", *, is_inside: bool = False) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the nodes of functions' bodies with the function's name, but annotations, patterns and f-strings.
+
+    The parts of an f-string have no position of their own before Python 3.12.
+    """
+    for field, value in ast.iter_fields(tree):
+        if field in {"annotation", "returns", "decorator_list", "args"} and isinstance(tree, ast.FunctionDef | ast.arg):
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if not isinstance(node, ast.AST) or isinstance(node, ast.pattern | ast.JoinedStr | ast.AnnAssign):
+                continue
+            is_function = isinstance(node, ast.FunctionDef)
+            is_named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            inner = f"{name}.{node.name}".lstrip(".") if isinstance(node, ast.FunctionDef | ast.ClassDef) else name
+            if is_inside and not is_named:
+                yield name, node
+            yield from nodes_of_functions(node, inner, is_inside=is_inside or is_function)
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    """Yield the kinds of faults that a node can have: what is replaced, by which text."""
+    match node:
+        case ast.Compare(ops=[operator]) if type(operator) in OPPOSITES:
+            turned = copy.copy(node)
+            turned.ops = [OPPOSITES[type(operator)]()]
+            yield "comparison turned round", node, f"({ast.unparse(turned)})"
+        case ast.BoolOp():
+            exchanged = copy.copy(node)
+            exchanged.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield "and, or exchanged", node, f"({ast.unparse(exchanged)})"
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            yield "constant changed by one", node, str(number + 1)
+        case ast.Constant(value=str() as text) if text.startswith("--") and len(text) > 2 and " " not in text:
+            yield "another option", node, '"--yes"' if text != "--yes" else '"--force"'
+        case ast.Expr(value=ast.Call()):
+            yield "call left out", node, "pass"
+    match node:
+        case ast.If(body=[*_, (ast.Raise() | ast.Return()) as exit_], orelse=[]):
+            yield "check left out", exit_, "pass"
+    match node:
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            yield "condition negated", test, f"(not ({ast.unparse(test)}))"
+
+
+def sources_of_commit() -> dict[str, str]:
+    """Return the modules of the package at the commit that the faults are drawn from."""
+    command = ["git", "archive", BASE, "src/gpuinstall"]
+    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    sources: dict[str, str] = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        for member in files:
+            file = files.extractfile(member)
+            if file and member.name.endswith(".py"):
+                sources[member.name.removeprefix("src/gpuinstall/")] = file.read().decode()
+    return sources
+
+
+def present_sources() -> dict[str, str]:
+    """Return the modules of the package as they are here."""
+    return {str(path.relative_to(SOURCE)): path.read_text("utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def all_places(sources: Mapping[str, str]) -> list[Place]:
+    """Return the places of all modules, in the order of their names."""
+    return [place for module in sorted(sources) for place in places(module, sources[module])]
+
+
+def draw(candidates: Sequence[Place]) -> list[Place]:
+    """Return the faults of the seed: first those of each room, then of all; a kind is drawn before its place."""
+    generator = random.Random(SEED)  # noqa: S311  anyone draws the same
+    drawn: list[Place] = []
+
+    def draw_one(among: Sequence[Place]) -> None:
+        free = [place for place in among if not any(place.overlaps(other) for other in drawn)]
+        kind = generator.choice(sorted({place.kind for place in free}))
+        drawn.append(generator.choice([place for place in free if place.kind == kind]))
+
+    for room in sorted({place.room for place in candidates}):
+        for _ in range(OF_EACH_ROOM):
+            draw_one([place for place in candidates if place.room == room])
+    while len(drawn) < COUNT:
+        draw_one(candidates)
+    return drawn
+
+
+def find(fault: Place, candidates: Sequence[Place]) -> Place | None:
+    """Return the place of a fault in another state of the source; None if its text is gone."""
+    same = [place for place in candidates if (place.kind, place.text) == (fault.kind, fault.text)]
+    moved = [place for place in same if name_of(place) == name_of(fault)]
+    kept = [place for place in moved if (place.module, place.function) == (fault.module, fault.function)]
+    for found in (kept, moved):
+        for place in found:
+            if place.occurrence == fault.occurrence:
+                return place
+    return same[0] if len(same) == 1 else None
+
+
+def name_of(place: Place) -> str:
+    """Return the name of the function that a place is in, without its class."""
+    return place.function.rpartition(".")[2]
+
+
+def record(faults: Mapping[int, Place], sources: Mapping[str, str], folder: Path) -> None:
+    """Run the tests once on sources whose places note who reaches them."""
+    reached = folder / "reached.tsv"
+    reached.unlink(missing_ok=True)
+    changed = dict(sources)
+    for module in {fault.module for fault in faults.values()}:
+        code = sources[module].encode()
+        own = [(number, fault) for number, fault in faults.items() if fault.module == module]
+        for number, fault in sorted(own, key=lambda item: item[1].start, reverse=True):
+            before, text, after = code[: fault.start], code[fault.start : fault.end], code[fault.end :]
+            noted = b"_reached(%d); %b" if fault.is_statement else b"(_reached(%d) or (%b))"
+            code = before + noted % (number, text) + after
+        changed[module] = with_note(code.decode(), reached)
+    write(changed)
+    try:
+        run_tests(["tests", "-p", "no:cacheprovider", f"--junitxml={folder / 'times.xml'}"], seconds=4 * 3600)
+    finally:
+        write(sources)
+
+
+def with_note(source: str, file: Path) -> str:
+    """Return a module with the function that notes, after its docstring and imports from the future."""
+    line = 0
+    for node in ast.parse(source).body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not is_docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            break
+        line = node.end_lineno or 0
+    lines = source.splitlines(keepends=True)
+    return "".join([*lines[:line], NOTE.format(file=str(file)), *lines[line:]])
+
+
+def write(sources: Mapping[str, str]) -> None:
+    """Write the modules that differ from those here, and remove their bytecode, which may look as if it were newer."""
+    for module, text in sources.items():
+        path = SOURCE / module
+        if path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+                compiled.unlink()
+
+
+def run_tests(words: Sequence[str], seconds: float = STUCK_S) -> str | None:
+    """Run pytest; return what it printed, or None if it did not end in time."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    try:
+        command = [*PYTEST, *words]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout
+
+
+def recorded(folder: Path) -> tuple[dict[int, set[str]], dict[str, float]]:
+    """Return the tests that reach each fault, and the seconds of the tests that passed."""
+    seconds: dict[str, float] = {}
+    for case in ET.parse(folder / "times.xml").iter("testcase"):  # noqa: S314  pytest wrote it
+        if not len(case):
+            name = f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
+            seconds[name] = float(case.attrib["time"])
+    tests: dict[int, set[str]] = defaultdict(set)
+    for line in (folder / "reached.tsv").read_text("utf-8").splitlines():
+        number, _, test = line.partition("\t")
+        tests[int(number)].add(test.rpartition(" (")[0])
+    return tests, seconds
+
+
+def search(fault: Place, tests: Sequence[str], sources: Mapping[str, str], folder: Path) -> str:
+    """Return the test that finds a fault, or in a few words that none does."""
+    if not tests:
+        return "not reached"
+    code = sources[fault.module].encode()
+    changed = code[: fault.start] + fault.replacement.encode() + code[fault.end :]
+    write({**sources, fault.module: changed.decode()})
+    try:
+        output = run_with(tests, folder)
+    finally:
+        write(sources)
+    if output is None:
+        return "the tests do not end"
+    failed = [line.split(" ")[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if not failed:
+        return "not found"
+    # A test that fails without the fault too has found nothing.
+    again = run_with(failed[:1], folder)
+    return f"fails anyway: {failed[0]}" if again is None or "FAILED " in again or "ERROR " in again else failed[0]
+
+
+def run_with(tests: Sequence[str], folder: Path) -> str | None:
+    """Run some tests until one fails."""
+    names = folder / "tests.txt"
+    names.write_text("\n".join(tests), "utf-8")
+    return run_tests(["-x", "-p", "no:cacheprovider", f"@{names}"])
+
+
+def page(faults: Sequence[Place], outcomes: Mapping[str, Mapping[int, str]]) -> str:
+    """Return the page: a row for each fault, a column for each commit that was measured."""
+    heads = ["fault", "place", "what", *outcomes]
+    lines = [INTRODUCTION, f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for number, fault in enumerate(faults):
+        text = " ".join(fault.text.split()).replace("|", r"\|")
+        replacement = fault.replacement.replace("|", r"\|")
+        what = f"{fault.kind}: `{text}` → `{replacement}`"
+        cells = [str(number), f"{fault.module}, `{fault.function}`", what]
+        cells += [found.get(number, "") for found in outcomes.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    for commit, found in outcomes.items():
+        count = sum("::" in answer and " " not in answer for answer in found.values())
+        lines.append(f"\n{commit}: {count} of {len(found)} found.")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Draw, record, search, and write the page."""
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    faults = draw(all_places(sources_of_commit()))
+    sources = present_sources()
+    here = all_places(sources)
+    present = {number: place for number, fault in enumerate(faults) if (place := find(fault, here))}
+    if not (folder / "times.xml").exists():
+        record(present, sources, folder)
+    tests, seconds = recorded(folder)
+    state = folder / "outcomes.json"
+    outcomes: dict[str, str] = json.loads(state.read_text("utf-8")) if state.exists() else {}
+    for number in range(len(faults)):
+        if str(number) in outcomes:
+            continue
+        place = present.get(number)
+        reaching = sorted(tests[number] & seconds.keys(), key=lambda test: seconds[test])
+        outcomes[str(number)] = search(place, reaching, sources, folder) if place else "gone"
+        state.write_text(json.dumps(outcomes, indent=1), "utf-8")
+        sys.stdout.write(f"{number} {len(reaching)} {outcomes[str(number)]}\n")
+        sys.stdout.flush()
+    head = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    (folder / f"{head.stdout.strip()}.json").write_text(json.dumps(outcomes), "utf-8")
+    measured = {
+        path.stem: {int(number): answer for number, answer in json.loads(path.read_text("utf-8")).items()}
+        for path in sorted(folder.glob("????????.json"))
+    }
+    PAGE.write_text(page(faults, measured), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from check_jsonschema import main
 from click.testing import CliRunner, Result
@@ -12,7 +12,6 @@ from tools.documents import DOCS, read, schemas_of_documents, unexplained
 
 if TYPE_CHECKING:
     from pathlib import Path
-from typing import Any
 
 SCHEMAS = schemas_of_documents()
 

@@ -87,10 +87,15 @@ def start_files(home: Path) -> dict[str, Path]:
     return {shell: home / name for shell, name in names.items()}
 
 
-def assignments(variables: Mapping[str, str], shell: Shell) -> str:
-    """Write variables as lines that a shell evaluates."""
-    form = {"fish": "set -gx {} {}", "powershell": "$env:{} = {}"}.get(shell, "export {}={}")
-    return "".join(f"{form.format(name, _value(value, shell))}\n" for name, value in variables.items())
+def assignments(variables: Mapping[str, str | None], shell: Shell) -> str:
+    """Write variables as lines that a shell evaluates; None ends one."""
+    setting = {"fish": "set -gx {} {}", "powershell": "$env:{} = {}"}.get(shell, "export {}={}")
+    ending = {"fish": "set -e {}", "powershell": "$env:{} = $null"}.get(shell, "unset {}")
+    lines = [
+        ending.format(name) if value is None else setting.format(name, _value(value, shell))
+        for name, value in variables.items()
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _value(text: str, shell: ShellName) -> str:
@@ -106,6 +111,9 @@ def _printable(text: str) -> str:
 
 
 def _sh(text: str) -> str:
+    # The shell takes line breaks off the end of a command's output. Only folders have names that end in one.
+    if text.endswith("\n"):
+        text += "/."
     return _printable(text) if text.isprintable() else f"\"$(printf -- '{_octal(text).replace('%', '%%')}')\""
 
 

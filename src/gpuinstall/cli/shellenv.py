@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
 UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
+_OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
+"""What a shell that was set up for a project would go on with in the next one."""
 
 
 @click.command("shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".')
@@ -49,15 +51,26 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
             planned = LockRequest(project.machine, project.request, project.catalog)
         backend = marker.backend if marker else planned.choice.build.backend.tag
     is_guarded = marker is not None and constraints.is_file()
-    values = variables(backend, sources, constraints if is_guarded else None)
-    if is_guarded:  # those that the user has set go on counting
-        theirs = [name for name in os.environ.get("UV_CONSTRAINT", "").split() if not _is_own_guard(name)]
-        values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, values["UV_CONSTRAINT"])))
+    values: dict[str, str | None] = {**variables(backend, sources, constraints if is_guarded else None)}
     if marker and Path("pyproject.toml").is_file():  # uv run would sync the project's own lock, with another torch
         values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
+    before = os.environ.get("UV_CONSTRAINT", "").split()
+    theirs = [name for name in before if not _is_own_guard(name)]
+    own = values.get("UV_CONSTRAINT")
+    is_set_up = theirs != before
+    if is_set_up:
+        drivers = (words["decision"] for words in load_vocabulary().values())
+        ended = (name for name in (*_OWN_VARIABLES, *drivers) if name in os.environ)
+        values = {**dict.fromkeys(ended), **values}
+    if is_set_up or own:  # those that the user has set go on counting
+        values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, *filter(None, [own])))) or None
     for omission in omissions(backend, sources):
         terminal.warn(omission)
-    text = assignments(values, shell) + (functions(folder, shell) if is_guarded else "")
+    text = assignments(values, shell)
+    if is_guarded:
+        text += functions(folder, shell)
+    elif is_set_up:
+        text += _NO_FUNCTIONS.get(shell, _NO_FUNCTIONS["sh"])
     data = {"shell": shell, "backend": backend, "variables": values, "text": text}
     return Outcome(data, lambda screen: screen.block(text.removesuffix("\n")))
 
@@ -117,6 +130,11 @@ function pipx
     env -u UV_CONSTRAINT pipx $argv
 end
 """
+_NO_FUNCTIONS = {
+    "sh": "unset -f uv uvx pipx 2>/dev/null || :\n",
+    "fish": "functions -e uv uvx pipx\n",
+    "powershell": "",
+}
 
 
 def functions(venv: Path, shell: Shell) -> str:
@@ -154,7 +172,11 @@ def _is_own_guard(name: str) -> bool:
     from gpuinstall.lock.fetch import local_path
 
     file = local_path(name)
-    return file is not None and file.name == CONSTRAINTS and read_marker(file.parent) is not None
+    if file is None or file.name != CONSTRAINTS:
+        return False
+    # An environment may have been removed since. Only we write addresses of files, and uv would fail with this one.
+    is_removed = name.startswith("file:") and not file.parent.exists()
+    return is_removed or read_marker(file.parent) is not None
 
 
 def _chooser(value: str, sources: Sources) -> FolderSetting | None:

@@ -70,6 +70,50 @@ def test_the_guard_of_another_project_ends(
     assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
 
 
+def test_what_was_set_for_another_project_ends_without_an_environment(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = folder / ".venv" / "constraints.txt"
+    guard.touch()
+    monkeypatch.setenv("UV_NO_SYNC", "1")
+    ended = {
+        "sh": ["unset UV_NO_SYNC", "unset -f uv uvx pipx 2>/dev/null || :"],
+        "fish": ["set -e UV_NO_SYNC", "functions -e uv uvx pipx"],
+        "powershell": ["$env:UV_NO_SYNC = $null"],
+    }
+    wrong = {}
+    for shell, lines in ended.items():
+        monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {guard.as_uri()}")
+        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        document = data(capsys)
+        constraint = document["variables"]["UV_CONSTRAINT"]
+        if constraint != "/srv/mine.txt" or not {*lines} <= {*document["text"].splitlines()}:
+            wrong[shell] = document
+        removed = (folder / "removed" / "constraints.txt").as_uri()
+        monkeypatch.setenv("UV_CONSTRAINT", f"{guard.as_uri()} {removed}")
+        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        if data(capsys)["variables"]["UV_CONSTRAINT"] is not None:
+            wrong[f"{shell}, alone"] = document
+        monkeypatch.setenv("UV_CONSTRAINT", "/srv/mine.txt")
+        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        if not {*lines}.isdisjoint(data(capsys)["text"].splitlines()):
+            wrong[f"{shell}, not set up before"] = document
+    assert wrong == {}
+
+
+def test_uv_add_installs_in_a_folder_whose_name_ends_in_a_line_break(folder: Path) -> None:
+    place = folder / "project\n\n"
+    (place / "env\n").mkdir(parents=True)
+    for name, line in {"uv": ":", "gpuinstall": 'printf "%s|%s|" "$PWD" "$3"'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    text = functions(place / "env\n", "sh")
+    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", f"{text}\nuv add six"], env=environ, capture_output=True, text=True, check=False)
+    where, venv, _ = done.stdout.split("|")
+    assert (Path(where), Path(venv)) == (place, place / "env\n"), done.stderr
+
+
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
 @pytest.mark.parametrize("name", ["uv", "uvx", "pipx"])
 def test_an_alias_does_not_prevent_the_functions(name: str) -> None:

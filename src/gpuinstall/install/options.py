@@ -144,7 +144,8 @@ class Situation:
     @property
     def fit(self) -> Fit | None:
         """The lock that is installed as it is; None where a new one has to be made."""
-        return best(self.judged)
+        request = self.request
+        return best(self.judged, request.machine, request.request, request.catalog)
 
     @property
     def misfits(self) -> tuple[Misfit, ...]:

@@ -108,14 +108,14 @@ def read_locks(folder: Path) -> list[Lock]:
     return [read_lock(path) for path in locks_in(folder)]
 
 
-def best(judged: Iterable[Fit | Misfit]) -> Fit | None:
-    """Of the locks that run, one for every GPU first, then the newest torch and toolkit; without a GPU a CPU build."""
-
-    def preference(fit: Fit) -> tuple[bool, bool, Version, tuple[int, int]]:
-        build, status = fit.choice.build, fit.plan.status
-        return status != "cpu" or build.backend == CPU, status != "partial", build.torch, build.toolkit or (0, 0)
-
-    return max((verdict for verdict in judged if isinstance(verdict, Fit)), key=preference, default=None)
+def best(judged: Iterable[Fit | Misfit], machine: Machine, request: Request, catalog: Catalog) -> Fit | None:
+    """Return the lock that runs with the build that a plan would choose among theirs; None if none runs."""
+    fits = [verdict for verdict in judged if isinstance(verdict, Fit)]
+    if not fits:
+        return None
+    builds = catalog.only(*(verdict.choice.build for verdict in fits))
+    plan = choose(machine, replace(request, requirements=("torch",)), builds)
+    return next((verdict for verdict in fits if plan.choice and verdict.choice.build == plan.choice.build), fits[0])
 
 
 def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:

@@ -168,7 +168,8 @@ def _serving(options: LockOptions) -> list[Lock]:
     serving: list[Lock] = []
     for request in options.requests:
         named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
-        fit = best(judge(named, request.machine, request.request, request.catalog, exact=True))
+        machine, wanted, catalog = request.machine, request.request, request.catalog
+        fit = best(judge(named, machine, wanted, catalog, exact=True), machine, wanted, catalog)
         if fit is None:
             return []
         serving.append(fit.lock)

@@ -52,7 +52,7 @@ LOCKS = [
 )
 def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here: Machine, chosen: str) -> None:
     fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
-    found = best(fits)
+    found = best(fits, here, Request(), CATALOG)
     assert found is not None
     assert found.lock.name == chosen
     assert str(found.choice.build.torch) == "2.14.1"

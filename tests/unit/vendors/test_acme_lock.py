@@ -70,7 +70,8 @@ def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
     catalog = acme_catalog()
 
     def taken(*architectures: str) -> str | None:
-        found = best(fit(lock, acme_machine(*architectures), REQUEST, catalog) for lock in made)
+        here = acme_machine(*architectures)
+        found = best([fit(lock, here, REQUEST, catalog) for lock in made], here, REQUEST, catalog)
         return found.lock.target if found else None
 
     assert (taken("anvil3"), taken()) == ("acme1", "cpu")

@@ -70,7 +70,8 @@ def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made: list[
     assert "/whl/rocm7.2/" in rocm.files[0].url
     assert rocm.files[0].sha256
     assert "gfx1100" in rocm.evidence["architectures"]
-    found = best(fit(lock, amd("gfx1100"), REQUEST, catalog) for lock in made)
+    fits = [fit(lock, amd("gfx1100"), REQUEST, catalog) for lock in made]
+    found = best(fits, amd("gfx1100"), REQUEST, catalog)
     assert found is not None
     assert found.lock.target == "rocm7-2"
     assert isinstance(fit(rocm, amd("gfx1031"), REQUEST, catalog), Misfit)

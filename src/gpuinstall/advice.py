@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuinstall.shell import joined, quoted
+from gpuinstall.text import without_logins
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
@@ -70,7 +71,7 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
         options: The options and arguments that its command has; what adds another option is left out. None: all
             of them.
     """
-    plain = [re.sub(r"(?<=://)[^/\s@]+@", "", word) for word in words]
+    plain = list(map(without_logins, words))
 
     def command(same: re.Match[str]) -> str:
         change, note = same["change"], same["note"] or ""

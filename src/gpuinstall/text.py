@@ -11,13 +11,20 @@ MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 """As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""
 
 
-_LOGIN = re.compile(r"(https?:/|://)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)")
-"""The user and password of an address, also where a path has taken one of its slashes, or it has no scheme."""
+_LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
+"""The user and password of an address. The mere name of SSH's user, mostly git, is no secret, and needed there."""
+_DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
+"""The same where a path has taken a slash of the address, or it has no scheme."""
 
 
 def redacted(text: str) -> str:
+    """Show that every address in ``text`` has a user and password, and not which."""
+    return re.sub(rf"{_LOGIN}|{_DAMAGED_LOGIN}", "****@", text) if "@" in text else text
+
+
+def without_logins(text: str) -> str:
     """Take the user and password out of every address in ``text``."""
-    return _LOGIN.sub(r"\1****@", text) if "@" in text else text
+    return re.sub(_LOGIN, "", text)
 
 
 def some(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, publi
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
-advice -> shell
+advice -> shell text
 api -> environments install lock probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 
 from gpuinstall.errors import UsageError
-from gpuinstall.text import redacted, visible
+from gpuinstall.text import redacted, visible, without_logins
 
 ADDRESSES = {
     "https://ann:secret@a.example/x": "https://****@a.example/x",
     "https://u:p@secret@a.example/x": "https://****@a.example/x",
     "http://secret@b.example": "http://****@b.example",
     "git+ssh://git:secret@c.example/r": "git+ssh://****@c.example/r",
+    'http://u:p"q@a.example': "http://****@a.example",
+    "ssh://git:a@b@c.example:22/r": "ssh://****@c.example:22/r",
+    "ssh://git@c.example:22/r": "ssh://git@c.example:22/r",
+    "git+ssh://git@c.example/r": "git+ssh://git@c.example/r",
+    "ssh://git@c.example/r and https://ann@c.example": "ssh://git@c.example/r and https://****@c.example",
     "file:///a@2/b": "file:///a@2/b",
     "C:/a@2/b;D:/c@3": "C:/a@2/b;D:/c@3",
     "/a/x.whl:/b@2/c": "/a/x.whl:/b@2/c",
@@ -28,6 +33,9 @@ ADDRESSES = {
 def test_no_login_of_an_address_is_shown() -> None:
     wrong = {text: redacted(text) for text, expected in ADDRESSES.items() if redacted(text) != expected}
     assert wrong == {}
+    assert {text: without_logins(text) for text in ADDRESSES if "://" in text} == {
+        text: expected.replace("****@", "") for text, expected in ADDRESSES.items() if "://" in text
+    }
     assert [visible(f"see {text}!") for text in ADDRESSES] == [f"see {text}!" for text in ADDRESSES.values()]
 
 

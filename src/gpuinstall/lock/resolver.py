@@ -32,11 +32,12 @@ from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import FAILED_BUILD, LOGIN, Conflict, explain_failure, unwrapped
+from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.process import Finished
 from gpuinstall.sources import Sources
+from gpuinstall.text import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -154,7 +155,7 @@ class ResolverProject:
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
     """Return uv's lock as a document; raise InstallationError where there is none for want of something else."""
     text = _resolved(project, session)
-    return text if isinstance(text, Conflict) else tomli.loads(LOGIN.sub("", text))
+    return text if isinstance(text, Conflict) else tomli.loads(without_logins(text))
 
 
 def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions | Conflict:

@@ -12,11 +12,8 @@ from typing import NamedTuple, Protocol
 from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.text import some
+from gpuinstall.text import some, without_logins
 from gpuinstall.web.answers import ways_to_network
-
-LOGIN = re.compile(r"(?<=://)[^/\s\"]+@")
-"""Who logs in at an address that uv names."""
 
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
@@ -126,7 +123,7 @@ def build_failure(message: str) -> InstallationError | None:
         return None
     package = unwrapped(failed[1])
     name = re.split(r"[=@ ]", package)[0]
-    output = LOGIN.sub("", message.partition(_BACKEND)[2])
+    output = without_logins(message.partition(_BACKEND)[2])
     lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
     last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)

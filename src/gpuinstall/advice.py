@@ -20,7 +20,7 @@ REQUIREMENTS = "requirements"
 """The argument of a command that takes requirements."""
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
 _SAME = re.compile(r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE)
-_ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirement>\S+))")
+_ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirements>\S.*))")
 _IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 
@@ -79,10 +79,11 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
         if addition and options is not None:
             if addition["option"] and addition["option"] not in options:
                 return ""
-            if addition["requirement"] and REQUIREMENTS not in options:
+            if addition["requirements"] and REQUIREMENTS not in options:
+                requirements = addition["requirements"]
                 if words[1:2] != ["run"]:
-                    return f"Request {addition['requirement']} too{note.replace(NOTE, ': ', 1)}\n"
-                change = f"with --with {addition['requirement']}"
+                    return f"Request {requirements} too{note.replace(NOTE, ': ', 1)}\n"
+                change = " ".join(["with", *(f"--with {quoted(one)}" for one in shlex.split(requirements))])
         changed = _changed(change, plain)
         if changed is None:
             note = note.replace(NOTE, ": ", 1)
@@ -119,7 +120,7 @@ def _without(removed: str, words: list[str]) -> list[str]:
     """Take a word out of a command line, or an option with its value, where ``*`` is any."""
     option, _, value = removed.partition(" ")
     if not (option.startswith("-") and value):
-        return [word for word in words if _squeezed(word) != _squeezed(removed)]
+        return [word for word in words if _squeezed(removed) not in {_squeezed(word), _squeezed(_name(word))}]
     rest, waiting = list[str](), iter(words)
     for word in waiting:
         name, sign, given = word.partition("=")
@@ -136,10 +137,14 @@ def _exchanged(word: str, old: str, new: str) -> str:
     """Exchange a requirement, or the name in it."""
     if _squeezed(word) == _squeezed(old):
         return new
-    name = re.match(r"[A-Za-z0-9][\w.-]*", word)
-    if name and _squeezed(name[0]) == _squeezed(old):
-        return new + word[name.end() :]
-    return word
+    name = _name(word)
+    return new + word.removeprefix(name) if _squeezed(name) == _squeezed(old) else word
+
+
+def _name(requirement: str) -> str:
+    """Return the name at the beginning of a requirement; empty for an option or a path."""
+    name = re.match(r"[A-Za-z0-9][\w.-]*(?=$|[\s\[@<>=!~;])", requirement)
+    return name[0] if name else ""
 
 
 def _squeezed(word: str) -> str:

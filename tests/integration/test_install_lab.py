@@ -779,7 +779,7 @@ def test_a_library_that_lacks_what_it_needs_is_refused_before_anything_is_import
     error = workshop.document("install", "speech", exit_code=4)["errors"][0]
     assert error["code"] == "library-not-loadable"
     assert "speech/o.so of speech needs libcublas.so.12" in error["message"]
-    assert error["hint"] == "gpuinstall install speech nvidia-cublas-cu12"
+    assert error["hint"] == "gpuinstall install speech --json nvidia-cublas-cu12"
     assert workshop.lock("pylock.cu126.toml") == before
     assert not leftovers(workshop)
 

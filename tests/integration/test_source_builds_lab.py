@@ -277,4 +277,6 @@ def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop: Work
     (folder / "b.py").write_text("import torch\n", encoding="utf-8")
     error = workshop.document("lock", "torch", "odd @ ../odd", exit_code=4)["errors"][0]
     assert error["code"] == "build-needs-torch"
-    assert "--no-build-isolation" in error["hint"]
+    without, build = error["hint"].splitlines()
+    assert without == "gpuinstall lock torch --json"
+    assert "--no-build-isolation odd" in build

@@ -52,6 +52,7 @@ def test_a_change_of_the_command_keeps_the_rest_of_it() -> None:
         "with torchtriton": f"{rest} torchtriton",
         "without --python 3.8": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x",
         "without --backend cu130": f"torch==9.9 'Transfomers[torch]>=4' {kept}",
+        "without transfomers": f"torch==9.9 --backend cu130 {kept}",
         "without torch==9.9": f"'Transfomers[torch]>=4' --backend cu130 {kept}",
         "with torch in place of torch ==9.9": f"torch 'Transfomers[torch]>=4' --backend cu130 {kept}",
         "with transformers in place of transfomers": f"torch==9.9 'transformers[torch]>=4' --backend cu130 {kept}",
@@ -87,6 +88,17 @@ def test_a_package_is_added_as_the_command_takes_it() -> None:
             "gpuinstall run --with torchtriton --with six a.py   # from the default index",
         ),
         "sync": ("--wait", "Request torchtriton too: from the default index"),
+    }
+    written = {line: in_full(hint, ["gpuinstall", *line.split()], {option}) for line, (option, _) in cases.items()}
+    assert written == {line: expected for line, (_, expected) in cases.items()}
+
+
+def test_several_packages_are_added_each_as_one_word() -> None:
+    hint = "the same with 'nvcc==13.0.*' 'crt==13.0.*'"
+    cases = {
+        "lock torch": ("requirements", "gpuinstall lock torch 'nvcc==13.0.*' 'crt==13.0.*'"),
+        "run a.py": ("--with", "gpuinstall run --with 'nvcc==13.0.*' --with 'crt==13.0.*' a.py"),
+        "sync": ("--wait", "Request 'nvcc==13.0.*' 'crt==13.0.*' too"),
     }
     written = {line: in_full(hint, ["gpuinstall", *line.split()], {option}) for line, (option, _) in cases.items()}
     assert written == {line: expected for line, (_, expected) in cases.items()}

@@ -88,7 +88,7 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
         if matters and folder:
             reporter.warn(f"{path} of {package} finds {fault.what} through LD_LIBRARY_PATH ({folder}) alone")
         elif matters and package in named and fault.code != "twice-there":  # which of them is used, a kernel shows
-            brought = f"gpuinstall install {package} {fault.provider}" if fault.provider else None
+            brought = f"the same with {fault.provider}" if fault.provider else None
             raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
         elif matters:
             reporter.warn(str(fault))

@@ -242,7 +242,7 @@ def _not_requested(package: Mapping[str, Any], session: Session) -> UsageError:
     return UsageError(
         "hash-not-chosen",
         f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-        hint=f"gpuinstall install {name}=={version.partition('+')[0]}   # without the hash; remove it from the line",
+        hint="the same again   # after removing the hash there",
     )
 
 

@@ -21,6 +21,7 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.facts.host import Capacity, read_capacity
 from gpuinstall.files import check_cache, own_cache_folder
 from gpuinstall.lock.compiled import kept_wheel
+from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -301,7 +302,7 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
 
 def _compiler_hint(chain: Toolchain, wanted: str, site: BuildSite) -> str:
     wheels = chain.wheels(wanted)
-    brought = f"the same with {' '.join(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
+    brought = f"the same with {joined(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
     return "\n".join(filter(None, (brought, chain.fix(wanted, site.machine))))
 
 

@@ -194,7 +194,7 @@ def version_not_found(package: str, requirement: str, newest: str) -> Conflict:
 def _needs_torch(package: str) -> InstallationError:
     message = f"the dependencies of {package} are known only when it is built, and its setup imports torch"
     build = f"uv pip install --python .venv --no-build-isolation {package}"
-    tools = "# with its build tools: setuptools wheel packaging ninja"
-    hint = f"gpuinstall install   # without {package}, then:\n{build}   {tools}"
+    tools = "# afterwards, with its build tools: setuptools wheel packaging ninja"
+    hint = f"the same without {package}\n{build}   {tools}"
     why = "uv builds it in isolation, without torch"
     return InstallationError("build-needs-torch", message, why=why, hint=hint, id="F73")

@@ -1,71 +1,86 @@
-"""Random machines to ask the selector page for, and the table that a page embeds."""
+"""Random machines to ask the selector page for, and the document that a page embeds."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.machine import Driver, Environment, Machine
 from gpuinstall.page import selector_page
-from gpuinstall.page.answers import PLATFORMS, Table, kinds_of_gpus, spans_of
+from gpuinstall.page.answers import PACKAGES, PLATFORMS, driver_borders, kinds_of_gpus
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.lab.shared import once
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
 
     from gpuinstall.page.answers import Platform
 
-ONE_KIND = (PLATFORMS[0]._replace(mixed=False), PLATFORMS[-1])
-"""Linux with one kind of card, and macOS: what seconds are enough for."""
+SMALL = (PLATFORMS[0], PLATFORMS[-1])
+"""Linux and macOS: what seconds are enough for."""
+
+
+class Visit(NamedTuple):
+    """What a visitor chooses: the position of a kind, a driver, a system and the position of the packages."""
+
+    platform: Platform
+    kind: int
+    driver: DriverVersion | None
+    packages: int
+
+    @property
+    def machine(self) -> Machine:
+        kind = kinds_of_gpus(frozen_catalog())[self.kind]
+        return Machine(
+            self.platform.os,
+            self.platform.arch,
+            environment=Environment(wsl=self.platform.wsl),
+            driver=self.driver and Driver(self.driver),
+            gpus=tuple(replace(gpu, name=kind.cards[0]) for gpu in kind.gpus),
+        )
 
 
 def small_page(factory: pytest.TempPathFactory) -> Path:
-    """The page for these, made once for a session; seconds of a processor."""
+    """Return the page for these, made once for a session."""
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        (folder / "index.html").write_text(selector_page(frozen_catalog(), ONE_KIND), encoding="utf-8")
+        (folder / "index.html").write_text(selector_page(frozen_catalog(), SMALL), encoding="utf-8")
 
     return once(factory, "page", make) / "index.html"
 
 
-def embedded(text: str) -> Table:
+def embedded(text: str) -> dict[str, Any]:
+    """Return the document in a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found
-    return Table(json.loads(found[1]))
+    document: dict[str, Any] = json.loads(found[1])
+    return document
 
 
-def drivers(platform: Platform, chance: random.Random) -> DriverVersion:
-    """A release at, just below or somewhere above a border, or a branch alone."""
-    first = chance.choice(spans_of(platform, frozen_catalog().drivers)).first
-    parts = chance.choice([first, (*first, 0, 5)[:3], (first[0], 99), (max(first[0] - 1, 390), 40, 2), (first[0],)])
-    return DriverVersion.parse(
-        ".".join(str(max(part, 390) if not number else part) for number, part in enumerate(parts))
-    )
+def any_driver(platform: Platform, chance: random.Random) -> DriverVersion:
+    """Return a release at, just below or somewhere above a border, or a branch alone."""
+    first = chance.choice(driver_borders(platform, frozen_catalog()))
+    branch = max(first[0], 390)
+    below = max(first[0] - 1, 390)
+    parts = chance.choice([(branch, *first[1:]), (branch, *first[1:], 5), (branch, 99), (below, 40, 2), (branch,)])
+    return DriverVersion(parts, ".".join(map(str, parts)))
 
 
-def any_machine(platforms: tuple[Platform, ...], chance: random.Random) -> tuple[Platform, Machine, int, int]:
-    """A machine that the page has an answer for: with one or two kinds of NVIDIA's GPUs, or one of another maker's."""
-    platform, kinds = chance.choice(platforms), kinds_of_gpus(frozen_catalog())
-    nvidias = [kind for kind in kinds if kind.capability and platform.os != "macos"]
-    others = [kind for kind in kinds if not kind.capability]
-    several = platform.mixed and chance.random() < 0.5
-    if several:
-        drawn = chance.sample(nvidias, 2)
-    elif chance.random() < 0.3:
-        drawn = [chance.choice(others)]
-    else:
-        drawn = [chance.choice(nvidias)] if nvidias else []
-    here = sorted(drawn * chance.choice([1, 1, 2]), key=kinds.index)
-    cards = [kind.gpu(index, f"Card {kind.sm}") for index, kind in enumerate(here)]
-    driven = platform.os != "macos" and all(kind.capability for kind in drawn)
-    driver = Driver(drivers(platform, chance)) if driven and chance.random() < 0.95 else None
-    environment = Environment(wsl=platform.wsl)
-    machine = Machine(platform.os, platform.arch, environment=environment, driver=driver, gpus=tuple(cards))
-    return platform, machine, 0 if several else chance.randrange(3), chance.randrange(3)
+def any_visit(platforms: Sequence[Platform], chance: random.Random) -> Visit:
+    """Return a random choice, with NVIDIA's GPUs in two of three."""
+    platform = chance.choice(platforms)
+    kinds = kinds_of_gpus(frozen_catalog())
+    numbers = range(len(kinds))
+    nvidias = [number for number in numbers if kinds[number].capability]
+    kind = chance.choice(nvidias if chance.random() < 0.67 else numbers)
+    needs_driver = kinds[kind].capability and platform.os != "macos"
+    driver = any_driver(platform, chance) if needs_driver else None
+    return Visit(platform, kind, driver, chance.randrange(len(PACKAGES)))

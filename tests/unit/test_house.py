@@ -41,7 +41,7 @@ location -> errors
 lock -> backend catalog environments errors extensions facts failures files learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
-page -> catalog machine plan request versions
+page -> catalog machine plan request support versions
 patience -> errors
 plan -> backend catalog errors vendors
 poetry ->
@@ -112,7 +112,7 @@ MAY_NAME_MAKERS = {
     "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
     "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
-    "page": {"cuda", "tegra"},  # what is said of a driver, and the chips of the catalogue's table
+    "page": {"tegra"},  # the chips of the catalogue's table
     "plan": {"cuda", "ptx"},  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
     "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
     "receipt": {"cuda", "hip", "nvidia"},  # the kernel's files and the variables that say which GPUs there are

@@ -27,9 +27,9 @@ def command(terminal: Terminal, output: Path) -> Outcome:
     from gpuinstall.files import written
     from gpuinstall.page import selector_page
 
-    terminal.wait("planning for every kind of GPU and driver; this takes a minute")
+    terminal.wait("planning for every kind of GPU and driver")
     place = page_file(output)
-    with written(place) as file:  # where nothing can be written, that is said before the minute
+    with written(place) as file:  # where nothing can be written, that is said before the planning
         size = file.write(selector_page(load_catalog()).encode())
     line = f"{display_path(place)}, {size // 1000} kB"
     return Outcome({"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line))

@@ -1,74 +1,52 @@
-"""The page: its frame, style and script, the table of answers, the names of the GPUs, and the matrices, in one text."""
+"""The page as one text: its frame, style and script, the answers, and the tables for a browser without scripts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuinstall.catalog.gpu_names import FORM
-from gpuinstall.catalog.gpus import load_gpus, name_tables
-from gpuinstall.page.answers import PLATFORMS, Answers, Kind, Platform, Table, kinds_of_gpus
+from gpuinstall.page.answers import PLATFORMS, Platform, page_data
+from gpuinstall.support import (
+    NOTHING,
+    Support,
+    condensed,
+    kinds_of,
+    known_drivers,
+    named,
+    served,
+    support,
+    support_of_others,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from gpuinstall.catalog import Catalog
-
-    PageColumn = tuple[str, list[str]]
-
-_NOTHING = "–"
 
 
 def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
-    """Ask ``choose`` for every class of machines (a minute of one processor), and write the page."""
-    body = Answers(catalog, platforms).table()
-    kinds = kinds_of_gpus(catalog)
-    style, script = _part("page.css"), _part("page.js")
-    named = {"generations": [kind.name for kind in kinds], "form": FORM.pattern}
-    document = {**body, **named, "brands": sorted(name_tables()[0].brands), "named_by": load_gpus()["source"]}
-    filled = {
-        "POLICY": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
-        "form-action 'none'",
+    """Return the page for a catalogue; asking ``choose`` for all answers takes seconds."""
+    style = _part("page.css")
+    script = _part("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+    document = json.dumps(page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False)
+    text_at = {
+        "POLICY": policy,
         "STYLE": style,
         "SCRIPT": script,
         "DATE": escape(catalog.date),
-        "MATRIX": _matrix(body, kinds),
-        "NAMES": "\n".join(  # the cards of each kind, which the script reads here too
-            f"<dt>{escape(kind.name)} <small>{kind.sm}</small></dt><dd>{escape(', '.join(kind.cards))}</dd>"
-            for kind in kinds
-        ),
-        # JSON that no HTML can end
-        "DATA": json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"),
+        "MATRIX": "\n".join((*_table_by_driver(catalog), *_table_of_others(catalog))),
+        "DATA": document.replace("<", "\\u003c"),  # JSON that no HTML can end
     }
-    # A place is a line or a word ``@NAME@``; what is put in is not looked at again.
-    return "".join(filled.get(piece, piece) for piece in _part("page.html").split("@")) + "\n"
-
-
-def _matrix(body: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
-    """Write a table for each choice of packages, with the buttons that show one of them, then that of other makers."""
-    table, choices = Table(body), [" + ".join(packages) for packages in body["packages"]]
-    driven = [(number, kind) for number, kind in enumerate(kinds) if kind.capability]
-    others = [(number, kind) for number, kind in enumerate(kinds) if not kind.capability]
-    parts = [f'<input type="radio" name="matrix" id="matrix{n}"{" checked" * (not n)}>' for n in range(len(choices))]
-    parts += ['<div class="choices" role="group" aria-label="Packages">']
-    parts += [f'<label for="matrix{n}">{escape(choice)}</label>' for n, choice in enumerate(choices)]
-    parts += ["</div>"]
-    for packages, choice in enumerate(choices):
-        parts += [f'<div class="wide" id="table{packages}" role="region" tabindex="0" aria-label="{escape(choice)}">']
-        parts += ["<table>", f"<caption>{escape(choice)} on {escape(body['platforms'][0]['name'])}</caption>"]
-        parts += [*_lines("driver", _by_branch(table, driven, packages), driven), "</table></div>"]
-    parts += ['<div class="wide" id="others" role="region" tabindex="0" aria-label="Other makers"><table>']
-    parts += ["<caption>Other makers' cards, by system: not proven on a card by this project</caption>"]
-    rows = ((row, [_cell(table, row["key"], number, None) for number, _ in others]) for row in body["platforms"])
-    shown = [(row["name"], column) for row, column in rows if any(column)]
-    return "\n".join((*parts, *_lines("system", shown, others), "</table></div>"))
+    # A place is written ``@NAME@``; what is put in is not looked at again.
+    pieces = _part("page.html").split("@")
+    return "".join(text_at.get(piece, piece) for piece in pieces) + "\n"
 
 
 @cache
@@ -77,36 +55,33 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _by_branch(table: Table, driven: Sequence[tuple[int, Kind]], packages: int) -> list[PageColumn]:
-    """The builds by branch of drivers; equal neighbours are one column."""
-    platform: str = table.body["platforms"][0]["key"]
-    columns = [
-        (str(branch), [_cell(table, platform, number, branch, packages) for number, _ in driven])
-        for branch in table.body["branches"]
-    ]
-    merged = []
-    for column, run in groupby((column for column in columns if any(column[1])), key=itemgetter(1)):
-        names = [name for name, _ in run]
-        merged.append(("–".join(dict.fromkeys((names[0], names[-1]))), column))
-    return merged
+def _table_by_driver(catalog: Catalog) -> Iterator[str]:
+    every = support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))
+    table: Support = condensed(served(every))
+    rows = [(named(row.kind), *row.builds) for row in table.rows]
+    return _table("NVIDIA GPUs by driver, on Linux", ("GPU", *table.drivers), rows)
 
 
-def _lines(axis: str, columns: Sequence[PageColumn], kinds: Sequence[tuple[int, Kind]]) -> Iterator[str]:
-    """Write the head of a table, and a row for each kind that something runs on."""
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in columns)
-    yield f'<thead><tr><th scope="col">GPU \\ {axis}</th>{heads}</tr></thead><tbody>'
-    for position, (_, kind) in enumerate(kinds):
-        cells = [column[position] for _, column in columns]
-        if any(cells):
-            row = "".join(f"<td>{escape(cell or _NOTHING)}</td>" for cell in cells)
-            yield f'<tr><th scope="row">{escape(kind.name)} <small>{kind.sm}</small></th>{row}</tr>'
-    yield "</tbody>"
+def _table_of_others(catalog: Catalog) -> Iterator[str]:
+    rows = []
+    for other in support_of_others(catalog, "linux", "x86_64"):
+        if other.build != NOTHING:
+            cards = ", ".join(other.chip.products) or other.chip.name
+            rows.append((f"{cards} ({other.chip.architecture})", other.os, other.build))
+    caption = "Other makers' GPUs: not proven on a card by this project"
+    return _table(caption, ("GPU", "system", "build"), rows)
 
 
-def _cell(table: Table, platform: str, kind: int, branch: int | None, packages: int = 0) -> str:
-    """The build that runs on the GPU; nothing where it is left alone."""
-    answer = table.answer(platform, [kind], None if branch is None else [branch], packages=packages)
-    return f"{answer.build[0]} {answer.build[1]}" if answer and answer.build and answer.outcome[0] != "cpu" else ""
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+    yield f"<caption>{escape(caption)}</caption>"
+    cells = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    yield f"<thead><tr>{cells}</tr></thead><tbody>"
+    for name, *builds in rows:
+        cells = "".join(f"<td>{escape(build)}</td>" for build in builds)
+        yield f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+    yield "</tbody></table></div>"

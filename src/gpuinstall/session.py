@@ -42,6 +42,8 @@ class Session:
     folder: Path = field(default_factory=Path.cwd)
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
+    uv_runs: list[str] = field(default_factory=list)
+    """What uv's resolver was run for."""
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""

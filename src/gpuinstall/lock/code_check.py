@@ -45,6 +45,7 @@ FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
 NEIGHBOURS = 2
 _BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
+NO_CODE = "no-code-in-package"
 HINT = "the same with --no-code-check   # install it anyway"
 
 
@@ -95,7 +96,7 @@ class CodeCheck:
         helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault, stuck))]
         if deciding and not helping:
             read = f" that could be read has it either{self._but_for()}" if self._unread else " has it either"
-            raise NoBuildError("no-code-in-package", str(deciding[0]), why=f"no older version{read}", hint=HINT)
+            raise NoBuildError(NO_CODE, str(deciding[0]), why=f"no older version{read}", hint=HINT)
         return helping
 
     def remarks(self) -> list[Reason]:

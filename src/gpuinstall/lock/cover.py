@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.lock.joint import torch_of_programs
-from gpuinstall.lock.making import ask_live_index
+from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.proposal import torch_of_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict

@@ -1,37 +1,29 @@
-"""The making of locks: of what the sources list today, or close to what the locks of a folder hold."""
+"""The making of locks: from what the sources list today, near to what the locks of a folder hold."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall import process, uv
-from gpuinstall.backend import CPU
-from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.package_names import PackageNames
-from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, misnamed_releases, names_programs
+from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Refusal
 from gpuinstall.plan.requirement import Asked, parse_requirement
 from gpuinstall.plan.values import Reason
-from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.web import UnreachableError
-from gpuinstall.web.answers import OFFLINE, ways_to_network
+from gpuinstall.web.answers import OFFLINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
-
-
-TORCHES = 3
-"""How many versions of torch to try that extensions have files for, where the rest goes with none of theirs."""
+    from gpuinstall.web import UnreachableError
 
 
 def resolve_locks(
@@ -60,8 +52,11 @@ def resolve_locks(
 
 
 def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
+    """Search among what the sources list today, and check that what has to be built can be built."""
     with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
+        from gpuinstall.lock.prebuilt import optional_extensions
+        from gpuinstall.lock.search import glibc_notes, search
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
         from gpuinstall.lock.strangers import name_torch_source
 
@@ -73,7 +68,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         if unreachable:
             answer = _from_cache(live, session, unreachable, newest=newest)
         else:
-            answer = _agree_with_extensions(live, session, newest=newest)
+            answer = search(live, session, newest=newest)
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
     except InstallationError as error:
@@ -83,6 +78,10 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     if isinstance(answer, Conflict):
         silent = session.client.unreachable(session.sources.torch_index)
         return _other_obstacle(requests, session, silent, newest=newest) if silent else answer
+    for text in dict.fromkeys(filter(None, map(optional_extensions, answer))):
+        session.reporter.step("Optional", text)
+    if not unreachable:
+        answer[0] = answer[0].warned_of(glibc_notes(answer, session))
     try:
         for resolution in answer:
             request = resolution.request
@@ -126,47 +125,18 @@ def _other_obstacle(
     raise silence
 
 
-def _agree_with_extensions(
-    requests: Sequence[LockRequest], session: Session, *, newest: bool
-) -> list[Resolution] | Conflict:
-    """Choose extensions that were named and torch together, then the rest; where that fails, with an older torch."""
-    from gpuinstall.lock.agreement import agree_with_code
-    from gpuinstall.lock.prebuilt import optional_extensions, with_brought, with_prebuilt, without_torch
-
-    conflicts: list[Conflict] = []
-    for _ in range(TORCHES):
-        try:
-            prebuilt = with_prebuilt(requests, session)
-        except NoBuildError as error:
-            conflicts.append(Conflict(error))
-            break
-        answer = agree_with_code(prebuilt.requests, session, newest=newest)
-        if not isinstance(answer, Conflict):
-            brought = with_brought(prebuilt.requests, answer, session)
-            again = agree_with_code(brought, session, newest=newest) if brought else answer
-            answer = answer if isinstance(again, Conflict) else again
-            for text in dict.fromkeys(filter(None, map(optional_extensions, answer))):
-                session.reporter.step("Optional", text)
-            return [one.warned_of(prebuilt.remarks) for one in answer]
-        conflicts.append(answer)
-        if prebuilt.torch is None:
-            break
-        requests = [without_torch(request, prebuilt.torch) for request in requests]
-    return conflicts[0]
-
-
 def _from_cache(
     requests: Sequence[LockRequest], session: Session, unreachable: UnreachableError, *, newest: bool
 ) -> list[Resolution]:
     """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
-    from gpuinstall.lock.agreement import agree
+    from gpuinstall.lock.search import resolve_unchecked
 
     try:
         agree_on_torch(requests, newest=newest)
     except InstallationError:
         raise unreachable from None
     with suppress(InstallationError, NoBuildError):
-        answer = agree(requests, session.from_cache(), newest=newest)
+        answer = resolve_unchecked(requests, session.from_cache(), newest=newest)
         if not isinstance(answer, Conflict):
             session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; using uv's cache")
             return answer
@@ -227,105 +197,3 @@ def _moved(versions: Mapping[str, str], preferred: Iterable[str], moving: Collec
 
 def _public(version: str) -> str:
     return version.partition("+")[0]
-
-
-LISTS_AT_ONCE = 32
-
-
-@dataclass
-class PostponedWarnings(SilentReporter):
-    """Keeps warnings until it is known whether they are true."""
-
-    reporter: Reporter
-    warnings: list[str] = field(default_factory=list)
-
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say what was done at once."""
-        self.reporter.step(label, text, seconds)
-
-    def warn(self, text: str) -> None:
-        """Keep a warning."""
-        self.warnings.append(text)
-
-
-LiveRequests = tuple[list["LockRequest"], "UnreachableError | None"]
-"""Every request with its catalogue narrowed to what the sources list, and a default index that does not answer."""
-
-
-@contextmanager
-def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[Callable[[], LiveRequests]]:
-    """Ask for every page that is known to be needed at once, and give what reads the answers.
-
-    Meanwhile uv looks at its interpreter. What is to be said of the sources is said once, and not where the default
-    index is unreachable.
-    """
-    sources, client = session.sources, session.client
-    with ThreadPoolExecutor(LISTS_AT_ONCE) as pool:
-        pool.submit(process.run, uv.look(session.python), env=session.environment)
-        client.prepare()
-        reached = pool.submit(_reach_default_index, session)
-        pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
-        pool.submit(default_wheels, sources, client, "torch")
-        for backend in {request.request.backend for request in requests} - {None}:
-            pool.submit(index_names, sources, client, str(backend))
-        pages = [pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)]
-
-        def read() -> LiveRequests:
-            for page in pages:
-                page.result()
-            postponed = PostponedWarnings(session.reporter)
-            reporters = [postponed, *[SilentReporter()] * (len(requests) - 1)]
-            from gpuinstall.learned.live import learned_catalog
-
-            live = []
-            for request, reporter in zip(requests, reporters, strict=True):
-                wanted = request.catalog, request.machine, request.request, reporter
-                live.append(replace(request, catalog=learned_catalog(*wanted, sources=sources, client=client)))
-            unreachable = reached.result()
-            if unreachable is None:
-                for text in (*postponed.warnings, *_losses(requests, live, session)):
-                    session.reporter.warn(text)
-            return live, unreachable
-
-        yield read
-
-
-def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session) -> Iterable[str]:
-    """Say what a torch index that does not answer would give."""
-    silent = session.client.unreachable(session.sources.torch_index)
-    if silent is None:
-        return ()
-    pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
-    names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
-    until = f"{silent.host} is unreachable, so the build is"
-    return dict.fromkeys(f"{until} {here} instead of {best}" for best, here in names if best != here)
-
-
-def _reach_default_index(session: Session) -> UnreachableError | None:
-    """Ask the default index whether it is there, unless uv is to ask nobody; None where it answers.
-
-    uv alone tries for up to a minute. A certificate that we do not trust is left to uv, which may know another
-    authority.
-    """
-    if session.environment.get("UV_OFFLINE"):
-        return None
-    address = session.default_index
-    try:
-        if address and address.startswith(("http://", "https://")):
-            session.client.head(f"{address}/")
-    except UnreachableError as error:
-        error.hint = "\n".join(dict.fromkeys((error.hint or "", ways_to_network())))
-        return None if error.untrusted else error
-    return None
-
-
-def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
-    """The backends and packages of the pages that a resolution needs first, as far as the backends are given."""
-    pages = set()
-    for request in requests:
-        requirements, backend = request.request.requirements, request.request.backend
-        named = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
-        first = FIRST_PAGES if names_programs(requirements) else ("torch",)
-        if backend:
-            pages |= {(backend, package) for package in (*first, *(named & request.catalog.family))}
-    return sorted(pages)

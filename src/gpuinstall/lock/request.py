@@ -63,6 +63,8 @@ class LockRequest:
     settled: Settled | None = None
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
+    rejected_torches: frozenset[Version] = frozenset()
+    """Versions of torch that a target cannot have with the programs."""
     locked: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

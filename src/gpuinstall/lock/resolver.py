@@ -257,6 +257,7 @@ class _Resolver:
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
         variables = {**self.variables, **({} if code else _NO_CODE)}
+        self.session.uv_runs.append(" ".join(words))
         return process.run([*self.command, *words], env=variables, cwd=self.folder, patience=self.session.patience)
 
     def build(self, package: str, requirement: str, *words: str, code: bool = True) -> Finished:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from gpuinstall.lock.joint import held_back, torches_wanted, who_wants
+from gpuinstall.lock.obstacles import held_back, required_torches, who_requires_torch
 from gpuinstall.lock.programs import ListedProgram
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
@@ -24,7 +24,7 @@ VERSIONS = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", 
     ],
 )
 def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: str) -> None:
-    assert who_wants(VERSIONS, {"torch": told}, [PAINTER]) == expected
+    assert who_requires_torch(VERSIONS, {"torch": told}, [PAINTER]) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_program_at_its_newest_is_not_mentioned() -> None:
 
 def test_the_torches_that_are_wanted_are_those_of_packages() -> None:
     told = "a==1 depends on torch==2.15.0, we can. And b>1 depends on torch>=2.15 and the-request depends on torch<3"
-    assert torches_wanted(told) == ["==2.15.0", ">=2.15"]
+    assert required_torches(told) == ["==2.15.0", ">=2.15"]

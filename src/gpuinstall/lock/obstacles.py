@@ -1,0 +1,109 @@
+"""Who requires what, as uv tells it where versions do not go together."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from gpuinstall.text import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.lock.programs import ListedProgram
+    from gpuinstall.lock.resolver import ResolvedVersions
+
+_LONGEST = 240
+_PREAMBLE = "No solution found when resolving dependencies; "
+
+
+def required_torches(account: str) -> list[str]:
+    """Return the specifiers of torch that packages require, as uv's account has them."""
+    pairs = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
+    return list(dict.fromkeys(specifier.rstrip(",") for package, specifier in pairs if package != "the-request"))
+
+
+def who_requires_torch(
+    versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
+) -> str:
+    """Name the packages that exclude a newer torch, the requested ones first; "" if uv refused none.
+
+    Args:
+        versions: What was resolved, with who requires each.
+        obstacles: uv's account of why a program, or torch, cannot be newer.
+        programs: What was requested beside the family.
+    """
+    account = obstacles.get("torch", "")
+    if not account:
+        return ""
+    torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
+    refusing = [name for name in dependents if any(_requirements(account, name, versions[name][0], of="torch"))]
+    requested = [program.name for program in programs]
+    names = [name for name in refusing if name in requested] or refusing
+    packages = [f"{name} {versions[name][0]}" for name in names]
+    match packages:
+        case []:
+            return f"{some(requested) or 'the request'} cannot be resolved with a torch newer than {torch}"
+        case [package]:
+            return f"{package} requires torch {torch}"
+        case [first, second]:
+            return f"{first} and {second} require torch {torch}"
+    return f"{some(packages)} require torch {torch}"
+
+
+def held_back(
+    versions: Mapping[str, str],
+    obstacles: Mapping[str, str],
+    programs: Sequence[ListedProgram],
+    beside: Iterable[str] = (),
+) -> Iterator[str]:
+    """Yield, for each program that is not at its newest, what stands against that.
+
+    Args:
+        versions: What was resolved.
+        obstacles: uv's account of why a program cannot be newer.
+        programs: What was requested beside the family.
+        beside: The constraints of torch's own.
+    """
+    constraints = tuple(beside)
+    for program in programs:
+        version = versions.get(program.name)
+        if version is None or not program.is_newer_than(version):
+            continue
+        account = obstacles.get(program.name, "")
+        requirement = next(_requirements(account, program.name, str(program.newest)), None)
+        own = next((text for text in constraints if text.startswith(program.name)), None)
+        if requirement:
+            why = f", which requires {requirement}"
+        elif own:
+            why = f": torch {versions['torch'].partition('+')[0]} requires {own}"
+        else:
+            why = f": {shortened(account)}" if account else ""
+        yield f"{program.name} is {version} instead of {program.newest}{why}"
+
+
+def shortened(account: str) -> str:
+    """Return a long account of uv's, cut."""
+    account = account.removeprefix(_PREAMBLE)
+    return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
+
+
+def _requirements(account: str, name: str, version: str, of: str = "") -> Iterator[str]:
+    """Yield what a version of a package depends on by uv's account; with ``of`` that package alone."""
+    without_markers = re.sub(r"\{[^}]*\}", "", account)
+    subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
+    dependency = rf"({re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*)"
+    for match in re.finditer(subject + dependency, without_markers):
+        specifiers = (word.removeprefix(name) for word in match[1].split())
+        if any(_covers(specifier, version) for specifier in specifiers):
+            yield match[2].rstrip(",")
+
+
+def _covers(specifier: str, version: str) -> bool:
+    try:
+        return SpecifierSet(specifier.rstrip(",")).contains(Version(version), prereleases=True)
+    except InvalidSpecifier:
+        return False

@@ -1,0 +1,326 @@
+"""The search for the versions, builds and files that go together: propose, check, learn, propose again.
+
+uv knows versions and what METADATA says. The checks know what it cannot: what the bytes of a wheel need, and which
+file of an extension loads. What a check excludes is the only thing that the next proposal has more than the one before.
+
+::
+
+    start     extensions that are requested choose among prebuilt files, and with them the versions of torch
+    propose   uv resolves: programs in the order of naming, torch over the builds that the plan ranks, the family last
+    check     the code of every wheel, then files of extensions that came along
+    learn     what a check excludes becomes a constraint, a build less, a library or a file more
+    retreat   a conflict takes back the last choice that was ours
+    end       no check excludes anything, no choice can be taken back, or the budget of runs of uv is spent
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.lock.code_check import HINT, NO_CODE, CodeCheck, Exclusion
+from gpuinstall.lock.prebuilt import with_brought, with_prebuilt, without_torch
+from gpuinstall.lock.programs import list_programs, names_programs
+from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
+from gpuinstall.lock.request import LockRequest, agree_on_torch
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
+from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.plan.values import Reason
+from gpuinstall.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from gpuinstall.session import Session
+
+    Resolutions = list[Resolution]
+
+RUNS_PER_TARGET = 64
+"""How many runs of uv a search may cost for each target: each takes 0.1 to 2 seconds."""
+
+EXTENSION_TORCHES = 3
+"""How many versions of torch to try that requested extensions have files for."""
+
+ALIGNMENTS = 3
+"""How often the targets are lowered to each other: one that was lowered may lead the others on."""
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """What may still be chosen, and what led there."""
+
+    requests: tuple[LockRequest, ...]
+    """One for each target, within everything that was learned."""
+
+    without_extensions: tuple[LockRequest, ...] = ()
+    """The same before requested extensions chose a torch."""
+
+    extension_torch: Version | None = None
+    """That torch; None if they leave it open."""
+
+    extension_attempts: int = 1
+    """How many versions of torch were chosen for them."""
+
+    remarks: tuple[Reason, ...] = ()
+    """What to say of that choice."""
+
+    exclusions: tuple[Reason, ...] = ()
+    """What had to give way, and why."""
+
+    moved_programs: frozenset[str] = frozenset()
+    """Programs, with their versions, for which the last exclusion took another build of torch."""
+
+    fixed_programs: frozenset[str] = frozenset()
+    """Programs that go with no other build of torch."""
+
+    before: SearchState | None = None
+    """The state before the last exclusion."""
+
+    rejection: Conflict | None = None
+    """Why a target cannot have the first torch that the programs wanted."""
+
+    conflict: Conflict | None = None
+    """Why nothing goes with the first torch that extensions chose."""
+
+    answer: tuple[Resolution, ...] = ()
+    """What is taken if this state, which would better it, comes to nothing."""
+
+    def excluding(self, exclusions: Sequence[Sequence[Exclusion]]) -> SearchState:
+        """Return the state that has learned what must give way, by target; constraints hold for all of them."""
+        every = [exclusion for group in exclusions for exclusion in group]
+        constraints = [exclusion.constraint for exclusion in every]
+        pairs = zip(self.requests, exclusions, strict=True)
+        return replace(
+            self,
+            requests=tuple(_without(request, group, constraints) for request, group in pairs),
+            exclusions=(*self.exclusions, *dict.fromkeys(exclusion.said for exclusion in every)),
+            moved_programs=frozenset(exclusion.program for exclusion in every) - {""},
+            before=self,
+            rejection=None,
+        )
+
+    def rejecting(self, rejected: RejectedTorch) -> SearchState:
+        """Return the state without a torch that a target cannot have with the programs."""
+        requests = list(self.requests)
+        for position, request in enumerate(self.requests):
+            if rejected.target in {position, None}:
+                torches = request.rejected_torches | {rejected.torch}
+                requests[position] = replace(request, rejected_torches=torches)
+        return replace(self, requests=tuple(requests), rejection=self.rejection or rejected.conflict)
+
+
+def search(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:
+    """Return one resolution for each target that passes every check, the best in the order of rule 10.
+
+    Args:
+        requests: One for each target.
+        session: The clients of the run, which count the runs of uv.
+        newest: Whether each target has its own newest torch.
+    """
+    last_run = len(session.uv_runs) + RUNS_PER_TARGET * len(requests)
+    state: SearchState | Resolutions | Conflict = _start(requests, session)
+    while isinstance(state, SearchState):
+        if len(session.uv_runs) > last_run:
+            return _exhausted(state)
+        proposal = _propose(state, session, newest=newest)
+        if isinstance(proposal, RejectedTorch):
+            state = state.rejecting(proposal)
+        elif isinstance(proposal, Conflict):
+            state = _retreat(state, proposal, session)
+        else:
+            state = _check(state, proposal, session)
+    return state
+
+
+def resolve_unchecked(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> Resolutions | Conflict:
+    """Resolve as the search does, with no extension chosen and nothing checked."""
+    state = SearchState(tuple(requests))
+    while True:
+        proposal = _propose(state, session, newest=newest)
+        if isinstance(proposal, Conflict):
+            return state.rejection or proposal
+        if not isinstance(proposal, RejectedTorch):
+            return proposal
+        state = state.rejecting(proposal)
+
+
+def _start(requests: Sequence[LockRequest], session: Session) -> SearchState | Conflict:
+    """Return the requests within a torch and the files of the extensions that were requested."""
+    try:
+        prebuilt = with_prebuilt(requests, session)
+    except NoBuildError as error:
+        return Conflict(error)
+    return SearchState(
+        tuple(prebuilt.requests),
+        without_extensions=tuple(requests),
+        extension_torch=prebuilt.torch,
+        remarks=prebuilt.remarks,
+    )
+
+
+def _propose(state: SearchState, session: Session, *, newest: bool) -> Resolutions | RejectedTorch | Conflict:
+    """Choose and resolve: the family alone by the rules, programs and torch together."""
+    try:
+        planned = agree_on_torch(state.requests, newest=newest)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    resolutions: Resolutions = []
+    if not names_programs(planned[0].request.requirements):
+        for alone in side_by_side(partial(resolve, session=session), planned, TARGETS_AT_ONCE):
+            if isinstance(alone, Conflict):
+                return alone
+            resolutions.append(alone)
+    elif newest:
+        for position, request in enumerate(planned):
+            answer = resolve_programs([request], session)
+            if isinstance(answer, Conflict):
+                return answer
+            if isinstance(answer, RejectedTorch):
+                return answer._replace(target=position)
+            resolutions += answer
+    else:
+        answer = resolve_programs(planned, session)
+        if not isinstance(answer, list):
+            return answer
+        resolutions = answer
+    return _aligned(resolutions, planned[0].catalog.family, session)
+
+
+def _check(state: SearchState, resolutions: Resolutions, session: Session) -> SearchState | Resolutions | Conflict:
+    """Return the resolutions if no check excludes anything of them; else what the search has learned."""
+    checks = [CodeCheck(resolution, session) for resolution in resolutions]
+    try:
+        exclusions = [check.exclusions(state.fixed_programs) for check in checks]
+    except NoBuildError as error:
+        return _retreat(state, Conflict(error), session)
+    if any(exclusions):
+        following = state.excluding(exclusions)
+        session.reporter.step("Code", following.exclusions[-1].message)
+        return following
+    answer = [
+        one.warned_of((*state.exclusions, *check.remarks(), *state.remarks))
+        for one, check in zip(resolutions, checks, strict=True)
+    ]
+    brought = None if state.answer else with_brought(state.requests, resolutions, session)
+    return replace(state, requests=tuple(brought), answer=tuple(answer)) if brought else answer
+
+
+def _retreat(state: SearchState, conflict: Conflict, session: Session) -> SearchState | Resolutions | Conflict:
+    """Take back the last choice that was ours; return the conflict if there is none."""
+    if state.answer:
+        return list(state.answer)
+    if state.moved_programs and state.before:
+        fixed = state.fixed_programs | state.moved_programs
+        return replace(state.before, fixed_programs=fixed, moved_programs=frozenset())
+    conflict = state.rejection or conflict
+    if state.exclusions and conflict.error.code != NO_CODE:
+        conflict = _without_code(state, conflict.why)
+    conflict = state.conflict or conflict
+    if state.extension_torch is None or state.extension_attempts == EXTENSION_TORCHES:
+        return conflict
+    older = [without_torch(request, state.extension_torch) for request in state.without_extensions]
+    start = _start(older, session)
+    if isinstance(start, Conflict):
+        return conflict
+    return replace(start, extension_attempts=state.extension_attempts + 1, conflict=conflict)
+
+
+def _exhausted(state: SearchState) -> Resolutions | Conflict:
+    """Return what is left of a search whose budget is spent."""
+    if state.answer:
+        return list(state.answer)
+    found = state.conflict or state.rejection
+    if found is None or state.exclusions:
+        return _without_code(state, "the older versions that were tried have none either")
+    return found
+
+
+def _without_code(state: SearchState, why: str) -> Conflict:
+    message = state.exclusions[-1].message
+    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=HINT))
+
+
+def _without(request: LockRequest, exclusions: Sequence[Exclusion], constraints: Iterable[str]) -> LockRequest:
+    """Return a request without builds of torch, within constraints and with the libraries that were missing."""
+    names = frozenset[str]().union(*(exclusion.builds for exclusion in exclusions))
+    libraries = dict.fromkeys((*request.libraries, *(name for one in exclusions for name in one.libraries)))
+    return replace(
+        request,
+        catalog=request.catalog.without(lambda build: build.name in names, "without-code"),
+        pins=request.pins.within(*constraints),
+        libraries=tuple(libraries),
+        rejected_torches=frozenset(),
+    )
+
+
+def _aligned(resolutions: Resolutions, family: Collection[str], session: Session) -> Resolutions:
+    """Lower every package outside the family to the oldest version that a target has."""
+    for _ in range(ALIGNMENTS):
+        oldest: dict[str, str] = {}
+        for resolution in resolutions:
+            for name, version in resolution.versions.items():
+                oldest[name] = min(version, oldest.get(name, version), key=Version)
+        shared = {name: version for name, version in sorted(oldest.items()) if name not in family}
+        if not any(_newer_packages(resolution, shared) for resolution in resolutions):
+            break
+        lower = partial(_lowered, versions=shared, session=session)
+        resolutions = side_by_side(lower, resolutions, TARGETS_AT_ONCE)
+    return resolutions
+
+
+def _newer_packages(resolution: Resolution, versions: Mapping[str, str]) -> list[str]:
+    """Return the packages that it has newer than ``versions``, although nothing stands against the older one."""
+    newer = (name for name, version in resolution.versions.items() if version != versions.get(name, version))
+    return sorted(name for name in newer if name not in resolution.apart)
+
+
+def _lowered(resolution: Resolution, versions: Mapping[str, str], session: Session) -> Resolution:
+    """Resolve again at ``versions`` or below; if they do not go together, with as many of them as can be kept."""
+    newer = _newer_packages(resolution, versions)
+    if not newer:
+        return resolution
+    request, apart = resolution.request, dict(resolution.apart)
+    bounds = {name: f"{name}<={version}" for name, version in versions.items() if name not in apart}
+    answer = resolve(request, session, bounds.values())
+    if isinstance(answer, Resolution):
+        return replace(answer, apart=apart)
+    kept = [bound for name, bound in bounds.items() if name not in newer]
+    for name in newer:
+        answer = resolve(request, session, [*kept, bounds[name]])
+        if isinstance(answer, Resolution):
+            resolution, kept = answer, [*kept, bounds[name]]
+        else:
+            apart[name] = answer.why
+    return replace(resolution, apart=apart)
+
+
+def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
+    """Return which programs would be newer on a machine with a newer glibc, if the machine does not say its own.
+
+    A second proposal shows it.
+    """
+    request = resolutions[0].request
+    requirements, target = request.request.requirements, resolutions[0].target
+    if len(resolutions) > 1 or request.machine.glibc or target.os != "linux" or not names_programs(requirements):
+        return []
+    newest = replace(request, machine=replace(request.machine, glibc="2.40"), settled=None)
+    family = request.catalog.family.union(request.files)
+    wide = request.target.up_to(newest.machine.glibc)
+    programs = list_programs(requirements, family, wide, request.choice.python, session)
+    versions = {program.name: resolutions[0].versions.get(program.name, "0") for program in programs}
+    if not any(program.wheel and program.is_newer_than(versions[program.name]) for program in programs):
+        return []
+    proposal = resolve_unchecked([newest], session, newest=False)
+    if isinstance(proposal, Conflict):
+        return []
+    newer = proposal[0].versions
+    why = f"glibc {request.target.glibc} is assumed; --glibc names the machine's own"
+    return [
+        Reason("glibc-unknown", f"{name} is {version}; {newer[name]} requires a newer glibc: {why}")
+        for name, version in versions.items()
+        if Version(newer.get(name, "0")) > Version(version)
+    ]

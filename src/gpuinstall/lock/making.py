@@ -56,7 +56,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
         from gpuinstall.lock.prebuilt import optional_extensions
-        from gpuinstall.lock.search import glibc_notes, search
+        from gpuinstall.lock.search import glibc_notes, search_locks
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
         from gpuinstall.lock.strangers import name_torch_source
 
@@ -68,7 +68,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         if unreachable:
             answer = _from_cache(live, session, unreachable, newest=newest)
         else:
-            answer = search(live, session, newest=newest)
+            answer = search_locks(live, session, newest=newest)
     except (NoBuildError, MachineError) as error:
         answer = Conflict(error)
     except InstallationError as error:

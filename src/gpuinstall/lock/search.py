@@ -113,7 +113,7 @@ class SearchState:
         return replace(self, requests=tuple(requests), rejection=self.rejection or rejected.conflict)
 
 
-def search(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:
+def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:
     """Return one resolution for each target that passes every check, the best in the order of rule 10.
 
     Args:

@@ -129,12 +129,12 @@ class Project:
                 self.reporter.warn("the code check is off, as in the locks here; --code-check turns it on")
         return replace(chosen, only_binary=only_binary, code_check=code_check)
 
-    @property
-    def pip_constraints(self) -> tuple[str, ...]:
-        """The constraints files of the user's own pip configuration, which that of an environment would hide."""
+    @staticmethod
+    def pip_constraints(venv: Path) -> tuple[str, ...]:
+        """Return the constraints files of the user's own pip, which the configuration of an environment would hide."""
         from gpuinstall.sources.configuration import PIP_NAME, pip_words
 
-        return pip_words(os.environ, self.paths.venv / PIP_NAME, "", "constraint")
+        return pip_words(os.environ, venv / PIP_NAME, "", "constraint")
 
     @cached_property
     def source_settings(self) -> tuple[SourceSetting, ...]:

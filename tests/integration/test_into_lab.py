@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -15,11 +16,13 @@ import pytest
 from gpuinstall import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuinstall.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
@@ -133,6 +136,43 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert undone.status == 0, undone.err
     assert files(environment) == before
     assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 2
+
+
+def test_plain_pip_keeps_the_build_until_the_change_is_undone(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
+    play(RTX_4090)
+    environment = plain_venv(workshop)
+    fill(workshop, environment)
+    make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
+    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
+    done = workshop.run(*into)
+    assert done.status == 0, done.err
+    assert not (environment / "pip.conf").exists()
+    assert workshop.run(*shlex.split(offered(done, "Guard"), comments=True)[1:]).status == 0
+
+    variables = {**workshop.environment, "PIP_CONFIG_FILE": ""}  # with that of no user, pip reads no other either
+    index = ("--index-url", stand_in.default_index)
+    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", *index)
+    refused = process.run([*pip, "torch==2.13.0"], env=variables)
+    assert "The user requested (constraint) torch==2.14.1+cu126" in refused.out
+    later = process.run([*pip, "timm"], env=variables)
+    assert later.ok, later.out + later.err
+    assert any("torchvision-0.29.2+cu126" in name for name in files(environment))
+    shown = offered(workshop.run(*into), "Guard").rpartition("for uv: ")[2]
+    line = f"{shown}; {uv.uv()} pip install --python {environment / 'bin' / 'python'} torch==2.13.0"
+    assert "torch==2.14.1+cu126" in process.run(["sh", "-c", line], env=workshop.environment).err
+
+    moved = workshop.run(*into[:-1], "torch==2.13.0")
+    assert moved.status == 0, moved.err
+    assert "torch==2.13.0+cu126\n" in (environment / "constraints.txt").read_text()
+    assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 0
+    assert "torch==2.14.1+cu126\n" in (environment / "constraints.txt").read_text()
+
+
+def offered(done: Finished, label: str) -> str:
+    """The text of a labelled line of the result."""
+    return next(line for line in done.out.splitlines() if line.startswith(label)).removeprefix(label).strip()
 
 
 def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop: Workshop, play: Play) -> None:

@@ -24,7 +24,7 @@ from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
 from gpuinstall.project import Project, open_project
-from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
+from gpuinstall.shell import activation, assignments, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _change_into(project: Project, python: Path, changing: Mapping[str, Any], *,
     if dry_run:
         result = dry_run_into(project, python)
     else:
-        result = install_into(project, python, changing["wait"], keep=changing["keep"])
+        result = install_into(project, python, changing["wait"], keep=changing["keep"], guard=changing["yes"])
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 
@@ -320,5 +320,11 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         kept = f"the files before, {readable(size_of(result.saved))}, stay until the next change"
         undo = f"gpuinstall install --rollback --into --python {quoted(environment.python)}"
         terminal.field("Undo", f"{undo}   # {kept}")
+    if result.guard:
+        variable = assignments({"UV_CONSTRAINT": result.guard.as_uri()}, this_shell(os.environ, parent_program()))
+        terminal.field("Guard", f"plain pip there keeps these builds; for uv: {variable.rstrip()}")
+    else:
+        words = f"gpuinstall install --into --python {quoted(environment.python)} --yes"
+        terminal.field("Guard", f"{words}   # lets plain pip there keep these builds")
     spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
     terminal.field("Ready", f"{quoted(result.environment.python)}   {spent}")

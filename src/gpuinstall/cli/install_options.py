@@ -21,7 +21,7 @@ wait = click.option(
     "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
 )
 _REPLACING = "Also replace packages and folders that gpuinstall did not make."
-_UNASKED = "Do not ask before downloading a larger build than requested."
+_UNASKED = "Do not ask before a larger download; with --into, let plain pip there keep these builds."
 _CHANGING = {
     "replace": click.option("--replace", is_flag=True, help=_REPLACING),
     "verify": click.option("--verify", is_flag=True, help="Run the kernels even if nothing changed."),

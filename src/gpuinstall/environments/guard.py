@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
+PIP_CONFIGURATION = "pip.ini" if os.name == "nt" else "pip.conf"
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 _OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 _OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
@@ -68,23 +69,22 @@ def pip_section(constraints: Sequence[str], links: Sequence[str] = ()) -> list[s
     return lines
 
 
-def write_guard(built: Path, final: Path, lock: str, lines: Sequence[str], constraints: Sequence[str] = ()) -> None:
+def write_guard(built: Path, final: Path, source: str, lines: Sequence[str], constraints: Sequence[str] = ()) -> None:
     """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
 
     Args:
         built: The folder of the environment.
         final: The folder that it will be in.
-        lock: The name of the lock that the lines were made from.
+        source: The lock that the lines were made from, or the torch.
         lines: The constraints.
         constraints: Further constraints files, the user's own, which pip would pass over otherwise.
     """
     text = "".join(f"{line}\n" for line in lines)
-    pip_name = "pip.ini" if os.name == "nt" else "pip.conf"
-    lift = f"{pip_name} beside this file names it; to lift it, delete that line."
-    write_atomically(built / CONSTRAINTS, f"# The builds that go with {lock} ({_checksum(text)}). {lift}\n{text}")
+    lift = f"{PIP_CONFIGURATION} beside this file names it; to lift it, delete that line."
+    write_atomically(built / CONSTRAINTS, f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}")
     section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
-    # The user's own file with that address may be one that nobody else can read.
-    write_atomically(built / pip_name, section, is_private=has_login(section.encode()))
+    # An address in the user's own file may have a login that nobody else can read.
+    write_atomically(built / PIP_CONFIGURATION, section, is_private=has_login(section.encode()))
 
 
 def is_own_guard_file(file: Path) -> bool:

@@ -9,6 +9,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
+from gpuinstall.environments.guard import (
+    CONSTRAINTS,
+    PIP_CONFIGURATION,
+    constraint_lines,
+    is_own_guard_file,
+    write_guard,
+)
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.files import remove_path, unwritable
@@ -16,7 +23,8 @@ from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.proof import check_written_files, preflighted, prove
 from gpuinstall.install.space import bill, sizes
-from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -51,6 +59,8 @@ class IntoResult:
     seconds: float
     saved: Path | None = None
     """Where the files that were replaced wait for ``--rollback``."""
+    guard: Path | None = None
+    """The constraints by which plain pip there keeps the builds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Write the document of ``install --into --json``."""
@@ -64,10 +74,20 @@ class IntoResult:
         }
 
 
-def install_into(project: Project, python: Path, wait: float = WAIT_S, *, keep: bool = True) -> IntoResult:
+def install_into(
+    project: Project, python: Path, wait: float = WAIT_S, *, keep: bool = True, guard: bool = False
+) -> IntoResult:
     """Put what is asked for into the environment of an interpreter, made by others, and prove it.
 
-    ``keep`` keeps the files that are replaced, for ``roll_back_into``. Leave it as it was on any failure.
+    Leave it as it was on any failure.
+
+    Args:
+        project: What to install, and from where.
+        python: The interpreter.
+        wait: The seconds to wait for another run.
+        keep: Keep the files that are replaced, for ``roll_back_into``.
+        guard: Keep plain pip there to the new builds too. Once it is there, it goes with each further change.
+
     Raise UsageError for the system's Python, KernelFailedError, and what choosing, resolving and installing raise.
     """
     start, environment, request = monotonic(), inspect_foreign(python), project.request
@@ -79,6 +99,9 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S, *, keep: 
         machine = preflighted(project.machine, here, request, project.reporter)
         change = _planned(environment, machine, project)
         verdict, fetched = _carry_out(change, machine, here, project.session)
+        is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
+        if guard or (is_guarded and change.changes):
+            is_guarded = _write_guard(change, project)
         record = find_undo(environment)
         if record and not keep:
             remove_path(record.folder)
@@ -90,6 +113,7 @@ def install_into(project: Project, python: Path, wait: float = WAIT_S, *, keep: 
         fetched,
         monotonic() - start,
         saved=record.saved if record and keep else None,
+        guard=environment.prefix / CONSTRAINTS if is_guarded else None,
     )
 
 
@@ -215,6 +239,32 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         raise
     record.keep(session.reporter)
     return verdict, price.fetch
+
+
+def _write_guard(change: _Change, project: Project) -> bool:
+    """Keep plain pip in the environment to the builds of the lock; return whether it is.
+
+    Its own configuration, if it has one, is not ours to change.
+    """
+    environment, fit, family = change.environment, change.fit, project.catalog.family
+    files = [environment.prefix / name for name in (CONSTRAINTS, PIP_CONFIGURATION)]
+    others = [file for file in files if os.path.lexists(file) and not is_own_guard_file(file)]
+    if others or environment.root != environment.prefix:
+        reason = f"{others[0]} is not gpuinstall's" if others else "its pip may be another environment's too"
+        project.reporter.warn(f"plain pip may replace torch in {environment.prefix}: {reason}")
+        return False
+    beside = members_beside(fit, project.catalog, project.session)
+    # pip installs a version that is there again if it is given by an address.
+    present = {each.name for each in beside if each.version and each.version == environment.versions.get(each.name)}
+    versions = fit.lock.versions_of(family) | {name: environment.versions[name] for name in present}
+    absent = [each for each in beside if each.name not in present]
+    lines = constraint_lines(versions, absent, fit.choice.build.backend.tag)
+    record = find_undo(environment) or UndoRecord(environment.root, undo_folder(environment), "saving", (), ()).begin()
+    record.extend([file.name for file in files])
+    source = f"torch=={fit.lock.versions['torch']}"
+    constraints = project.pip_constraints(environment.prefix)
+    write_guard(environment.prefix, environment.prefix, source, lines, constraints)
+    return True
 
 
 @contextmanager

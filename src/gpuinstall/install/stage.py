@@ -121,7 +121,7 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
     """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
     paths, installed = project.paths, fit.lock.versions_of(project.catalog.family)
     lines = constraint_lines(installed, beside, fit.choice.build.backend.tag)
-    write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints)
+    write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv))
 
 
 def _check_files(staged: StagedEnvironment, new: Collection[str], project: Project) -> None:

@@ -24,6 +24,7 @@ from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.records import is_vouched, vouch
 from gpuinstall.errors import InstallationError, UsageError
@@ -113,14 +114,18 @@ class UndoRecord:
     def undo(self) -> None:
         """Put everything back as it was."""
         begun = self
+        guard = [self.root / name for name in GUARD_FILES if os.path.lexists(self.root / name)]
+        # What the user has edited stays, and what it names with it.
+        edited = frozenset() if all(map(is_own_guard_file, guard)) else frozenset(GUARD_FILES)
         if begun.state in {"saved", "proven"}:
             for name in self.new:
-                remove_path(self.root / name)
-                _forget_compiled(self.root / name)
+                if name not in edited:
+                    remove_path(self.root / name)
+                    _forget_compiled(self.root / name)
             _prune(self.root, self.new)
             begun = begun.at("restoring")
         for name in self.old:
-            if os.path.lexists(self.saved / name):
+            if name not in edited and os.path.lexists(self.saved / name):
                 _move(self.saved / name, self.root / name)
         remove_path(self.folder)
         _restore_earlier(self.folder)
@@ -141,6 +146,16 @@ class UndoRecord:
         replace(self, marks=marks).at("proven")
         remove_path(self.earlier)
         _prune(self.root, self.old)
+
+    def extend(self, names: Iterable[str]) -> None:
+        """Take files that are about to be written into a change that was proven, with what lies there now."""
+        added = tuple(name for name in names if name not in self.new)
+        replaced = tuple(name for name in added if os.path.lexists(self.root / name))
+        extended = replace(self, new=(*self.new, *added), old=(*self.old, *replaced))
+        vouch(self.folder.resolve(), extended.identity)
+        for name in replaced:
+            _copy(self.root / name, self.saved / name)
+        extended.at("proven")
 
 
 def undo_folder(environment: ForeignEnvironment) -> Path:

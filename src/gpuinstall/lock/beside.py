@@ -39,7 +39,7 @@ def members_beside(fit: Fit, catalog: Catalog, session: Session) -> tuple[Family
     files = [LockedFile(wheel.package, wheel.url, wheel.sha256) for wheel in wheels.values() if wheel]
     hashes = known_hashes(files, published_hashes, session).known
     return tuple(
-        FamilyMember(name, address=wheel.url, sha256=hashes.get(wheel.url)) if wheel else FamilyMember(name)
+        FamilyMember(name, str(wheel.version), wheel.url, hashes.get(wheel.url)) if wheel else FamilyMember(name)
         for name, wheel in wheels.items()
     )
 

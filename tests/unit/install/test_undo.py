@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.guard import write_guard
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.undo import UNDO_SCHEMA, UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
@@ -108,6 +109,24 @@ def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment: Fore
     assert record.is_last_change
     record.undo()
     assert tree(environment) == before
+
+
+@pytest.mark.parametrize("edit", ["", "torch==3\n"])
+def test_the_guard_goes_with_the_change_unless_it_was_edited(
+    environment: ForeignEnvironment, wheel: Path, edit: str
+) -> None:
+    root, names = environment.root, ("constraints.txt", "pip.conf")
+    write_guard(root, root, "torch==1", ["torch==1"])
+    before = tree(environment)
+    changed(environment, wheel).extend(names)
+    write_guard(root, root, "torch==2", ["torch==2"])
+    with (root / "constraints.txt").open("a") as file:
+        file.write(edit)
+    edited = {name: (root / name).read_text() for name in names if edit}
+    record = find_undo(environment)
+    assert record is not None
+    record.undo()
+    assert tree(environment) == before | edited
 
 
 def test_a_change_by_another_program_is_not_undone(environment: ForeignEnvironment, wheel: Path) -> None:

@@ -315,6 +315,14 @@ def test_the_command_ends_with_8_on_a_blocking_problem_and_gives_its_data(play: 
     assert document["data"]["problems"][0]["id"] == "F03"
 
 
+def test_a_machine_whose_driver_is_too_old_for_any_torch_is_refused(play: Play) -> None:
+    old = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204")
+    status, document = probe_command(play(FakeDriver((old,), driver="450.80.02", cuda=11000)))
+    (error,) = document["errors"]
+    assert (status, error["code"]) == (8, "driver-older-than-gpu")
+    assert error["hint"].startswith("Update the NVIDIA driver to ")
+
+
 def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_back(play: Play) -> None:
     status, document = probe_command(play(FakeDriver((RTX_4090,))))
     assert (status, document["status"], document["errors"]) == (0, "success", [])

@@ -68,6 +68,15 @@ def test_the_document_says_the_same(command: Command) -> None:
     assert document["errors"][0]["message"] == f"GPU 1: sort: {NO_IMAGE}"
 
 
+def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_machine(
+    command: Command, play: Play
+) -> None:
+    play(FakeDriver((FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204"),), driver="450.80.02", cuda=11000))
+    done = command("--json", verdict={"*": {"failed": {"sort": "CUDA driver version is insufficient"}}})
+    document = json.loads(done.out)
+    assert (done.status, document["errors"][0]["code"]) == (8, "driver-older-than-gpu")
+
+
 def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
     done = command(verdict={uuid_of(0): {"unproven": "CUDA error: out of memory"}})
     assert done.status == 0

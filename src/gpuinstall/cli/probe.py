@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from gpuinstall.advice import OURS, in_full
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import MachineError, UsageError
+from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine
+from gpuinstall.request import Request
 
 
 @click.command("probe", help="Show this machine's GPUs and driver, where each fact comes from, and any problem.")
@@ -29,14 +33,27 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
         probed = record_machine(record, terminal)
     else:
         probed = read_machine(terminal) if machine is None else options.read_machine_file(machine, terminal)
-    faults = probed.refusing
+    faults = probed.refusing or refusals(probed)
     return Outcome(
         probed.to_dict(),
-        lambda screen: show(screen, probed, record),
+        lambda screen: show(screen, probed.with_problems(refusals(probed)), record),
         status="error" if faults else "partial" if any(problem.blocking for problem in probed.problems) else "success",
         exit_code=MachineError.exit_code if faults else 0,
         errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults),
     )
+
+
+def refusals(machine: Machine) -> tuple[Finding, ...]:
+    """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it."""
+    from gpuinstall.learned.store import known_catalog
+    from gpuinstall.plan import Refusal, choose
+
+    plan = None if machine.refusing or not machine.gpus else choose(machine, Request(), known_catalog())
+    if not isinstance(plan, Refusal) or plan.exit_code != MachineError.exit_code:
+        return ()
+    error = plan.error(machine)
+    advice = in_full(error.hint or "", (OURS, "install"))
+    return (replace(error.finding, fixes=tuple(advice.splitlines())),)
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:

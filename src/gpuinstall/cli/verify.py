@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,14 @@ from gpuinstall.advice import OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.active import command_for_active, name_active
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import read_json, write_text
 from gpuinstall.verify import Device, Verdict, verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
+from gpuinstall.verify.runner import fail_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +142,7 @@ def command(
     from gpuinstall.verify.bench import bench_environment
 
     if (against or save) and not bench:
-        raise UsageError("usage", "--against and --save require --bench", hint="gpuinstall verify --bench")
+        raise UsageError("usage", "--against and --save require --bench", hint="the same with --bench")
     earlier = _read_bench(Path(against)) if against else None
     if save and (not Path(save).absolute().parent.is_dir() or Path(save).is_dir()):
         # Refused before the minutes of measuring that could not be written after them.
@@ -165,6 +168,10 @@ def command(
         wheels=_locked_wheels(target.parent.parent) if deep else None,
         reporter=terminal,
     )
+    # What fails on a machine that runs no build at all fails by the machine.
+    if verdict.status == "failed" and not origin.for_cpu and (refusing := refusals(machine)):
+        machine = machine.with_problems(refusing)
+        verdict = replace(verdict, devices=tuple(fail_devices(verdict.devices, refusing)))
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
         devices = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
         hint = Advice(OURS, ("probe",), note="shows what this machine was given")

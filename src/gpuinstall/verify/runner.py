@@ -31,6 +31,7 @@ from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironm
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gpuinstall.finding import Finding
     from gpuinstall.machine import Machine
     from gpuinstall.vendors.prober import GpuHealth
 
@@ -106,7 +107,7 @@ def verify_environment(
     others = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
     kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor} or others
     if not for_cpu and has_gpus and torch.kind is not None and torch.kind not in kinds:
-        devices = _refused([wrong_build(target, proof) for target in targets], proof)
+        devices = fail_devices([wrong_build(target, proof) for target in targets], machine.refusing)
         return Verdict(_tested(torch, ()), tuple(devices))
     work = "deep" if deep else "quick"
     flags = interpreter.flags
@@ -133,7 +134,8 @@ def verify_environment(
         devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
     if not for_cpu:
-        devices = confirm(_refused(devices, proof), tested.architectures, meant or build_of(proof), proof, reporter)
+        devices = fail_devices(devices, machine.refusing)
+        devices = confirm(devices, tested.architectures, meant or build_of(proof), proof, reporter)
     if asked_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
@@ -208,8 +210,7 @@ def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) 
     )
 
 
-def _refused(devices: list[Device], proof: ProofContext) -> list[Device]:
-    """Fail every device of a machine whose driver lets no GPU work, whatever torch says about it."""
-    refusing = proof.machine.refusing[:1]
-    faults = tuple(CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes) for fault in refusing)
+def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> list[Device]:
+    """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
+    faults = tuple(CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes) for fault in refusing[:1])
     return [replace(device, checks=(*faults, *device.checks)) for device in devices]

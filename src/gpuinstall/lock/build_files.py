@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
 
 BUILD_FILES_DIGEST = "build-files-digest"
 """The key of the digest in a lock."""
-BUILD_FILES = "pyproject.toml, setup.py or setup.cfg of a folder"
+BUILD_FILES = "pyproject.toml, setup.py or setup.cfg of a folder, or a list of requirements that it names,"
 """What they are called in messages."""
+_LIST = re.compile(rb"[\w./-]+\.(?:txt|in)\b", re.ASCII)
 
 
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
@@ -69,8 +72,12 @@ def _static_requirements(project: Path) -> list[Any] | None:
 
 
 def _file_digests(project: Path) -> Iterator[tuple[str, str]]:
-    for name in PROJECT_FILES:
+    """Yield the digest of each build file, and of the lists of requirements that it names, as many a setup.py does."""
+    names = list(PROJECT_FILES)
+    for name in names:  # which grows
         with suppress(OSError):
             # One digest for both line ends: Git writes those of the system.
-            text = read_raw(project / name).replace(b"\r\n", b"\n")
+            text = read_raw(project / name, project).replace(b"\r\n", b"\n")
             yield name, hashlib.sha256(text).hexdigest()
+            lists = (posixpath.join(posixpath.dirname(name), found.decode()) for found in _LIST.findall(text))
+            names += [found for found in dict.fromkeys(lists) if found not in names]

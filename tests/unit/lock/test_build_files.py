@@ -38,6 +38,28 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path: Path) -> None:
     assert wrong == []
 
 
+def test_a_list_of_requirements_that_a_build_file_names_counts(tmp_path: Path) -> None:
+    files = {
+        "setup.py": "install_requires=open('requirements/base.txt').readlines()",
+        "requirements/base.txt": "-r gpu.txt\n-r base.txt\n-r ../../outside.txt\n",
+        "requirements/gpu.txt": "torch\n",
+        "requirements/docs.txt": "sphinx\n",
+        "../outside.txt": "numpy\n",
+    }
+    project = tmp_path / "project"
+    (project / "requirements").mkdir(parents=True)
+    for name, text in files.items():
+        (project / name).write_text(text, encoding="utf-8")
+    before, other = build_files_digest(["-e ."], project), set[str]()
+    for name in files:
+        with (project / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        if (after := build_files_digest(["-e ."], project)) != before:
+            other.add(name)
+        before = after
+    assert other == {"setup.py", "requirements/base.txt", "requirements/gpu.txt"}
+
+
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(STATIC, encoding="utf-8")
     assert build_files_digest(["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path) == ""

@@ -115,7 +115,7 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     What is required with an extra alone does not count: who requires the package need not have asked for the extra.
     """
     by_name = {package.name: package for package in packages}
-    required = {name: _required_names(package) for name, package in by_name.items()}
+    required = {name: required_names(package) for name, package in by_name.items()}
     anywhere = {other for name, others in required.items() for other in others - {name}}
     top = [name for name in by_name if name not in anywhere]
     brought = _reached(top, required)
@@ -126,7 +126,8 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     return tuple(by_name[name] for name in sorted(top))
 
 
-def _required_names(package: InstalledPackage) -> frozenset[str]:
+def required_names(package: InstalledPackage) -> frozenset[str]:
+    """Return the names of what a package requires without any extra."""
     from packaging.utils import canonicalize_name
 
     without_extra = {"extra": ""}

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import tomli
 
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import read_packages, required_names
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
 from gpuinstall.install.space import Bill, bill, sizes
 from gpuinstall.lock.document import build_incomplete
-from gpuinstall.lock.fit import Fit, selected
+from gpuinstall.lock.fit import Fit, best_files, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
 from gpuinstall.lock.transfer import cached_wheel
-from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import UNASKED
 from gpuinstall.text import some
 from gpuinstall.units import readable
@@ -143,7 +143,8 @@ def resolve_lock(situation: Situation, project: Project) -> PricedLock:
     hashes = resolution.hashes
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
-    files = [replace(file, sha256=hashes.known.get(file.url)) for file in resolution.files]
+    files = best_files(resolution.files, resolution.choice.python, situation.request.machine)
+    files = tuple(replace(file, sha256=hashes.known.get(file.url)) for file in files)
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     for package in resolution.document.get("packages", ()):  # whose index says sizes
         listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}
@@ -159,7 +160,7 @@ def _unmoved(situation: Situation, held: Mapping[str, str]) -> Iterator[str]:
     before = {parse_requirement(text).name for text in (existing.lock.inputs if existing.lock else ())}
     packages = read_packages(packages_folders(existing.paths.venv))
     for name in sorted(before & held.keys() - {requirement.name for requirement in wanted}):
-        needing = [other.name for other in packages if any(normalised(need.name) == name for need in other.requires)]
+        needing = [other.name for other in packages if name in required_names(other)]
         yield f"{name} {held[name]} stays: {some(needing) or 'another package'} requires it"
     for name in situation.options.moving:
         if name in held and existing.packages.get(name) == held[name]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.backend import CPU, known_backend
@@ -140,6 +141,18 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
         for package, entry in _select(lock, python, machine)
         if getattr(entry, "url", None) and getattr(entry, "hashes", None)
     )
+
+
+def best_files(files: Iterable[LockedFile], python: str, machine: Machine) -> tuple[LockedFile, ...]:
+    """Return of each package the file that ``selected`` would take of a lock with these files."""
+    ranks = {tag: position for position, tag in enumerate(_target_of(machine).tags(python))}
+    best: dict[str, tuple[int, LockedFile]] = {}
+    for file in files:
+        tags = parse_wheel_filename(file.name)[3] if file.name.endswith(".whl") else ()
+        rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
+        if file.package not in best or rank < best[file.package][0]:
+            best[file.package] = rank, file
+    return tuple(file for _, file in best.values())
 
 
 def same_inputs(lock: Lock, request: Request) -> bool:

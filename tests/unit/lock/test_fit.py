@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpuinstall.lock.document import document
-from gpuinstall.lock.fit import Fit, Misfit, best, fit
-from gpuinstall.lock.lock import Lock, parse, render
+from gpuinstall.lock.fit import Fit, Misfit, best, best_files, fit
+from gpuinstall.lock.lock import Lock, LockedFile, parse, render
 from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
@@ -30,6 +30,14 @@ def machine(driver: str | None = None, capability: str | None = None) -> Machine
     gpus = (Gpu(0, "GPU", compute_capability=ComputeCapability.parse(capability)),) if capability else ()
     found = Driver(DriverVersion.parse(driver)) if driver else None
     return Machine("linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus)
+
+
+def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for() -> None:
+    names = ("pillow-1-cp312-cp312-manylinux_2_17_x86_64.whl", "pillow-1-cp312-cp312-manylinux_2_28_x86_64.whl")
+    names += ("pillow-1-cp312-cp312-musllinux_1_2_x86_64.whl", "pillow-1-cp311-cp311-manylinux_2_28_x86_64.whl")
+    files = [LockedFile("pillow", f"https://index.example/{name}") for name in names]
+    source = LockedFile("antlr", "https://index.example/antlr-1.tar.gz")
+    assert best_files([*files, source], "3.12", machine()) == (files[1], source)
 
 
 LOCKS = [

@@ -37,6 +37,7 @@ _OF_THE_WORLD = (
     (("HTTP status",), "http-status", "a package index refuses a file that it lists", None),
     (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", ONLINE),
     (_NETWORK, "network", "the package index is unreachable", None),
+    (("Git operation failed",), "repository", "a Git repository could not be fetched", None),
 )
 
 
@@ -105,6 +106,7 @@ def explain_failure(
         return failed
     for signs, code, sentence, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
+            cause = cause.rpartition(" --- stderr ")[2]  # Git's own words, without its long command line
             return InstallationError(code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint)
     if explained := _of_one_package(message, cause, unlisted, index or NoAnswers()):
         return explained

@@ -37,6 +37,16 @@ COMPILER = """  × Failed to build `fastlib==1.0`
 INDEX = "× Failed to build `fastlib==1.0`\n╰─▶ error sending request for url (https://index.example/setuptools/)"
 
 
+GIT = """   Updating https://git.example/mcubes.git (HEAD)
+  × Failed to download and build `mcubes @ git+https://git.example/mcubes.git`
+  ├─▶ Git operation failed
+  ├─▶ failed to fetch into: /tmp/uv/git-v1/db/57d0
+  ╰─▶ process didn't exit successfully: `git fetch --force 'https://git.example/mcubes.git'` (exit status: 128)
+      --- stderr
+      fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example
+"""
+
+
 def failed(message: str) -> InstallationError:
     error = explain_failure(message)
     assert isinstance(error, InstallationError)
@@ -55,6 +65,12 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
     assert (error.hint or "").startswith("the same with torchtriton ")
     assert conflict(said, {"torchdata"}).code == "requirements-conflict"
+
+
+def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git() -> None:
+    error = failed(GIT)
+    assert (error.code, error.message) == ("repository", "a Git repository could not be fetched")
+    assert error.why == "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example"
 
 
 def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:

@@ -171,8 +171,11 @@ def _torch_minor(package: InstalledPackage) -> int | None:
     """The minor of torch that a package was built for: by the local version of its build, or by a pin."""
     if built := re.search(r"(?:pt|torch)2\.?(\d|1\d)(?!\d)", package.version.partition("+")[2]):
         return int(built[1])
-    pins = (str(requirement.specifier) for requirement in package.requires if requirement.name == "torch")
-    return next((int(pin[1]) for text in pins if (pin := re.match(r"==2\.(\d+)", text))), None)
+    for requirement in package.requires:
+        pin = re.match(r"==2\.(\d+)", str(requirement.specifier))
+        if pin and requirement.name == "torch" and "extra" not in str(requirement.marker):
+            return int(pin[1])
+    return None
 
 
 def _minor(version: str, major: int) -> int | None:

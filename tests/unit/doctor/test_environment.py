@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.machine import Gpu, Machine
 from gpuinstall.versions import ComputeCapability
 from tests.unit.doctor.evidence import found as found_in
 from tests.unit.doctor.evidence import holding
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuinstall.doctor.evidence import EnvironmentContents
 
 PASCAL = Machine(
@@ -91,6 +94,17 @@ def test_a_conda_build_for_the_cpu_is_right_where_there_is_no_gpu() -> None:
     build = holding(("torch", "2.5.1"), conda=("pytorch-2.5.1-py3.12_cpu_0",))
     assert [found.id for found in found_in(ADA, contents=build)] == ["F45"]
     assert found_in(replace(ADA, gpus=()), contents=build) == []
+
+
+def test_a_pin_of_torch_counts_unless_only_an_extra_has_it(tmp_path: Path) -> None:
+    found = {}
+    for requirement in ("torch==2.0.1", 'torch==2.0.1; extra == "benchmarks"'):
+        (tmp_path / "METADATA").write_text(f"Requires-Dist: {requirement}\n", encoding="utf-8")
+        contents = installed()
+        datasets = InstalledPackage("datasets", "5.2.0", tmp_path)
+        contents = replace(contents, packages=(*contents.packages, datasets))
+        found[requirement] = [finding.id for finding in found_in(ADA, contents=contents)]
+    assert found == {"torch==2.0.1": ["F56"], 'torch==2.0.1; extra == "benchmarks"': []}
 
 
 def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> None:

@@ -24,7 +24,7 @@ from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
 from gpuinstall.project import Project, open_project
-from gpuinstall.shell import activation, assignments, joined, parent_program, quoted, this_shell
+from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
@@ -321,8 +321,7 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         undo = f"gpuinstall install --rollback --into --python {quoted(environment.python)}"
         terminal.field("Undo", f"{undo}   # {kept}")
     if result.guard:
-        variable = assignments({"UV_CONSTRAINT": result.guard.as_uri()}, this_shell(os.environ, parent_program()))
-        terminal.field("Guard", f"plain pip there keeps these builds; for uv: {variable.rstrip()}")
+        terminal.field("Guard", f"plain pip there keeps these builds; uv pip does with -c {quoted(result.guard)}")
     else:
         words = f"gpuinstall install --into --python {quoted(environment.python)} --yes"
         terminal.field("Guard", f"{words}   # lets plain pip there keep these builds")

@@ -33,9 +33,9 @@ def machine(driver: str | None = None, capability: str | None = None) -> Machine
 
 
 def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for() -> None:
-    names = ("pillow-1-cp312-cp312-manylinux_2_17_x86_64.whl", "pillow-1-cp312-cp312-manylinux_2_28_x86_64.whl")
-    names += ("pillow-1-cp312-cp312-musllinux_1_2_x86_64.whl", "pillow-1-cp311-cp311-manylinux_2_28_x86_64.whl")
-    files = [LockedFile("pillow", f"https://index.example/{name}") for name in names]
+    tags = ("cp312-cp312-manylinux_2_17_x86_64", "cp312-cp312-manylinux_2_28_x86_64")
+    others = ("cp312-cp312-musllinux_1_2_x86_64", "cp311-cp311-manylinux_2_28_x86_64")
+    files = [LockedFile("pillow", f"https://index.example/pillow-1-{tag}.whl") for tag in (*tags, *others)]
     source = LockedFile("antlr", "https://index.example/antlr-1.tar.gz")
     assert best_files([*files, source], "3.12", machine()) == (files[1], source)
 

@@ -1,4 +1,4 @@
-"""Folders that others may write to: whose they are, a path below one, an archive unpacked below one."""
+"""Folders that others may write to: whose they are, and a path below one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import errno
 import os
 import re
 import stat
-import tarfile
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, UsageError
@@ -59,22 +58,3 @@ def inside(folder: Path, *names: str) -> Path:
         if path.is_symlink():
             raise OSError(errno.ELOOP, "it is a link", str(path))
     return path
-
-
-def extract(archive: Path, folder: Path) -> None:
-    """Unpack a tar file below a folder; raise ValueError for a member that leads out of it, OSError through a link.
-
-    A member is a folder, a file that is not there yet, or a link, which nothing else is written through.
-    """
-    with tarfile.open(archive) as packed:
-        for member in packed:
-            path = inside(folder, *PurePosixPath(member.name).parts)
-            if member.islnk():
-                inside(folder, *PurePosixPath(member.linkname).parts)
-            if not (member.isdir() or member.issym() or member.isreg() or member.islnk()):
-                raise ValueError(f"{member.name!r} is neither a file, a folder nor a link")
-            if path.exists() and not member.isdir():
-                raise ValueError(f"{member.name!r} is in it twice")
-            mode = member.mode & 0o755 | (0o700 if member.isdir() else 0)
-            ours = member.replace(mode=mode, uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
-            packed.extract(ours, folder, filter="fully_trusted")

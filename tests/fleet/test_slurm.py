@@ -86,7 +86,6 @@ def test_eight_nodes_of_three_classes_one_with_a_broken_driver_one_with_a_full_d
     assert report["nodes"]["n8"]["plan"]["code"] == "driver-library-mismatch"
     assert report["nodes"]["n7"]["install"]["code"] in {"no-space", "not-writable"}
     assert [(lock["backend"], lock["nodes"]) for lock in report["locks"]] == [("cu118", "n[1-7]")]
-    assert "470.256.02 → 580 on 1 node" in report["updates"][0]["message"]
 
 
 @pytest.mark.parametrize("step", ["install", "verify"])

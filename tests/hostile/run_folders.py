@@ -6,9 +6,7 @@ The folder is the clone of a ``Repository``, so that everything else in its home
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 from copy import deepcopy
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +26,7 @@ TEXT = lock_text()
 SHA256 = hashlib.sha256(TEXT.encode()).hexdigest()
 DIGEST = SHA256[:16]
 REPORTS = ("fleet report", "fleet report --scontrol --yes", "fleet report --json")
-REPORT, VERIFY, INSTALL = REPORTS[:1], ("node verify --node n1",), ("node install --node n2 --mode image",)
+REPORT, VERIFY, INSTALL = REPORTS[:1], ("node verify --node n1",), ("node install --node n2",)
 SURVEY = ("node survey --node n1", *REPORT)
 MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": []}
 RUN = {"schema": "gpuinstall.run/1", "id": "0123", "engine": "local", "nodes": ["n1", "n2"], "hints": {}}
@@ -42,7 +40,7 @@ GROUP: dict[str, Any] = {
     "sha256": SHA256,
     "nccl": None,
 }
-PLAN: dict[str, Any] = {"locks": [GROUP], "uncovered": [], "updates": [], "apart": None}
+PLAN: dict[str, Any] = {"locks": [GROUP], "uncovered": [], "apart": None}
 DONE = {"sha256": SHA256, "environment": "/nowhere", "verdict": "passed"}
 TOGETHER: dict[str, Any] = {"nodes": "n[1-2]", "backend": "gloo", "good": "n[1-2]", "gb_s": 1.0, "culprits": []}
 ODD: tuple[object, ...] = (
@@ -122,61 +120,6 @@ def strangely_named(repository: Repository) -> None:
         write(repository, f"survey/{name}.json", record("n9", "survey", {"machine": MACHINE}) | {"status": "failed"})
 
 
-def with_image(*members: tuple[tarfile.TarInfo, bytes], planned: bool = True) -> Craft:
-    """Leave an image of the plan's environment, with its digest in the plan or not."""
-
-    def craft(repository: Repository) -> None:
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-            for member, content in members:
-                member.size = len(content)
-                packed.addfile(member, io.BytesIO(content))
-        image = repository.folder / "images" / f"{DIGEST}.tar.gz"
-        image.parent.mkdir()
-        image.write_bytes(buffer.getvalue())
-        digest = hashlib.sha256(buffer.getvalue()).hexdigest() if planned else "0" * 64
-        write(repository, "plan.json", {**PLAN, "locks": [{**GROUP, "image": digest}]})
-        (repository.folder / "install" / "n2.json").unlink()
-
-    return craft
-
-
-def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, to: str = "") -> Any:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.mode = kind, to, 0o4777
-    return info, content
-
-
-def images() -> Iterator[tuple[str, Craft]]:
-    """Archives that lead out of the folder that they are unpacked into."""
-    link, hard = tarfile.SYMTYPE, tarfile.LNKTYPE
-    up = "../" * 12
-    yield "climbs", with_image(member(f"{up}tmp/executed-by-image", b"x"))
-    yield "climbs a step", with_image(member("../victim", b"x"))
-    yield "is absolute", with_image(member("/tmp/executed-by-image", b"x"))  # noqa: S108  what is attacked
-    yield "writes through a link", with_image(member("out", kind=link, to=f"{up}tmp"), member("out/executed", b"x"))
-    yield "writes over a link", with_image(member("out", kind=link, to=f"{up}tmp/executed"), member("out", b"x"))
-    yield "links hard", with_image(member("hard", kind=hard, to=f"{up}etc/passwd"), member("hard", b"x"))
-    yield (
-        "links hard through a link",
-        with_image(member("out", kind=link, to="/etc"), member("hard", kind=hard, to="out/passwd")),
-    )
-    yield "holds a device", with_image(member("zero", kind=tarfile.CHRTYPE))
-    yield "holds a pipe", with_image(member("pipe", kind=tarfile.FIFOTYPE))
-    yield "holds a file twice", with_image(member("a", b"1"), member("a", b"2"))
-    yield "is another", with_image(member(".venv/bin/python", b"#!/bin/sh\ntouch executed"), planned=False)
-    yield (
-        "is none",
-        lambda repository: (
-            with_image()(repository),
-            raw(f"images/{DIGEST}.tar.gz", b"\x1f\x8b" + bytes(99))(repository),
-            altered("plan.json", PLAN, "locks.0.image", hashlib.sha256(b"\x1f\x8b" + bytes(99)).hexdigest())(
-                repository
-            ),
-        ),
-    )
-
-
 def open_to_all(path: str) -> Craft:
     def craft(repository: Repository) -> None:
         (repository.folder / path).mkdir(exist_ok=True)
@@ -217,7 +160,7 @@ def records() -> Iterator[tuple[str, RunAttack]]:
 
 def documents() -> Iterator[tuple[str, RunAttack]]:
     """The run, the plan and what came of nodes together, in which one thing is another."""
-    for key, value in product(("locks", "uncovered", "updates", "apart", *(f"locks.0.{key}" for key in GROUP)), ODD):
+    for key, value in product(("locks", "uncovered", "apart", *(f"locks.0.{key}" for key in GROUP)), ODD):
         craft = altered("plan.json", PLAN, key, value)
         yield f"a plan whose {key} is {value!r}", RunAttack(craft, (*REPORT, *INSTALL))
     for value in ("../victim", "../../victim", ".", "0" * 63):
@@ -240,16 +183,14 @@ def files() -> Iterator[tuple[str, RunAttack]]:
         yield f"{path} that holds {content[:8]!r}", RunAttack(raw(path, content))
     for path in own:
         yield f"a link in the place of {path}", RunAttack(linked(path, "bashrc"), SURVEY)
-    for path in ("survey", "install", "images", "locks", "wheels", "environments"):
+    for path in ("survey", "install", "locks", "wheels", "environments"):
         yield f"a link in the place of {path}", RunAttack(linked(path, "thesis"), (*SURVEY, *INSTALL, *VERIFY))
     for path in (".", "survey", "environments"):
         yield f"{path} that everybody can write to", RunAttack(open_to_all(path), (*REPORT, *VERIFY), "everybody can")
 
 
 def environments() -> Iterator[tuple[str, RunAttack]]:
-    """Images and environments that are not those of the plan."""
-    for name, craft in images():
-        yield f"an image that {name}", RunAttack(craft, INSTALL)
+    """Environments that are not those of the plan."""
     evil = "evil/.venv"
     places = {"elsewhere": evil, "of the plan's name elsewhere": f"evil/{DIGEST}/.venv", "through a link": evil}
     for name, place in places.items():

@@ -29,7 +29,7 @@ failures -> finding
 fields ->
 files -> errors shell
 finding ->
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text verify versions words
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text verify words
 folders -> errors shell
 gpuinstall ->
 in_use ->

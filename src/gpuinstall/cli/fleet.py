@@ -18,7 +18,7 @@ from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import SomeNodesError, UsageError
 from gpuinstall.fleet.hostlist import NodeName, compress, expand
 from gpuinstall.fleet.reconcile import NodeState, counts
-from gpuinstall.fleet.report import STEPS, FleetReport, metrics, read_report, report_page, scontrol_lines
+from gpuinstall.fleet.report import STEPS, FleetReport, metrics, read_report, scontrol_lines
 from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.project import Project, open_project
 from gpuinstall.shell import quoted
@@ -53,7 +53,7 @@ _OPTIONS = {
         help="The folder of the run, shared by all nodes.",
     ),
     "resume": click.option("--resume", is_flag=True, help="Continue the run in that folder; skip what is done."),
-    "mode": click.option("--mode", type=click.Choice(["node", "shared", "image"]), help="Where environments go."),
+    "mode": click.option("--mode", type=click.Choice(["node", "shared"]), help="Where environments go."),
     "root": click.option("--root", metavar="DIR", help="The folder of environments, the same on every node."),
     "deep": click.option("--deep", is_flag=True, help="Run more checks on every GPU."),
     "alone": click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes."),
@@ -136,7 +136,6 @@ def _verify(terminal: Terminal, run: FleetOptions) -> Outcome:
 @command.command("report", help="Show the result of every node, from the records.")
 @_OPTIONS["run_dir"]
 @click.option("--hosts", metavar="STATE", help="Print the nodes in a state (ok, failed, lost, …) as a list for srun.")
-@click.option("--html", type=_PLACE, metavar="FILE", help="Write everything as one HTML page.")
 @click.option("--openmetrics", type=_PLACE, metavar="FILE", help="Write metrics for Prometheus.")
 @click.option("--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes.")
 @click.option("--yes", is_flag=True, help="With --scontrol: also those that drain them.")
@@ -146,7 +145,6 @@ def _report(
     *,
     run_dir: Path,
     hosts: str | None,
-    html: Path | None,
     openmetrics: Path | None,
     scontrol: bool,
     yes: bool,
@@ -154,8 +152,6 @@ def _report(
     from gpuinstall.files import write_text
 
     fleet = read_report(RunFolder.at(run_dir, terminal))
-    if html:
-        write_text(html, report_page(fleet, run_dir.name))
     if openmetrics:
         write_text(openmetrics, metrics(fleet))
     if hosts is not None:
@@ -280,7 +276,7 @@ class StepView:
 
 
 def show_fleet_plan(terminal: Terminal, document: Mapping[str, Any]) -> None:
-    """Print the locks with their classes, the nodes without one, and what newer drivers would give."""
+    """Print the locks with their classes, and the nodes without one."""
     for lock in document["locks"]:
         terminal.field("Lock", f"{lock['name']} · Python {lock['python']} for {lock['count']}: {lock['nodes']}")
         for kind in document["classes"]:
@@ -291,8 +287,6 @@ def show_fleet_plan(terminal: Terminal, document: Mapping[str, Any]) -> None:
         terminal.rows([("do", entry["hint"])])
     if document["apart"]:
         terminal.warn(document["apart"])
-    for update in document["updates"]:
-        terminal.field("Update", f"{update['message']}: {update['nodes']}")
 
 
 def show_report(terminal: Terminal, report: FleetReport) -> None:

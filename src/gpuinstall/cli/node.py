@@ -79,8 +79,8 @@ def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
 @command.command("install", help="Install this node's lock of the plan.")
 @_step
 @_root
-@click.option("--mode", type=click.Choice(["node", "shared", "image"]), default="node", help="Where environments go.")
-@click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared, image).")
+@click.option("--mode", type=click.Choice(["node", "shared"]), default="node", help="Where environments go.")
+@click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared).")
 @framed("node")
 def _install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:

@@ -120,9 +120,8 @@ class NodeRecord:
 class LockGroup:
     """A lock of the plan with the nodes that it is for.
 
-    ``name`` is the folder of the lock below ``locks``, ``lock`` the name of its file, ``sha256`` its digest; ``image``
-    is that of its environment as one file. ``nccl`` is the version of the collective library that it holds: nodes that
-    share a job need the same.
+    ``name`` is the folder of the lock below ``locks``, ``lock`` the name of its file, ``sha256`` its digest. ``nccl``
+    is the version of the collective library that it holds: nodes that share a job need the same.
     """
 
     name: str
@@ -133,20 +132,17 @@ class LockGroup:
     nodes: tuple[NodeName, ...]
     sha256: Sha256
     nccl: str | None = None
-    image: Sha256 | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> LockGroup:
         """Read an entry of the plan's document; raise MalformedError."""
         name, lock, torch, backend, python = (fields.needed(key, word) for key in _WORDS_OF_A_LOCK)
         members, digest = fields.needed("nodes", node_list), fields.needed("sha256", sha256)
-        extra = fields.parsed("nccl", word), fields.parsed("image", sha256)
-        return cls(name, lock, torch, backend, python, members, digest, *extra)
+        return cls(name, lock, torch, backend, python, members, digest, fields.parsed("nccl", word))
 
     def to_dict(self) -> dict[str, Any]:
         """Write an entry of the plan's document."""
-        written = asdict(self) | {"nodes": compress(self.nodes), "count": len(self.nodes)}
-        return {key: value for key, value in written.items() if key != "image" or value}
+        return asdict(self) | {"nodes": compress(self.nodes), "count": len(self.nodes)}
 
     @property
     def digest(self) -> str:
@@ -177,24 +173,19 @@ class UnservedNodes:
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """The plan as a run's folder has it; ``updates`` are rows for people, ``apart`` says which locks share no job."""
+    """The plan as a run's folder has it; ``apart`` says which locks share no job."""
 
     groups: tuple[LockGroup, ...] = ()
     uncovered: tuple[UnservedNodes, ...] = ()
-    updates: tuple[Mapping[str, Any], ...] = ()
     apart: str | None = None
 
     @classmethod
     def read(cls, document: object) -> WrittenPlan:
         """Read the document; raise MalformedError."""
         fields = Fields(document)
-        updates = tuple(fields.each("updates"))
-        for update in updates:
-            update.needed("nodes", str)
-            update.needed("message", str)
         groups = tuple(_bounded(map(LockGroup.read, fields.each("locks")), fields))
         uncovered = tuple(_bounded(map(UnservedNodes.read, fields.each("uncovered")), fields))
-        return cls(groups, uncovered, tuple(update.body for update in updates), fields.text("apart"))
+        return cls(groups, uncovered, fields.text("apart"))
 
 
 def _bounded(entries: Iterable[E], fields: Fields) -> Iterator[E]:

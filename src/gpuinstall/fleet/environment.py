@@ -1,29 +1,26 @@
-"""A lock's environment on a node, in one of three ways: its own, a shared one, or one unpacked from an image.
+"""A lock's environment on a node: its own, or one that all nodes share.
 
-The folder of an environment has the name of its lock's digest, so that what is there already is not made again. An
-image lies where others may write: it is unpacked where its digest is the plan's, and below its own folder alone. The
-last proof of an environment lies beside it: what a prolog asks in a moment."""
+The folder of an environment has the name of its lock's digest, so that what is there already is not made again. The
+last proof of an environment lies beside it: what a prolog asks in a moment.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import tarfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from gpuinstall import process
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
 from gpuinstall.fields import Fields
-from gpuinstall.files import read_json, remove_path, sha256_of, unwritable, write_atomically
+from gpuinstall.files import read_json, write_atomically
 from gpuinstall.fleet.documents import LockGroup, word
 from gpuinstall.fleet.locks import group_lock
-from gpuinstall.folders import extract, own_folder
+from gpuinstall.folders import own_folder
 from gpuinstall.install.install import install
 from gpuinstall.install.options import InstallOptions
 from gpuinstall.probe import read_machine
@@ -39,8 +36,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 
-Mode = Literal["node", "shared", "image"]
-_SQUASH = ("-quiet", "-no-progress", "-no-xattrs", "-comp", "zstd", "-processors", "4")
+Mode = Literal["node", "shared"]
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,8 @@ class Placing:
 
 def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporter: Reporter) -> dict[str, Any]:
     """Bring a lock's environment here, proven on this node's GPUs; raise what installing raises."""
-    # Squashfs where its programs are, else an archive that every Python can unpack.
-    squashed = process.find_program("mksquashfs") and process.find_program("unsquashfs")
-    packed, archive = (folder.place("images", f"{group.digest}.{suffix}") for suffix in ("squashfs", "tar.gz"))
-    place, image = placing.place(group), packed if packed.exists() or (squashed and not archive.exists()) else archive
-    if placing.mode == "image" and not placing.builds:
-        unpack_image(image, place, group.image)
-    if placing.mode != "node" and not placing.builds:
+    place = placing.place(group)
+    if placing.mode == "shared" and not placing.builds:
         return _taken(group, place, reporter)
     own_folder(placing.root)
     lock = group_lock(group, folder)
@@ -74,8 +65,7 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     settings = Settings(request, only=True, anew=True, declared=False, venv=place / ".venv")
     with open_project(Path.home(), settings, reporter) as project:  # no settings of the run folder count
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
-    data = _data(done.venv, done.change, done.verdict.get("status", "unproven"))
-    return data | ({"image": _pack(place, image)} if placing.mode == "image" else {})
+    return _data(done.venv, done.change, done.verdict.get("status", "unproven"))
 
 
 def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:
@@ -104,63 +94,6 @@ def own_environment(place: Path, group: LockGroup) -> Path | None:
 
 def _data(venv: Path, change: str, status: str) -> dict[str, Any]:
     return {"environment": str(venv), "change": change, "verdict": status}
-
-
-def _pack(place: Path, image: Path) -> str:
-    """Write an environment as one file, published by its rename; return its digest."""
-    part = image.with_name(f".{image.name}.part")
-    try:
-        image.parent.mkdir(parents=True, exist_ok=True)
-        remove_path(part)
-        if image.suffix == ".squashfs":
-            _run("mksquashfs", str(place), str(part), *_SQUASH)
-        else:
-            with tarfile.open(part, "w:gz", compresslevel=1) as packed:
-                packed.add(place, arcname=".")
-        digest = sha256_of(part)
-        part.replace(image)
-    except OSError as error:
-        raise unwritable(image, error) from None
-    return digest
-
-
-def unpack_image(image: Path, place: Path, digest: str | None) -> None:
-    """Make a folder of the image with this SHA-256; what is there already stays."""
-    if (place / ".venv").exists():
-        return
-    if not image.is_file():
-        raise InstallationError("not-built", f"{image} was not built", hint="gpuinstall fleet report --run-dir DIR")
-    if digest is None or sha256_of(image) != digest:
-        message = f"{image} is not the image of the plan: another program wrote it"
-        raise InstallationError("hash-mismatch", message, hint="gpuinstall fleet install --run-dir DIR --mode image")
-    part = own_folder(place.parent) / f".{place.name}.part"
-    remove_path(part)
-    try:
-        if image.suffix == ".squashfs":
-            _run("unsquashfs", "-quiet", "-no-progress", "-d", str(part), str(image))
-        else:
-            part.mkdir(mode=0o700)
-            extract(image, part)
-        place.mkdir(mode=0o700, exist_ok=True)
-        # The environment last: where it is, another run takes the folder for complete.
-        for entry in sorted(part.iterdir(), key=lambda entry: entry.name == ".venv"):
-            if not os.path.lexists(place / entry.name):
-                entry.rename(place / entry.name)
-        remove_path(part)
-    except (ValueError, tarfile.TarError) as error:
-        remove_path(part)
-        hint = "gpuinstall fleet install --run-dir DIR"
-        raise InstallationError("image-failed", f"{image}: {error}", hint=hint) from None
-    except OSError as error:
-        raise unwritable(place, error) from None
-
-
-def _run(*command: str) -> None:
-    done = process.run(command)
-    if not done.ok:
-        last = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
-        code = "no-space" if "No space left" in done.err else "image-failed"
-        raise InstallationError(code, f"{command[0]} ended with status {done.status}: {last}", hint="df -h")
 
 
 PROOF_SCHEMA = "gpuinstall.proof/1"

@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuinstall.errors import UsageError
-from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json, parse_toml
 from gpuinstall.fleet.classes import NodeClass, node_classes
 from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord, UnservedNodes
 from gpuinstall.fleet.engines import Engine, open_engine, own_program
-from gpuinstall.fleet.fleet_plan import driver_updates, plan_fleet
+from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.fleet.locks import different_collectives, fetch, group_lock, make_locks
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
@@ -89,7 +88,6 @@ class Fleet:
             "locks": [group.to_dict() for group in groups],
             **document,
             "uncovered": [*document["uncovered"], *(entry.to_dict() for entry in malformed)],
-            "updates": [update.to_dict() for update in driver_updates(plan, request, catalog)],
             "apart": different_collectives(groups),
         }
         self.folder.write_document("plan", document)
@@ -168,17 +166,11 @@ class Fleet:
 
     def _built(self, groups: Sequence[LockGroup], words: Sequence[str]) -> list[LockGroup]:
         """Have one node of each group build its environment for the others; where one fails, the next tries."""
-        waiting, images = {group.name: group for group in groups}, dict[str, Any]()
+        waiting = {group.name: group for group in groups}
         for turn in range(BUILDERS):
             builders = {name: group.nodes[turn] for name, group in waiting.items() if turn < len(group.nodes)}
             states = self.take("install", list(builders.values()), [*words, "--build"])
-            records = {record.node: record for record in self.folder.records("install", builders.values())}
-            images |= {name: records[node].data.get("image") for name, node in builders.items() if node in records}
             waiting = {name: waiting[name] for name, node in builders.items() if states[node].state != "ok"}
-        if any(images.values()):  # what others unpack is what was built here
-            document = self.folder.document("plan", lambda plan: dict(Fields(plan).body))
-            locks = [{**lock, "image": images.get(lock["name"], lock.get("image"))} for lock in document["locks"]]
-            self.folder.write_document("plan", document | {"locks": locks})
         return [group for group in groups if group.name not in waiting]
 
     def _compilers(self, groups: Sequence[LockGroup]) -> list[NodeName]:

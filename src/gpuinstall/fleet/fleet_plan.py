@@ -1,22 +1,17 @@
-"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure.
-
-And what a newer driver on some nodes would give, the fewest nodes first: a table for the administrator.
-"""
+"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
-from gpuinstall.machine import Driver
 from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.cover import ServingBuild, best_cover, serving_builds
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,25 +61,6 @@ class FleetPlan:
         refused = NoBuildError("refused", "no build fits")
         error = plan.error(kind.machine) if isinstance(plan, Refusal) else refused
         return UnservedNodes(kind.nodes, error.code, error.message, error.hint, kind.label)
-
-
-@dataclass(frozen=True)
-class DriverUpdate:
-    """A driver's branch for some nodes, what it gives, and the drivers that they have now."""
-
-    nodes: tuple[NodeName, ...]
-    now: tuple[str, ...]
-    branch: int
-    gives: tuple[str, ...]
-
-    def __str__(self) -> str:
-        count = f"{len(self.nodes)} nodes" if len(self.nodes) > 1 else "1 node"
-        return f"driver {', '.join(self.now)} → {self.branch} on {count} gives {' and '.join(self.gives)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write a row of the table."""
-        lists = {"now": list(self.now), "gives": list(self.gives)}
-        return asdict(self) | lists | {"nodes": compress(self.nodes), "count": len(self.nodes), "message": str(self)}
 
 
 def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog, *, newest: bool = False) -> FleetPlan:
@@ -161,43 +137,5 @@ class Planner:
         return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.ranks)
 
 
-def driver_updates(plan: FleetPlan, request: Request, catalog: Catalog) -> tuple[DriverUpdate, ...]:
-    """Find the updates that help, each for one class or for all that are behind, the cheapest first."""
-    planner, branch = Planner(request, catalog), catalog.drivers.recommended_branch
-    # What is broken is repaired first.
-    whole = ((number, kind.machine.driver) for number, kind in enumerate(plan.classes) if not kind.machine.refusing)
-    behind = [at for at, driver in whole if driver and driver.version and driver.version.branch < branch]
-    alone = [update for number in behind if (update := _update(plan, (number,), branch, planner))]
-    together = _update(plan, tuple(behind), branch, planner) if len(behind) > 1 else None
-    gains = {gain for update in alone for gain in update.gives}
-    more = [together] if together and not gains.issuperset(together.gives) else []
-    return (*sorted(alone, key=lambda update: len(update.nodes)), *more)
-
-
 def _has(pythons: Sequence[str] | None, python: str) -> bool:
     return pythons is None or any(version.startswith(f"{python}.") for version in pythons)
-
-
-def _update(plan: FleetPlan, positions: tuple[int, ...], branch: int, planner: Planner) -> DriverUpdate | None:
-    classes = [_updated(kind, branch) if number in positions else kind for number, kind in enumerate(plan.classes)]
-    gives = tuple(_gains(plan, planner.plan(classes), positions))
-    now = (plan.classes[number].machine.driver for number in positions)
-    drivers = tuple(dict.fromkeys(str(driver.version) if driver else "none" for driver in now))
-    return DriverUpdate(plan.nodes(positions), drivers, branch, gives) if gives else None
-
-
-def _gains(now: FleetPlan, then: FleetPlan, positions: tuple[int, ...]) -> Iterable[str]:
-    """What is better than it was: nodes that were not served, fewer locks, a newer torch for the oldest."""
-    if gained := [number for number in positions if number in now.uncovered and number not in then.uncovered]:
-        count = len(now.nodes(gained))
-        yield f"a lock for {count} more node{'s' if count > 1 else ''}"
-    if now.groups and len(then.groups) < len(now.groups) and len(then.uncovered) <= len(now.uncovered):
-        yield "one lock for all" if len(then.groups) == 1 else f"{len(then.groups)} locks instead of {len(now.groups)}"
-    oldest, newer = (min((group.build.torch for group in plan.groups), default=None) for plan in (now, then))
-    if oldest and newer and newer > oldest:
-        yield f"torch {newer} instead of {oldest}"
-
-
-def _updated(kind: NodeClass, branch: int) -> NodeClass:
-    driver = Driver(DriverVersion.parse(str(branch)), None, "update")
-    return replace(kind, machine=replace(kind.machine, driver=driver))

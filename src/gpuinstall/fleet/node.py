@@ -1,6 +1,6 @@
 """The unit of a fleet's work: one step on this node, told in one record, whatever started it.
 
-A survey says what the node has beside its GPUs: room for environments, its network, programs that unpack an image.
+A survey says what the node has beside its GPUs: room for environments and its network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from gpuinstall.files import own_cache_folder
 from gpuinstall.fleet.documents import LockGroup, NodeRecord
 from gpuinstall.fleet.environment import Placing, install_group, keep_proof, own_environment
 from gpuinstall.probe import read_machine
-from gpuinstall.process import find_program
 from gpuinstall.shell import quoted
 from gpuinstall.verify import Verdict, verify_environment
 
@@ -97,7 +96,6 @@ def survey_node(reporter: Reporter) -> dict[str, Any]:
         "machine": read_machine(reporter).to_dict(),
         "scratch": asdict(scratch) | {"path": str(scratch.path)},
         "gigabits": sum(filter(None, fabric)) or max(filter(None, cards), default=None),
-        "tools": [name for name in ("mksquashfs", "unsquashfs") if find_program(name)],
     }
 
 

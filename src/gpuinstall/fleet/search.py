@@ -1,9 +1,9 @@
-"""Which node, or which link, spoils an all-reduce: by what each says, else by halving the group. Pure."""
+"""Which nodes spoil an all-reduce, by what their ranks say. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuinstall.fields import Fields
@@ -27,7 +27,7 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Culprit:
-    """A node, or two nodes and what is between them."""
+    """A node that spoiled an all-reduce, or a group in which nobody is known to."""
 
     nodes: Nodes
     why: str
@@ -79,56 +79,19 @@ class Findings:
 
 
 def search(nodes: Nodes, run: Callable[[Nodes], GroupResult]) -> Findings:
-    """Find who spoils a group; what is left is tried again, so that a name is a proof."""
-    if len(nodes) < 2:
-        return Findings(nodes)
-    result = run(nodes)
-    if not result.wrong:
-        return Findings(nodes, gb_s=result.gb_s)
-    if result.suspects:
-        named = tuple(Culprit((node,), why) for node, why in result.suspects.items())
-        rest = search(tuple(node for node in nodes if node not in result.suspects), run)
-        return replace(rest, culprits=(*named, *rest.culprits))
-    if len(nodes) == 2:
-        return Findings((), (Culprit(nodes, next(iter(result.wrong.values()))),))
-    return _halved(nodes, result, run)
-
-
-def _halved(nodes: Nodes, result: GroupResult, run: Callable[[Nodes], GroupResult]) -> Findings:
-    first, second = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
-    halves = [search(half, run) for half in (first, second)]
-    good = tuple(node for half in halves for node in half.good)
+    """Find who spoils a group by what the ranks say; what is left is tried again, so that a name is a proof."""
     culprits: list[Culprit] = []
-    for culprit in (culprit for half in halves for culprit in half.culprits):
-        named, cleared = _narrowed(culprit, good, run)
-        culprits += named
-        good += cleared
-    if culprits:
-        rest = search(good, run)
-        return replace(rest, culprits=(*culprits, *rest.culprits))
-    end = _part(first, second, run)
-    pair = end, _part(second, (end,), run)
-    why = f"their link: {next(iter(result.wrong.values()))}"
-    rest = search(tuple(node for node in nodes if node != pair[1]), run)
-    return replace(rest, culprits=(Culprit(pair, why), *rest.culprits))
-
-
-def _narrowed(culprit: Culprit, good: Nodes, run: Callable[[Nodes], GroupResult]) -> tuple[list[Culprit], Nodes]:
-    """Try each of two nodes that fail together beside one that is good; return who is at fault, and who is not."""
-    if len(culprit.nodes) < 2 or not good or {*culprit.nodes} & {*good}:
-        return [culprit], ()
-    bad = [node for node in culprit.nodes if run((good[0], node)).wrong]
-    if not bad:  # it is their link, and the first of them may stay
-        return [replace(culprit, why=f"their link: {culprit.why}")], culprit.nodes[:1]
-    return [Culprit((node,), culprit.why) for node in bad], tuple(node for node in culprit.nodes if node not in bad)
-
-
-def _part(wide: Nodes, other: Nodes, run: Callable[[Nodes], GroupResult]) -> NodeName:
-    """Two groups are good and not together: find the node of the first that does not go with the second."""
-    while len(wide) > 1:
-        half, rest = wide[: len(wide) // 2], wide[len(wide) // 2 :]
-        wide = half if run((*half, *other)).wrong else rest
-    return wide[0]
+    while len(nodes) > 1:
+        result = run(nodes)
+        if not result.wrong:
+            return Findings(nodes, tuple(culprits), result.gb_s)
+        if not result.suspects:
+            why = next(iter(result.wrong.values()))
+            group = Culprit(nodes, f"{why}; no rank is at fault by itself: run nccl-tests on parts of this group")
+            return Findings((), (*culprits, group))
+        culprits += [Culprit((node,), why) for node, why in result.suspects.items()]
+        nodes = tuple(node for node in nodes if node not in result.suspects)
+    return Findings(nodes, tuple(culprits))
 
 
 def result_of(nodes: Sequence[NodeName], ranks: Mapping[NodeName, Sequence[Mapping[str, Any]] | str]) -> GroupResult:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.fleet.classes import NodeClass, node_classes
-from gpuinstall.fleet.fleet_plan import FleetPlan, driver_updates, plan_fleet
+from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
@@ -119,19 +119,6 @@ def test_what_no_lock_serves_is_named_with_its_reason() -> None:
     assert (left["nodes"], left["count"]) == ("n[3-4]", 2)
     assert left["message"]
     assert left["hint"]
-
-
-def test_the_cheapest_update_comes_first() -> None:
-    plan = planned(H100, H100, RTX_5090, V100)
-    updates = driver_updates(plan, Request(), frozen_catalog())
-
-    assert updates[0].nodes == ("n7", "n8")
-    assert "one lock for all" in updates[0].gives
-    assert str(updates[0]).startswith("driver 470.256.02 → 580 on 2 nodes gives one lock for all")
-
-
-def test_a_fleet_that_has_what_there_is_needs_no_update() -> None:
-    assert driver_updates(planned(H100), Request(), frozen_catalog()) == ()
 
 
 def test_nobody_surveyed_is_no_plan() -> None:

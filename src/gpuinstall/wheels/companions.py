@@ -116,9 +116,9 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
     if found := members.answering(package, wheel.members):
         member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
         return _code(wheel, member) if member else CompanionCode()
-    libraries = [member for member in wheel.members.values() if _LIBRARY.fullmatch(member.name)]
-    needed = [member for member in libraries if not members.is_optional(package, member.name)]
-    for name in [member.name for member in sorted(needed, key=lambda member: -member.size)[:_TRIED]]:
+    libraries = [member for member in wheel.members.values() if _LIBRARY.fullmatch(member.filename)]
+    needed = [member for member in libraries if not members.is_optional(package, member.filename)]
+    for name in [member.filename for member in sorted(needed, key=lambda member: -member.file_size)[:_TRIED]]:
         if (code := _code(wheel, name, _MOST)).architectures:
             return code
     return CompanionCode()

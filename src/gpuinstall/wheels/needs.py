@@ -12,8 +12,9 @@ from gpuinstall.wheels.torch_abi import FIRST_STABLE, load_exports, ordinary_nam
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from zipfile import ZipInfo
 
-    from gpuinstall.wheels.wheel_reader import Member, WheelReader
+    from gpuinstall.wheels.wheel_reader import WheelReader
 
     Libraries = Mapping[str, Elf | None]
 
@@ -149,19 +150,19 @@ def own_cuda(needs: Needs, opened: Collection[str], of_code: str | None) -> str 
 
 def read_needs(wheel: WheelReader, only: Collection[str] | None = None) -> Needs:
     """Read what a wheel needs, or only some of its libraries do; raise WheelError where it is malformed."""
-    native = [member for member in wheel.members.values() if _NATIVE.fullmatch(member.name)]
-    native = [member for member in native if only is None or member.name in only]
-    native.sort(key=lambda member: (-member.size, member.name))
+    native = [member for member in wheel.members.values() if _NATIVE.fullmatch(member.filename)]
+    native = [member for member in native if only is None or member.filename in only]
+    native.sort(key=lambda member: (-member.file_size, member.filename))
     opened: set[str] = set()
     libraries: dict[str, Elf | None] = {}
     budget = _SMALL_IN_ALL
     for member in native:
         elf = None
-        if wheel.requests < _REQUESTS and ".so" in member.name:
+        if wheel.requests < _REQUESTS and ".so" in member.filename:
             elf, data, cost = _read_library(wheel, member, budget)
             budget -= cost
             opened |= {match.decode() for match in load_libraries().opened.findall(data)}
-        libraries[member.name] = elf
+        libraries[member.filename] = elf
     return needs_of(libraries, opened, {name.rpartition("/")[2] for name in wheel.members})
 
 
@@ -186,15 +187,15 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     )
 
 
-def _read_library(wheel: WheelReader, member: Member, budget: int) -> tuple[Elf | None, bytes, int]:
+def _read_library(wheel: WheelReader, member: ZipInfo, budget: int) -> tuple[Elf | None, bytes, int]:
     """Read the beginning of a library, or all of a small one; with what was read, and the packed bytes beyond."""
-    small = member.size <= _SMALL_INFLATED and member.packed <= min(_SMALL, budget)
-    if not (small and member.packed <= _BEGINNING):
-        data = wheel.beginning(member.name, _BEGINNING)
+    small = member.file_size <= _SMALL_INFLATED and member.compress_size <= min(_SMALL, budget)
+    if not (small and member.compress_size <= _BEGINNING):
+        data = wheel.beginning(member.filename, _BEGINNING)
         if (elf := read_elf(data, whole=False)) or not small:
             return elf, data, 0
-    data = b"".join(wheel.stream(member.name))
-    return read_elf(data, whole=True), data, member.packed
+    data = b"".join(wheel.stream(member.filename))
+    return read_elf(data, whole=True), data, member.compress_size
 
 
 def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:

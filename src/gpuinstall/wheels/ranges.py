@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.errors import InstallationError
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PIECE = 256 << 10
+_PORTION = 8 << 20
+_TAIL = (64 << 10) + 64
+"""How many bytes of the end to read at once: the longest comment of a zip file, and the record that has it."""
+_MOST_AT_ONCE = 8 << 20
+"""A directory of 60,000 files has so many bytes."""
 
 
 class WheelError(InstallationError):
@@ -64,22 +70,89 @@ class Limits:
     requests: int = 48
 
 
-class MeteredRanges:
-    """Counts what is read of a file, and ends where it is more than ``limits`` or other than was asked for.
+class RangeFile:
+    """A file as ``zipfile`` reads it: its end once, then parts of it in the order of their bytes.
 
-    ``requests`` begins at one, for the size.
+    It ends where more is read than ``limits`` allow, or a server sends other than was requested.
     """
 
     def __init__(self, ranges: Ranges, limits: Limits) -> None:
         self._ranges = ranges
         self._limits = limits
         self.size = ranges.size
-        self.bytes_read, self.bytes_inflated, self.requests = 0, 0, 1
+        self.bytes_read = 0
+        self.bytes_inflated = 0
+        #: The size was the first request.
+        self.requests = 1
+        self._position = 0
+        self._pieces: Generator[bytes, None, None] | None = None
+        self._unread = b""
+        self._tail_start = max(0, self.size - _TAIL)
+        #: Where the part ends that is to be read: no more is requested, however much would be accepted.
+        self.stop = self._tail_start
+        self._tail = b"".join(self._request(self._tail_start, self.size))
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def seekable(self) -> bool:
+        """Whether ``seek`` works."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """Go to a position, as the standard library's files do."""
+        position = offset + {SEEK_SET: 0, SEEK_CUR: self._position, SEEK_END: self.size}[whence]
+        if position < 0:
+            raise OSError("a position before the file")
+        if position != self._position:
+            self.close()
+        self._position = position
+        return position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return ``size`` bytes, or fewer at the end of the file or of the part that may be read."""
+        if size > _MOST_AT_ONCE:
+            raise WheelError("wheel-too-large", f"the wheel says that its directory has {size} bytes")
+        data = b""
+        while size < 0 or len(data) < size:
+            piece = self._next(size - len(data) if size >= 0 else _MOST_AT_ONCE)
+            if not piece:
+                break
+            data += piece
+            self._position += len(piece)
+        return data
+
+    def close(self) -> None:
+        """End the request that is under way; another part may be read afterwards."""
+        if self._pieces:
+            self._pieces.close()
+        self._pieces = None
+        self._unread = b""
+
+    def count_inflated(self, count: int) -> None:
+        """Count bytes that were inflated."""
+        self.bytes_inflated += count
+        self._check()
+
+    def _next(self, most: int) -> bytes:
+        if self._position >= self._tail_start:
+            start = self._position - self._tail_start
+            return self._tail[start : start + most]
+        if self._pieces is None:
+            self._pieces = self._portions(self._position, self.stop)
+        if not self._unread:
+            self._unread = next(self._pieces, b"")
+        piece, self._unread = self._unread[:most], self._unread[most:]
+        return piece
+
+    def _portions(self, start: int, stop: int) -> Generator[bytes, None, None]:
+        """Request a long part in portions, so that no server sends much that nobody wants any more."""
+        for first in range(start, stop, _PORTION):
+            yield from self._request(first, min(stop, first + _PORTION))
+
+    def _request(self, start: int, end: int) -> Generator[bytes, None, None]:
         """Yield exactly the bytes from ``start`` up to ``end``."""
-        if not 0 <= start <= end <= self.size:
-            raise WheelError("wheel-malformed", f"the wheel has {self.size} bytes and says that some lie behind them")
         self.requests += 1
         self._check()
         with closing(self._ranges.stream(start, end)) as pieces:
@@ -92,11 +165,6 @@ class MeteredRanges:
                 yield piece
         if start != end:
             raise WheelError("wrong-range", "the server sent more or fewer bytes than requested")
-
-    def inflate(self, count: int) -> None:
-        """Count bytes that were inflated."""
-        self.bytes_inflated += count
-        self._check()
 
     def _check(self) -> None:
         limits, used = self._limits, (self.bytes_read, self.bytes_inflated, self.requests)

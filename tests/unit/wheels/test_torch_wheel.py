@@ -149,7 +149,7 @@ def test_metadata_and_tags() -> None:
     assert wheel.metadata("WHEEL")["Tag"] == "cp312-cp312-manylinux_2_28_x86_64"
 
 
-@pytest.mark.parametrize("files", [{}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}])
+@pytest.mark.parametrize("files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}])
 def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
     with pytest.raises(WheelError, match="files METADATA"):
         WheelReader(Bytes(archive(files))).metadata()

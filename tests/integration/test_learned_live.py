@@ -17,7 +17,7 @@ from gpuinstall.sources import Sources
 from gpuinstall.web import Client
 from tests.frozen import frozen_catalog
 from tests.lab.index import Habits, StandInIndex
-from tests.lab.new_torch import make_new_torch, make_variants
+from tests.lab.new_torch import make_new_torch
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
@@ -228,40 +228,6 @@ def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
 
     plan = person.plan(machine())
     assert chosen(plan) == "2.16.0+cu130"
-
-
-def test_what_a_file_says_of_variants_is_taken_for_the_wheel_and_nothing_of_that_is_read(
-    person: Person, stand_in_folder: Path
-) -> None:
-    make_new_torch(stand_in_folder, "cu132")
-    make_variants(stand_in_folder / "simple", {"cu132": "80 86 90", "cu130": "80"})
-    make_variants(stand_in_folder / "whl" / "cu132", {"cu132": "80 86 90", "cu130": "80"})
-
-    plan = person.plan(machine())
-
-    assert (chosen(plan), plan.gpus[0].runs) == ("2.16.0+cu132", "sm_86")
-    assert plan.choice is not None
-    assert plan.choice.build.code == ("sm_80", "sm_86", "sm_90")
-    assert dict(plan.choice.build.libraries) == {"cudnn": "9.10.2.21"}
-    assert person.asked_for_wheels() == []
-    (row,) = person.store.builds()
-    assert (row.witness, row.requests) == ("torch-2.16.0-variants.json", 2)
-    assert row.bytes < 2000
-    assert why_not(person.plan(machine("12.0")), "2.16.0+cu132")[0] == "no-code"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{", '{"variants": {}}', '{"variants": {"cu132": {"nvidia": {"cuda_version_lower_bound": ["13.4"]}}}}'],
-)
-def test_a_file_of_variants_that_says_nothing_of_the_build_leaves_it_to_the_wheel(
-    person: Person, stand_in_folder: Path, text: str
-) -> None:
-    make_new_torch(stand_in_folder, "cu132")
-    (stand_in_folder / "whl" / "cu132" / "torch-2.16.0-variants.json").write_text(text)
-
-    assert chosen(person.plan(machine())) == "2.16.0+cu132"
-    assert len(person.asked_for_wheels()) == 1
 
 
 def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(person: Person, stand_in_folder: Path) -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 JSON = "application/vnd.pypi.simple.v1+json"
-KINDS = ("*.whl", "*-variants.json")
 _PAGE = {"Cache-Control": "max-age=600"}
 _FILE = {"Cache-Control": "max-age=31536000"}
 _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
@@ -157,7 +156,7 @@ class StandInIndex:
         return Answer(200, path.read_bytes(), "application/zip", {**_FILE, **ranges})
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
-        wheels = [wheel for kind in KINDS for wheel in sorted((self.folder / "whl" / tag).glob(kind))]
+        wheels = sorted((self.folder / "whl" / tag).glob("*.whl"))
         return [wheel for wheel in wheels if package in {None, _package(wheel.name)}]
 
     def _packages_page(self, tag: str) -> Answer:
@@ -212,7 +211,7 @@ class StandInIndex:
         return headers.get("authorization") == f"Basic {b64encode(credentials.encode()).decode()}"
 
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
-        kinds = (path for kind in (*KINDS, "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
+        kinds = (path for kind in ("*.whl", "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
         found = [path for path in kinds if _package(path.name) == package]
         if not found:
             return NOT_FOUND

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from tests.lab.stub_torch import modules
@@ -10,7 +9,6 @@ from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import library
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 TORCH = "2.16.0"
@@ -47,21 +45,10 @@ def make_new_torch(
     return make_wheel(served / "whl" / tag, "torch", local, wheel_tag, requires=requires, modules=files)
 
 
-def make_variants(folder: Path, code: Mapping[str, str], *, torch: str = TORCH) -> None:
-    """Write the file that describes the variants of a release, by label, and an empty wheel of each variant."""
-    described = {
-        label: {"nvidia": {"cuda_version_lower_bound": [f"{label[2:-1]}.{label[-1]}"], "sm_arch": _real(numbers)}}
-        for label, numbers in code.items()
-    }
-    text = json.dumps({"default-priorities": {"namespace": ["nvidia"]}, "variants": described})
-    (folder / f"torch-{torch}-variants.json").write_text(text, encoding="utf-8")
-    for label in code:
-        plain = make_wheel(folder, "torch", torch, "cp312-cp312-manylinux_2_28_x86_64")
-        plain.rename(plain.with_name(f"{plain.stem}-{label}.whl"))
-
-
-def _real(numbers: str) -> list[str]:
-    return [f"{number}_real" for number in numbers.split()]
+def make_variant(folder: Path, label: str) -> None:
+    """Write an empty wheel of a variant, as its name says (PEP 825, a draft)."""
+    plain = make_wheel(folder, "torch", TORCH, "cp312-cp312-manylinux_2_28_x86_64")
+    plain.rename(plain.with_name(f"{plain.stem}-{label}.whl"))
 
 
 def _version(version: str, cuda: str) -> str:

@@ -28,8 +28,7 @@ class Wheel:
     """One wheel of a source.
 
     ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
-    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it;
-    ``variants`` is the file that describes the variants of its release, where the page has one.
+    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it.
     """
 
     package: str
@@ -44,7 +43,6 @@ class Wheel:
     backend: str | None = None
     source: str = DEFAULT_INDEX
     requires_python: str | None = None
-    variants: str | None = None
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def read_listing(sources: Sources, client: Client, backends: Iterable[str], pack
     first, second = (from_index, from_links) if sources.named else (from_links, from_index)
     answers = [*first, *second, *from_default]
     return Listing(
-        wheels=_sharing(dict.fromkeys(wheel for answer in answers if isinstance(answer, tuple) for wheel in answer)),
+        wheels=tuple(dict.fromkeys(wheel for answer in answers if isinstance(answer, tuple) for wheel in answer)),
         backends=frozenset(tags),
         packages=frozenset(names),
         index_answers=not any(isinstance(answer, Silent) for answer in from_index),
@@ -99,16 +99,6 @@ def own_names(sources: Sources, client: Client, backend: str, names: Collection[
     home, *others = side_by_side(partial(_homes, sources, client, backend), ("torch", *names))
     home |= {Location.parse(sources.torch_index).server}
     return frozenset(name for name, hosts in zip(names, others, strict=True) if hosts & home)
-
-
-def _sharing(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
-    """What describes the variants of a release on one page describes them for the wheels of all."""
-    listed = tuple(wheels)
-    variants = {(wheel.package, wheel.version.public): wheel.variants for wheel in reversed(listed) if wheel.variants}
-    if not variants:
-        return listed
-    keys = ((wheel.package, wheel.version.public) for wheel in listed)
-    return tuple(replace(wheel, variants=variants.get(key)) for wheel, key in zip(listed, keys, strict=True))
 
 
 def _homes(sources: Sources, client: Client, backend: str, package: str) -> set[str]:

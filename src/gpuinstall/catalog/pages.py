@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +28,6 @@ _MOST_LINKS = 100_000
 """The links of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
 _MOST_NAMES = 1_000_000
 """Those of a page that lists a whole index, which has a link for each package."""
-_VARIANTS = re.compile(r"([A-Za-z0-9_.]{1,99})-([^-]{1,99})-variants\.json", re.ASCII)
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
 
@@ -117,14 +115,8 @@ def _links(text: str, content_type: str, url: str, most: int = _MOST_LINKS) -> I
 
 def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
     """The wheels among the files of a page; a name that is labelled as a variant's is none."""
-    files = tuple(links)
-    named = ((_VARIANTS.fullmatch(link.filename), link.url) for link in files)
-    variants: dict[tuple[str, str], str] = {(canonicalize_name(name[1]), name[2]): url for name, url in named if name}
-    wheels = (wheel for link in files if (wheel := _wheel(link, backend, source)))
-    return tuple(
-        replace(wheel, variants=variants.get((wheel.package, wheel.version.public))) if variants else wheel
-        for wheel in wheels
-    )
+    wheels = (_wheel(link, backend, source) for link in links)
+    return tuple(wheel for wheel in wheels if wheel)
 
 
 def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:

@@ -26,7 +26,6 @@ from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import Needs, own_cuda, read_needs
 from gpuinstall.wheels.ranges import FileRanges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
-from gpuinstall.wheels.variants import parse_variants
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
@@ -62,20 +61,20 @@ class Reader:
     def torch(self, build: Build) -> LearnedRow:
         """Read a wheel of a build that only a listing knows; raise InstallationError where that fails."""
         wheel = next((wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag)), build.unread[0])
-        remembered = self.store.known(wheel, build.backend.tag)
-        started = monotonic()
-        if not (remembered and holds(remembered)) and (variant := self._told(wheel, build)):
-            return self._kept(variant, wheel, build.backend.tag, started)
 
         def read(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
             requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
             return replace(
-                _as_listed(_row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened), build),
+                _row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,
                 requires=requires,
+                pythons=build.pythons,
+                glibc=build.glibc,
+                source=build.source or DEFAULT_INDEX,
+                labelled=build.labelled,
             )
 
         return self._learn(wheel, read, build.backend.tag)
@@ -142,34 +141,11 @@ class Reader:
             except WheelError as error:
                 if not attempts_left or error.code not in _PASSING:
                     raise
-        return self._kept(row, wheel, key, started)
-
-    def _told(self, wheel: Wheel, build: Build) -> LearnedRow | None:
-        """What the file of its release says of the variant that a torch is by its tag; None where that is nothing."""
-        if wheel.variants is None or wheel.backend is None or build.toolkit is None:
-            return None
-        with suppress(InstallationError, ValueError):
-            page, metadata = self.client.page(wheel.variants), self.client.page(f"{wheel.url}.metadata")
-            variant = parse_variants(page.text, build.backend.kind).get(wheel.backend) if page else None
-            if page and metadata and variant and variant.is_for(build.toolkit):
-                return replace(
-                    _as_listed(_row(wheel, build.backend, f"{build.os}-{build.arch}"), build),
-                    architectures=variant.architectures,
-                    cuda=build.backend.version,
-                    witness=wheel.variants.rpartition("/")[2],
-                    requires=tuple(Parser().parsestr(metadata.text).get_all("Requires-Dist", ())),
-                    bytes=len(page.text) + len(metadata.text),
-                    requests=2,
-                )
-        return None
-
-    def _kept(self, row: LearnedRow, wheel: Wheel, key: str, started: float) -> LearnedRow:
         self.store.keep(row, wheel, key)
-        if not row.architectures and row.package != "torch":
-            return row
-        code = " ".join(row.architectures) or "it does not list its GPU code"
-        summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
-        self.reporter.step("Learned", summary, monotonic() - started)
+        if row.architectures or row.package == "torch":
+            code = " ".join(row.architectures) or "it does not list its GPU code"
+            summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
+            self.reporter.step("Learned", summary, monotonic() - started)
         return row
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
@@ -182,7 +158,7 @@ class Reader:
         return ranges, ranges.etag
 
 
-def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader | None = None) -> LearnedRow:
+def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader) -> LearnedRow:
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -191,16 +167,11 @@ def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader | No
         file=wheel.filename,
         url=wheel.url,
         sha256=wheel.sha256,
-        size=opened.size if opened else wheel.size or 0,
-        bytes=opened.bytes_read if opened else 0,
-        requests=opened.requests if opened else 0,
+        size=opened.size,
+        bytes=opened.bytes_read,
+        requests=opened.requests,
         learned=now(),
     )
-
-
-def _as_listed(row: LearnedRow, build: Build) -> LearnedRow:
-    source = build.source or DEFAULT_INDEX
-    return replace(row, pythons=build.pythons, glibc=build.glibc, source=source, labelled=build.labelled)
 
 
 def _asked_rightly(row: LearnedRow) -> bool:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import mmap
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,75 +31,169 @@ _CACHED = re.compile(rb"/([!-.0-~]+)\0")  # the last parts of its paths; the tab
 
 
 class InstalledLibrary(NamedTuple):
-    """A library by its path from the folder of packages; ``opened`` are those that its strings name."""
+    """A library of an environment."""
 
     path: str
+    """Its path from the folder of packages."""
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
+    """The libraries that its strings name."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that it lies in."""
+        return posixpath.dirname(self.path)
+
+    @property
+    def cuda_majors(self) -> set[int]:
+        """The CUDA majors of the libraries that it needs."""
+        majors = map(load_libraries().cuda, self.elf.needs)
+        return {major for major in majors if major is not None}
 
 
 class LinkFault(NamedTuple):
-    """What a library lacks: ``code`` is missing-library, missing-symbol, other-cuda, twice-there or glibc-too-old.
-
-    ``provider`` is the package that has it, as far as that is known. It is not ``certain`` to matter where a string
-    alone names the library, or where the part that needs it is one that the package does without.
-    """
+    """What a library lacks."""
 
     library: InstalledLibrary
     code: str
-    what: str
+    """missing-library, missing-symbol, other-cuda, twice-there or glibc-too-old."""
+    name: str
     provider: str | None = None
-    certain: bool = True
+    """The package that has it, as far as that is known."""
+    is_certain: bool = True
+    """Whether it matters: a library may do without what only a string names."""
 
     def __str__(self) -> str:
-        said = {
-            "missing-library": f"needs {self.what}, which is neither in the environment nor on the system",
-            "missing-symbol": f"uses {self.what}, which this torch does not have",
-            "other-cuda": f"is built with CUDA {self.what}",
-            "twice-there": f"is in {self.what} too, and only one of them is used",
-            "glibc-too-old": f"requires glibc {self.what}, which is newer than this system's",
+        messages = {
+            "missing-library": f"needs {self.name}, which is neither in the environment nor on the system",
+            "missing-symbol": f"uses {self.name}, which this torch does not have",
+            "other-cuda": f"is built with CUDA {self.name}",
+            "twice-there": f"is in {self.name} too, and only one of them is used",
+            "glibc-too-old": f"requires glibc {self.name}, which is newer than this system's",
         }
-        return f"{self.library.path} of {self.library.package} {said[self.code]}"
+        return f"{self.library.path} of {self.library.package} {messages[self.code]}"
+
+
+@dataclass(frozen=True)
+class LinkEnvironment:
+    """What the loader finds in an environment and on its system."""
+
+    libraries: Sequence[InstalledLibrary]
+    system: Collection[str]
+    glibc: tuple[int, ...] | None = None
+
+    @cached_property
+    def owners(self) -> dict[str, set[str]]:
+        """The packages of each path, and of each name that torch has loaded before anything else is looked for."""
+        owners = defaultdict[str, set[str]](set)
+        for library in self.libraries:
+            owners[library.path].add(library.package)
+            if _PRELOADED.fullmatch(library.folder):
+                owners[posixpath.basename(library.path)].add(library.package)
+                owners[library.elf.soname or library.path].add(library.package)
+        return dict(owners)
+
+    @cached_property
+    def torch_cuda(self) -> int | None:
+        """The CUDA major of torch; None if its libraries name none, or several."""
+        majors = set[int]().union(*(library.cuda_majors for library in self.libraries if library.package == "torch"))
+        return majors.pop() if len(majors) == 1 else None
+
+    @cached_property
+    def torch_names(self) -> set[bytes]:
+        """The symbols that torch's own libraries have for others."""
+        return set[bytes]().union(
+            *(library.elf.defined() for library in self.libraries if library.path.startswith("torch/lib/"))
+        )
+
+    def provides(self, name: str, library: InstalledLibrary) -> bool:
+        """Whether the loader finds a library by its name if ``library`` requests it."""
+        if name in self.owners or name in self.system:
+            return True
+        for path in library.elf.paths:
+            folder = path.replace("${ORIGIN}", library.folder).replace("$ORIGIN", library.folder)
+            if posixpath.normpath(f"{folder}/{name}") in self.owners:
+                return True
+        return False
 
 
 def link_faults(
     libraries: Sequence[InstalledLibrary], system: Collection[str], glibc: tuple[int, ...] | None = None
 ) -> list[LinkFault]:
-    """Say what the libraries of an environment lack; ``system`` are the names that the system has."""
-    shared, paths = load_libraries(), {library.path for library in libraries}
-    owners: dict[str, dict[str, None]] = {}  # of paths, and of the names that torch has loaded before
-    for library in libraries:
-        names = {library.path}
-        if _PRELOADED.fullmatch(posixpath.dirname(library.path)):
-            names |= {posixpath.basename(library.path), library.elf.soname or library.path}
-        for name in names:
-            owners.setdefault(name, {})[library.package] = None
-    needs = {need for library in libraries if library.package == "torch" for need in library.elf.needs}
-    majors = {major for need in needs if (major := shared.cuda(need))}
-    faults = []
-    for library in libraries:
-        origin = posixpath.dirname(library.path)
-        own_paths = (path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for path in library.elf.paths)
-        folders = list(map(posixpath.normpath, own_paths))
-        cuda = {major for need in library.elf.needs if (major := shared.cuda(need))}
-        for name in (*library.elf.needs, *library.opened):
-            known = name in owners or name in system or any(f"{folder}/{name}" in paths for folder in folders)
-            if not (known or _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name)):
-                row, major = shared.row(name), next(iter(cuda or majors), shared.cuda(name))
-                must = load_members().must_open.get(library.package)
-                certain = name not in library.opened or bool(must and must.fullmatch(name))
-                certain = certain and not shared.plugins.search(library.path)
-                faults.append(LinkFault(library, "missing-library", name, row and row.package_for(major), certain))
-        if len(majors) == 1 and cuda - majors:
-            faults.append(LinkFault(library, "other-cuda", f"{max(cuda)}, and torch with {max(majors)}"))
-        shared_name = library.elf.soname if _PRELOADED.fullmatch(origin) else None
-        others = {**owners[library.path], **owners.get(shared_name or "", {})}.keys() - {library.package}
-        if others:
-            faults.append(LinkFault(library, "twice-there", min(others)))
-        if glibc and (newest := library.elf.newest("GLIBC")) and newest > glibc:
-            faults.append(LinkFault(library, "glibc-too-old", ".".join(map(str, newest))))
-    return faults + list(_missing_symbols(libraries))
+    """Return what keeps the libraries of an environment from loading; ``system`` are the names that the system has."""
+    environment = LinkEnvironment(libraries, system, glibc)
+    return [fault for library in libraries for rule in _RULES for fault in rule(library, environment)]
+
+
+def _missing_libraries(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+    """Yield the libraries that the loader would look for and not find."""
+    shared = load_libraries()
+    for name in (*library.elf.needs, *library.opened):
+        if environment.provides(name, library):
+            continue
+        if _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name):
+            continue
+        row = shared.row(name)
+        cuda = next(iter(library.cuda_majors), environment.torch_cuda or shared.cuda(name))
+        yield LinkFault(
+            library,
+            "missing-library",
+            name,
+            provider=row.package_for(cuda) if row else None,
+            is_certain=_is_certain(library, name),
+        )
+
+
+def _is_certain(library: InstalledLibrary, name: str) -> bool:
+    """Whether a library that is missing matters."""
+    if load_libraries().plugins.search(library.path):  # it is loaded on demand
+        return False
+    if name not in library.opened:
+        return True
+    # A name that occurs as a string alone may never be opened, but where it is known that it is.
+    must_open = load_members().must_open.get(library.package)
+    return must_open is not None and must_open.fullmatch(name) is not None
+
+
+def _other_cuda(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+    """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
+    torch_cuda = environment.torch_cuda
+    if torch_cuda is not None and library.cuda_majors - {torch_cuda}:
+        yield LinkFault(library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}")
+
+
+def _provided_twice(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+    """Yield a library that another package has too, at its path or by the name that both are loaded by."""
+    packages = set(environment.owners[library.path])
+    if library.elf.soname and _PRELOADED.fullmatch(library.folder):
+        packages |= environment.owners[library.elf.soname]
+    others = packages - {library.package}
+    if others:
+        yield LinkFault(library, "twice-there", min(others))
+
+
+def _glibc_too_old(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+    """Yield a library that requires a newer glibc than the system's."""
+    required = library.elf.newest("GLIBC")
+    if environment.glibc and required and required > environment.glibc:
+        yield LinkFault(library, "glibc-too-old", ".".join(map(str, required)))
+
+
+def _missing_symbols(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+    """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
+    if library.package == "torch" or not any(OF_TORCH.match(need) for need in library.elf.needs):
+        return
+    undefined = library.elf.undefined()
+    missing = (ordinary_names(undefined) | stable_names(undefined)) - environment.torch_names
+    for other in environment.libraries:
+        if missing and other.package == library.package:
+            missing -= other.elf.defined()
+    if missing:
+        yield LinkFault(library, "missing-symbol", min(missing).decode())
+
+
+_RULES = (_missing_libraries, _other_cuda, _provided_twice, _glibc_too_old, _missing_symbols)
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:
@@ -135,20 +232,3 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
             files = (line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines())
             inside = (file for file in files if not file.startswith(("/", "..")))
             yield from ((file, package) for file in inside if _NATIVE.fullmatch(file))
-
-
-def _missing_symbols(libraries: Iterable[InstalledLibrary]) -> Iterator[LinkFault]:
-    """Yield one fault for each library linked to torch that uses a name which torch here does not export."""
-    wanted = {}
-    for library in libraries:
-        if library.package != "torch" and any(OF_TORCH.match(need) for need in library.elf.needs):
-            undefined = library.elf.undefined()
-            wanted[library] = ordinary_names(undefined) | stable_names(undefined)
-    every = set().union(*wanted.values())
-    has = {"": set[bytes]()}
-    for library in libraries if every else ():
-        key = "" if library.path.startswith("torch/lib/") else library.package
-        has[key] = has.get(key, set()) | (library.elf.defined() & every)
-    for library, names in wanted.items():
-        if missing := names - has[""] - has.get(library.package, set()):
-            yield LinkFault(library, "missing-symbol", min(missing).decode())

@@ -17,7 +17,6 @@ from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.shell import Shell, assignments, joined, quoted
 from gpuinstall.sourcing import Sourcing
-from gpuinstall.wheels.variants import load_vocabulary
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -82,9 +81,8 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
         values["UV_TORCH_BACKEND"] = backend
     build = known_backend(backend)
     # What programs that choose among variants of wheels are to take for the driver's toolkit: the build's (a draft).
-    words = load_vocabulary().get(build.kind) if build else None
-    if build and build.version and words:
-        values[words["decision"]] = build.version
+    if build and build.version and build.kind == "cuda":
+        values["NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"] = build.version
     if sources.default_index and not (_closed(sources) or _chooser(sources.default_index, sources)):
         values["UV_DEFAULT_INDEX"] = sources.default_index
     if sources.certificates and not _chooser(sources.certificates, sources):

@@ -22,11 +22,8 @@ _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 _LONGEST_HEADER = 4096
 _ENOUGH, _MOST = 3, 64
 
-_CUDA = rb"(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?"
-_TOKEN = rb"(?:%b|gfx[1-9][0-9a-f]{2,3})" % _CUDA
+_TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b)*\0" % (_TOKEN, _TOKEN))
-_GENCODE = re.compile(rb"((?:-gencode;arch=%b,code=%b;?)+)\0" % (_CUDA, _CUDA))
-_CODE = re.compile(rb"code=([^;]+)")
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
@@ -91,14 +88,6 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
             before = text[match.start() - 1 : match.start()]
             single.add(before + names[0] if before and before in _SEPARATORS else names[0])
     return ordered(name.decode() for name in single if name[:1].isalpha()) if len(single) == 1 else ()
-
-
-def read_gencode(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    """Find what ``torch.__config__.show()`` calls "NVCC architecture flags"; empty where they are not."""
-    for text in _windows(pieces):
-        if match := _GENCODE.search(text):
-            return ordered(name.decode() for name in _CODE.findall(match[1]))
-    return ()
 
 
 def _key(name: str) -> tuple[bool, int, str]:

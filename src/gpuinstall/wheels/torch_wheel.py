@@ -1,4 +1,4 @@
-"""What a wheel of torch says of itself: its CUDA, and its architectures by the first of three witnesses to answer."""
+"""What a wheel of torch says of itself: its CUDA, and its architectures by the first of two witnesses to answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.wheels.gpu_code import read_fatbins, read_flags, read_gencode
+from gpuinstall.wheels.gpu_code import read_fatbins, read_flags
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ _CUDA = ("torch/lib/libtorch_cuda.so", "torch/lib/torch_cuda.dll")
 
 WITNESSES: tuple[_Witness, ...] = (
     ("flags", _PYTHON, read_flags),
-    ("gencode", _CUDA, read_gencode),
     ("fatbins", _CUDA, lambda pieces: read_fatbins(pieces).architectures),
 )
-"""The parts of a wheel that name architectures, the cheapest first: 5 to 7 MB, 12 to 18 MB, 14 to 20 MB."""
+"""The parts of a wheel that name architectures, the cheaper first: 5 to 7 MB, and 14 to 20 MB."""
 
 
 class TorchCode(NamedTuple):

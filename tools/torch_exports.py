@@ -135,7 +135,7 @@ def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]
     page = session.client.page(f"{session.default_index}/torch/")
     if page is None:
         raise SystemExit("the default index has no torch")
-    listed = parse_page(page.text, page.content_type, page.url)
+    listed = parse_page(page)
     same = (wheel for wheel in listed if wheel.version.public == version)
     wheel = max((one for one in same if ("linux", "x86_64") in platforms(one.tags)), key=lambda one: one.filename)
     opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450)), LIMITS)

@@ -1,4 +1,7 @@
-"""Files as far as they say what is wanted: requirements, constraints, further files; conda's pip part."""
+"""Files as far as they say what is wanted: requirements, constraints, further files; conda's pip part.
+
+Libraries that read such files pass over the options that say where packages come from, which have to be obeyed.
+"""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Index:
         except GpuInstallError as error:
             pytest.skip(f"the default index is not there: {error.message}")
         assert page is not None
-        wheels = parse_page(page.text, page.content_type, page.url)
+        wheels = parse_page(page)
         those = [wheel for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags)]
         first = min(those, key=lambda wheel: wheel.filename)  # a page has no order, and Pythons' wheels differ
         return HttpRanges(self._ask, first.url, patience=Patience(75))

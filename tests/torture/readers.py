@@ -27,6 +27,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
+from gpuinstall.web import Page
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
 from tests.unit.install.environments import lock_text
@@ -170,7 +171,7 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
 
 
 def _page(read: Callable[..., object], kind: str) -> Reader:
-    return lambda text: read(text, kind, "https://index.example/torch/")
+    return lambda text: read(Page(text, kind, "https://index.example/torch/"))
 
 
 def _lock(text: str) -> None:

@@ -14,7 +14,7 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.location import Location
 from gpuinstall.threads import side_by_side
-from gpuinstall.web import Client, UnreachableError
+from gpuinstall.web import Client, Page, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -90,7 +90,7 @@ def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str
     """The packages that the torch index names for a backend; none where it has no such page, or does not answer."""
     with suppress(UnreachableError):
         if page := client.page(f"{sources.torch_index}/{backend}/"):
-            return parse_names(page.text, page.content_type, page.url)
+            return parse_names(page)
     return frozenset()
 
 
@@ -119,7 +119,7 @@ def _from_index(client: Client, base: str, backend: str, package: str) -> tuple[
     source = f"{base}/{backend}"
     for url in (f"{source}/{package}/", f"{source}/"):
         if (page := client.page(url)) is not None:
-            wheels = parse_page(page.text, page.content_type, page.url, backend=backend, source=source)
+            wheels = parse_page(page, backend=backend, source=source)
             return _only(wheels, (package,))
     return ()
 
@@ -128,16 +128,16 @@ def _read(client: Client, place: str, source: str, packages: tuple[str, ...]) ->
     """Read the packages on a page or in a folder; one that is not there or may not be read lists nothing."""
     if place.startswith(("http://", "https://")):
         page = client.page(place)
-        return _only(parse_page(page.text, page.content_type, page.url, source=source) if page else (), packages)
+        return _only(parse_page(page, source=source) if page else (), packages)
     folder = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else Path(place)
     return _only(_read_folder(folder, source), packages)
 
 
 def _read_folder(folder: Path, source: str) -> tuple[Wheel, ...]:
-    page = folder if folder.suffix == ".html" else folder / "index.html"
+    file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
-        if page.is_file():
-            return parse_page(page.read_text("utf-8", "replace"), "text/html", page.as_uri(), source=source)
+        if file.is_file():
+            return parse_page(Page(file.read_text("utf-8", "replace"), "text/html", file.as_uri()), source=source)
         return parse_folder(sorted(path.name for path in folder.iterdir()), folder, source)
     except OSError:
         return ()

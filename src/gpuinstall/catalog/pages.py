@@ -17,12 +17,14 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from packaging.version import Version
 
-_SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})\Z")
+    from gpuinstall.web import Page
+
+_SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _MOST_LINKS = 100_000
 """The links of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
@@ -48,49 +50,47 @@ _PLAIN_WHEEL = re.compile(
 
 
 @cache
-def parse_page(
-    text: str, content_type: str, url: str, *, backend: str | None = None, source: str = DEFAULT_INDEX
-) -> tuple[Wheel, ...]:
-    """Read the wheels of a page that was found at ``url``; what is no wheel is passed over.
+def parse_page(page: Page, *, backend: str | None = None, source: str = DEFAULT_INDEX) -> tuple[Wheel, ...]:
+    """Return the wheels of a page; what is no wheel is passed over.
 
-    Raise InstallationError where the page is malformed or a name leads out of its folder.
+    Raises:
+        InstallationError: if the page is malformed or a name leads out of its folder.
     """
-    return _wheels(_links(text, content_type, url), backend, source)
+    return _wheels(_links(page), backend, source)
 
 
 @cache
-def parse_sources(text: str, content_type: str, url: str) -> tuple[SourceRelease, ...]:
-    """Read the releases that a page has as source; raise InstallationError where it is malformed."""
+def parse_sources(page: Page) -> tuple[SourceRelease, ...]:
+    """Return the releases that a page has as source; raise InstallationError if it is malformed."""
     releases = []
-    for link in _links(text, content_type, url):
+    for link in _links(page):
         with suppress(ValueError):
             releases.append(SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python))
     return tuple(releases)
 
 
-def misnamed_versions(text: str, content_type: str, url: str) -> frozenset[str]:
-    """Find the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
+def misnamed_versions(page: Page) -> frozenset[str]:
+    """Return the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
     # Nearly every page has none, and to read all links of a page of 4,000 files takes half a second.
-    if all(_PLAIN_WHEEL.fullmatch(name) for name in _WHEEL_NAME.findall(text)):
+    if all(_PLAIN_WHEEL.fullmatch(name) for name in _WHEEL_NAME.findall(page.text)):
         return frozenset()
-    links = list(_links(text, content_type, url))
-    named = {str(wheel.version) for wheel in _wheels(links, None, url)}
-    named |= {str(source.version) for source in parse_sources(text, content_type, url)}
-    files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in links)
-    return frozenset({file[1] for file in files if file} - named)
+    released = {str(release.version) for release in (*parse_page(page), *parse_sources(page))}
+    files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in _links(page))
+    return frozenset(file[1] for file in files if file) - released
 
 
-def parse_names(text: str, content_type: str, url: str) -> frozenset[str]:
-    """Read the packages that a page of a whole index names: those that have a page, and those whose wheels it lists."""
-    if "json" in content_type:
-        return frozenset(canonicalize_name(name) for name in _json_names(text, url))
-    addresses = (_address(url, anchor.get("href", "")) for anchor in _anchors(text, url, _MOST_NAMES))
-    places = [urlsplit(address).path for address in addresses if address]
-    pages = (path.rstrip("/").rpartition("/")[2] for path in places if path.endswith("/"))
-    wheels = frozenset(
-        wheel.package for wheel in _wheels(_links(text, content_type, url, _MOST_NAMES), None, DEFAULT_INDEX)
-    )
-    return wheels.union(canonicalize_name(name) for name in map(unquote, pages) if _NAME.fullmatch(name))
+def parse_names(page: Page) -> frozenset[str]:
+    """Return the packages on a page of a whole index: those that have a page, and those whose wheels it lists."""
+    if "json" in page.content_type:
+        names = _json_names(page)
+        wheels: tuple[Wheel, ...] = ()
+    else:
+        links = tuple(_links(page, _MOST_NAMES))
+        paths = (urlsplit(link.url).path for link in links)
+        names = [unquote(path.rstrip("/").rpartition("/")[2]) for path in paths if path.endswith("/")]
+        wheels = _wheels(links, None, DEFAULT_INDEX)
+    listed = frozenset(canonicalize_name(name) for name in names if _NAME.fullmatch(name))
+    return listed.union(wheel.package for wheel in wheels)
 
 
 def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
@@ -109,8 +109,16 @@ class _Link(NamedTuple):
     requires_python: str | None = None
 
 
-def _links(text: str, content_type: str, url: str, most: int = _MOST_LINKS) -> Iterator[_Link]:
-    return _json_links(text, url) if "json" in content_type else _html_links(text, url, most)
+def _links(page: Page, most: int = _MOST_LINKS) -> Iterator[_Link]:
+    """Yield the files of a page that are not yanked, at the addresses that it may lead to."""
+    try:
+        files = _json_files(page) if "json" in page.content_type else _html_files(page, most)
+        for file in files:
+            link = None if file.get("yanked") else _link(file, page.url)
+            if link is not None:
+                yield link
+    except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+        raise _malformed(page.url) from error
 
 
 def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
@@ -144,76 +152,63 @@ def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
     )
 
 
+def _json_files(page: Page) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = parse_json(page.text)["files"]
+    if len(files) > _MOST_LINKS:
+        raise ValueError("more files than any package has")
+    return files
+
+
+def _json_names(page: Page) -> list[str]:
+    try:
+        return [str(project["name"]) for project in parse_json(page.text)["projects"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _malformed(page.url) from error
+
+
 class _Anchors(HTMLParser):
-    def __init__(self, most: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.found: list[dict[str, str]] = []
-        self.most = most
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            if len(self.found) == self.most:
-                raise ValueError
             self.found.append({name: value or "" for name, value in attrs})
 
 
-def _html_links(text: str, url: str, most: int) -> Iterator[_Link]:
-    for anchor in _anchors(text, url, most):
-        address = _address(url, anchor.get("href", ""))
-        if address and "data-yanked" not in anchor:
-            plain, fragment = urldefrag(address)
-            metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
-            yield _Link(
-                url=plain,
-                filename=unquote(urlsplit(plain).path.rpartition("/")[2]),
-                sha256=_digest(fragment),
-                metadata=metadata != "false",
-                metadata_sha256=_digest(metadata),
-                requires_python=anchor.get("data-requires-python") or None,
-            )
+def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the links of a page as the JSON of PEP 691 writes files."""
+    if page.text.lower().count("<a") > most:
+        raise ValueError("more links than any page has")
+    anchors = _Anchors()
+    anchors.feed(page.text)
+    anchors.close()
+    for anchor in anchors.found:
+        address, _, fragment = anchor.get("href", "").partition("#")
+        metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
+        yield {
+            "url": address,
+            "filename": unquote(address.partition("?")[0].rpartition("/")[2]),
+            "hashes": {"sha256": fragment},
+            "core-metadata": metadata != "false" and {"sha256": metadata},
+            "requires-python": anchor.get("data-requires-python"),
+            "yanked": "data-yanked" in anchor,
+        }
 
 
-def _anchors(text: str, url: str, most: int) -> list[dict[str, str]]:
-    anchors = _Anchors(most)
-    try:
-        anchors.feed(text)
-        anchors.close()
-    except (AssertionError, ValueError) as error:
-        raise _malformed(url) from error
-    return anchors.found
-
-
-def _json_links(text: str, url: str) -> Iterator[_Link]:
-    try:
-        files = parse_json(text)["files"]
-        if len(files) > _MOST_LINKS:
-            raise _malformed(url)
-        links = [_json_link(url, file) for file in files if not file.get("yanked")]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _malformed(url) from error
-    yield from (link for link in links if link is not None)
-
-
-def _json_names(text: str, url: str) -> list[str]:
-    try:
-        names = [project["name"] for project in parse_json(text)["projects"]]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _malformed(url) from error
-    return [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)]
-
-
-def _json_link(url: str, file: Mapping[str, Any]) -> _Link | None:
-    address = _address(url, str(file["url"]))
-    metadata = file.get("core-metadata", file.get("dist-info-metadata", False))
-    size = file.get("size")
+def _link(file: dict[str, Any], page_url: str) -> _Link | None:
+    """Return what a page says of a file; None if it is at no address that the page may lead to."""
+    address = _address(page_url, str(file["url"]))
     if address is None:
         return None
+    metadata = file.get("core-metadata", file.get("dist-info-metadata"))
+    size = file.get("size")
     return _Link(
         url=urldefrag(address)[0],
         filename=str(file["filename"]),
-        sha256=_digest(f"sha256={file.get('hashes', {}).get('sha256')}"),
+        sha256=_digest(file.get("hashes", {})),
         metadata=bool(metadata),
-        metadata_sha256=_digest(f"sha256={metadata.get('sha256')}") if isinstance(metadata, dict) else None,
+        metadata_sha256=_digest(metadata) if isinstance(metadata, dict) else None,
         size=size if isinstance(size, int) and size >= 0 else None,
         requires_python=str(file["requires-python"]) if file.get("requires-python") else None,
     )
@@ -231,8 +226,8 @@ def _address(base: str, href: str) -> str | None:
     return address if scheme in {"http", "https"} and host else None
 
 
-def _digest(text: str) -> str | None:
-    match = _SHA256.search(text)
+def _digest(hashes: dict[str, Any]) -> str | None:
+    match = _SHA256.search(str(hashes.get("sha256")))
     return match[1].lower() if match else None
 
 

@@ -137,4 +137,4 @@ def _wheels(
     if source.id == NAMED and not pages:
         raise InstallationError("extension-source", f"there is no page of extensions at {source.url}")
     for page in pages:
-        yield from parse_page(page.text, page.content_type, page.url, source=source.id)
+        yield from parse_page(page, source=source.id)

@@ -233,7 +233,7 @@ class CodeCheck:
         if package in resolution.request.catalog.family and resolution.choice.index:
             listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
         if not listed and (page := session.page_of(package)):
-            listed = parse_page(page.text, page.content_type, page.url)
+            listed = parse_page(page)
         older = {
             wheel.version: wheel
             for wheel in listed

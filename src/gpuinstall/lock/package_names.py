@@ -62,8 +62,8 @@ class PackageNames:
             page = self.session.client.page(f"{address}/{package}/")
             if page is None:
                 return []
-            versions = [wheel.version for wheel in parse_page(page.text, page.content_type, page.url)]
-            sources = parse_sources(page.text, page.content_type, page.url)
+            versions = [wheel.version for wheel in parse_page(page)]
+            sources = parse_sources(page)
             return [*versions, *(source.version for source in sources)]
         return []
 

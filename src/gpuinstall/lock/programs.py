@@ -93,9 +93,9 @@ def list_programs(
         if page is None:
             return ListedProgram(name, None, None)
         allowed = [program, *(limit for limit in limits if limit.name == name)]
-        wheels = (wheel for wheel in parse_page(page.text, page.content_type, page.url) if wheel.package == name)
+        wheels = (wheel for wheel in parse_page(page) if wheel.package == name)
         fitting = (wheel.version for wheel in wheels if not tags.isdisjoint(wheel.tags) and suits(wheel, allowed))
-        sources = parse_sources(page.text, page.content_type, page.url)
+        sources = parse_sources(page)
         newest_source = max((source.version for source in sources if suits(source, allowed)), default=None)
         return ListedProgram(name, max(fitting, default=None), newest_source)
 
@@ -113,7 +113,7 @@ def misnamed_releases(requirements: Iterable[str], family: Collection[str], sess
     None names a pre-release, which uv would read as leave to use them.
     """
     pages = [(one.name, page) for one in _open_programs(requirements, family) if (page := _page(one, session))]
-    wrong = ((name, misnamed_versions(page.text, page.content_type, page.url)) for name, page in pages)
+    wrong = ((name, misnamed_versions(page)) for name, page in pages)
     return [
         f"{name}!={version}" for name, versions in wrong for version in sorted(versions) if not _EARLY.search(version)
     ]

@@ -48,7 +48,11 @@ _Answer = TypeVar("_Answer", Page, FileHash)
 
 @dataclass(frozen=True)
 class AnswerCache(Generic[_Answer]):
-    """Answers of one ``kind`` by the address that was asked for; none that cannot be read or written is a fault."""
+    """Answers of one ``kind`` by the address that was asked for; none that cannot be read or written is a fault.
+
+    Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and what it reads is
+    outside our limits.
+    """
 
     folder: Path
     kind: type[_Answer]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.catalog.pages import parse_folder, parse_page
 from gpuinstall.errors import GpuInstallError, InstallationError
+from gpuinstall.web import Page
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
@@ -35,7 +36,7 @@ PACKAGE_PAGE = f"""<!DOCTYPE html>
 
 
 def _html(text: str, backend: str | None = "cu128") -> tuple[Wheel, ...]:
-    return parse_page(text, "text/html", BASE, backend=backend, source="https://index.example/whl/cu128")
+    return parse_page(Page(text, "text/html", BASE), backend=backend, source="https://index.example/whl/cu128")
 
 
 def _link(href: str) -> tuple[Wheel, ...]:
@@ -43,7 +44,7 @@ def _link(href: str) -> tuple[Wheel, ...]:
 
 
 def _json(document: Any) -> tuple[Wheel, ...]:
-    return parse_page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE, backend="cu128")
+    return parse_page(Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE), backend="cu128")
 
 
 def test_package_page_gives_root_relative_and_absolute_links() -> None:
@@ -116,13 +117,13 @@ def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
 )
 def test_a_page_of_more_links_than_any_package_has_is_refused(content_type: str, text: str) -> None:
     with pytest.raises(InstallationError, match="not a package index"):
-        parse_page(text, content_type, BASE)
+        parse_page(Page(text, content_type, BASE))
 
 
 @pytest.mark.parametrize("document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}'])
 def test_json_page_of_another_shape_is_refused(document: str) -> None:
     with pytest.raises(InstallationError, match="not a package index"):
-        parse_page(document, "application/vnd.pypi.simple.v1+json", BASE)
+        parse_page(Page(document, "application/vnd.pypi.simple.v1+json", BASE))
 
 
 _NAMES = st.from_regex(r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl")

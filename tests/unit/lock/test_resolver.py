@@ -13,6 +13,7 @@ from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources
+from gpuinstall.web import Page
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
 
 def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
-    back = parse_page(simple_page(wheels), "text/html", "https://elsewhere.example/")
+    back = parse_page(Page(simple_page(wheels), "text/html", "https://elsewhere.example/"))
     assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
     assert [wheel.sha256 for wheel in back] == [unknown_hash(wheels[0].url), "a" * 64]
     assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
@@ -69,7 +70,9 @@ def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_
     settings = [tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)]
     assert [each["index"] for each in settings] == [[{"url": index.as_uri()}]] * 2
     assert {page.name for page in index.iterdir()} == {"torch", "torchtext", "triton"}
-    assert all(parse_page((page / "index.html").read_text("utf-8"), "text/html", "") == () for page in index.iterdir())
+    assert all(
+        parse_page(Page((page / "index.html").read_text("utf-8"), "text/html", "")) == () for page in index.iterdir()
+    )
     assert [sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)] == [
         ["torch", "triton"],
         ["torch"],

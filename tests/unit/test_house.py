@@ -68,7 +68,7 @@ vendors -> backend catalog facts failures finding machine process versions
 verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell vendors
 versions ->
 web -> errors files gpuinstall interruption patience units
-wheels -> errors files interruption patience
+wheels -> errors interruption patience
 words -> catalog errors machine support versions
 """  # noqa: E501
 

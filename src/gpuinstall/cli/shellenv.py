@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
 UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
-_OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
+_VARIANT_CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
+_OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _VARIANT_CUDA)
 """What a shell that was set up for a project would go on with in the next one."""
 
 
@@ -58,8 +59,7 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
     own = values.get("UV_CONSTRAINT")
     is_set_up = theirs != before
     if is_set_up:
-        drivers = (words["decision"] for words in load_vocabulary().values())
-        ended = (name for name in (*_OWN_VARIABLES, *drivers) if name in os.environ)
+        ended = (name for name in _OWN_VARIABLES if name in os.environ)
         values = {**dict.fromkeys(ended), **values}
     if is_set_up or own:  # those that the user has set go on counting
         values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, *filter(None, [own])))) or None
@@ -82,7 +82,7 @@ def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[
     build = known_backend(backend)
     # What programs that choose among variants of wheels are to take for the driver's toolkit: the build's (a draft).
     if build and build.version and build.kind == "cuda":
-        values["NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"] = build.version
+        values[_VARIANT_CUDA] = build.version
     if sources.default_index and not (_closed(sources) or _chooser(sources.default_index, sources)):
         values["UV_DEFAULT_INDEX"] = sources.default_index
     if sources.certificates and not _chooser(sources.certificates, sources):

@@ -40,8 +40,6 @@ OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
-_ATTEMPTS = 2  # a transfer that broke is tried once more; what breaks again is said
-_PASSING = frozenset({"transfer"})
 
 
 @dataclass(frozen=True)
@@ -130,23 +128,25 @@ class Reader:
         if current and holds(current):
             return current
         started = monotonic()
-        for attempts_left in reversed(range(_ATTEMPTS)):
-            try:
-                ranges, etag = self._opened(wheel)
-                if current and etag and (current.size, current.etag) == (ranges.size, etag):
-                    row = replace(current, learned=now())
-                else:
-                    row = replace(read(WheelReader(ranges)), etag=etag)
-                break
-            except WheelError as error:
-                if not attempts_left or error.code not in _PASSING:
-                    raise
+        try:
+            row = self._read(wheel, read, current)
+        except WheelError as error:
+            if error.code != "transfer":
+                raise
+            row = self._read(wheel, read, current)  # a transfer that breaks again is reported
         self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
             code = " ".join(row.architectures) or "it does not list its GPU code"
             summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
             self.reporter.step("Learned", summary, monotonic() - started)
         return row
+
+    def _read(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], known: LearnedRow | None) -> LearnedRow:
+        """Read a wheel, unless its server says that it is still the one that is known."""
+        ranges, etag = self._opened(wheel)
+        if known and etag and (known.size, known.etag) == (ranges.size, etag):
+            return replace(known, learned=now())
+        return replace(read(WheelReader(ranges)), etag=etag)
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
         if wheel.url.startswith("file:"):

@@ -167,9 +167,8 @@ class RangeFile:
             raise WheelError("wrong-range", "the server sent more or fewer bytes than requested")
 
     def _check(self) -> None:
-        limits, used = self._limits, (self.bytes_read, self.bytes_inflated, self.requests)
-        allowed = (limits.bytes, limits.inflated, limits.requests)
-        if any(count > most for count, most in zip(used, allowed, strict=True)):
+        limits = self._limits
+        if self.bytes_read > limits.bytes or self.bytes_inflated > limits.inflated or self.requests > limits.requests:
             message = "the wheel would need more reading than any real one"
-            evidence = "{} bytes, {} inflated, {} requests".format(*used)
+            evidence = f"{self.bytes_read} bytes, {self.bytes_inflated} inflated, {self.requests} requests"
             raise WheelError("wheel-too-large", message, evidence=evidence)

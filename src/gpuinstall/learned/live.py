@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from email.parser import Parser
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -17,7 +16,7 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.reader import Reader, listed_requirements
 from gpuinstall.learned.store import LearnedStore, learned_store
 from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.threads import side_by_side
@@ -157,12 +156,9 @@ def _demanding(torch: Version, wheels: Iterable[Wheel], catalog: Catalog, client
 
 
 def _demands(wheel: Wheel, client: Client) -> list[str] | None:
-    """What a wheel says of torch; None where nobody can be asked."""
-    with suppress(InstallationError):
-        if page := client.page(f"{wheel.url}.metadata"):
-            requires = Parser().parsestr(page.text).get_all("Requires-Dist", ())
-            return [text for text in requires if re.match(r"torch\b(?!-)", text)]
-    return None
+    """Return what a wheel requires of torch; None if its server does not tell."""
+    requirements = listed_requirements(wheel, client)
+    return requirements and [text for text in requirements if re.match(r"torch\b(?!-)", text)]
 
 
 def _is_for(demand: str, torch: Version) -> bool:

@@ -116,10 +116,8 @@ class Reader:
         """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""
         if load_members().names(wheel.package) or wheel.url.startswith("file:"):
             return True
-        with suppress(InstallationError):
-            if page := self.client.page(f"{wheel.url}.metadata"):
-                return _may_have_code(wheel.package, Parser().parsestr(page.text).get_all("Requires-Dist", ()))
-        return True
+        requirements = listed_requirements(wheel, self.client)
+        return requirements is None or _may_have_code(wheel.package, requirements)
 
     def _learn(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], key: str) -> LearnedRow:
         """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
@@ -156,6 +154,14 @@ class Reader:
         hosts = {urlsplit(address).netloc for address in own} - {""}  # they may serve each other's files
         ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=hosts, patience=self.client.patience)
         return ranges, ranges.etag
+
+
+def listed_requirements(wheel: Wheel, client: Client) -> list[str] | None:
+    """Return the requirements in the METADATA that a server gives without its wheel; None if it gives none."""
+    with suppress(InstallationError):
+        if page := client.page(f"{wheel.url}.metadata"):
+            return Parser().parsestr(page.text).get_all("Requires-Dist", [])
+    return None
 
 
 def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader) -> LearnedRow:

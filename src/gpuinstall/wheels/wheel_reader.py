@@ -51,11 +51,11 @@ class WheelReader:
         """How many parts of the file have been requested, its size among them."""
         return self._file.requests
 
-    def metadata(self, name: str = "METADATA") -> Message:
-        """Read METADATA or WHEEL; raise WheelError if the wheel has not exactly one."""
-        found = [member for member in self.members if member.count("/") == 1 and member.endswith(f".dist-info/{name}")]
+    def metadata(self) -> Message:
+        """Return METADATA; raise WheelError if the wheel has not exactly one."""
+        found = [name for name in self.members if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         if len(found) != 1:
-            raise WheelError("wheel-malformed", f"the wheel has {len(found)} files {name}")
+            raise WheelError("wheel-malformed", f"the wheel has {len(found)} files METADATA")
         return Parser().parsestr(self.read(found[0]).decode("utf-8", "replace"))
 
     def read(self, name: str) -> bytes:

@@ -18,7 +18,7 @@ _PORTION = 8 << 20
 _TAIL = (64 << 10) + 64
 """How many bytes of the end to read at once: the longest comment of a zip file, and the record that has it."""
 _MOST_AT_ONCE = 8 << 20
-"""A directory of 60,000 files has so many bytes."""
+"""What a directory may have: 160,000 files with short names take 60 MB of memory."""
 
 
 class WheelError(InstallationError):
@@ -82,14 +82,14 @@ class RangeFile:
         self.size = ranges.size
         self.bytes_read = 0
         self.bytes_inflated = 0
-        #: The size was the first request.
         self.requests = 1
+        """The size was the first."""
         self._position = 0
         self._pieces: Generator[bytes, None, None] | None = None
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
-        #: Where the part ends that is to be read: no more is requested, however much would be accepted.
         self.stop = self._tail_start
+        """Where the part ends that is to be read: nothing beyond it is requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))
 
     def seekable(self) -> bool:
@@ -111,7 +111,7 @@ class RangeFile:
         return position
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, or fewer at the end of the file or of the part that may be read."""
+        """Return ``size`` bytes, or fewer at the end of the part that is to be read."""
         if size > _MOST_AT_ONCE:
             raise WheelError("wheel-too-large", f"the wheel says that its directory has {size} bytes")
         data = b""
@@ -140,7 +140,7 @@ class RangeFile:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
         if self._pieces is None:
-            self._pieces = self._portions(self._position, self.stop)
+            self._pieces = self._portions(self._position, min(self.stop, self._tail_start))
         if not self._unread:
             self._unread = next(self._pieces, b"")
         piece, self._unread = self._unread[:most], self._unread[most:]

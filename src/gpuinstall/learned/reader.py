@@ -92,7 +92,7 @@ class Reader:
             may_have_code = needs.is_for_gpus or _may_have_code(wheel.package, requires)
             code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
             needs = needs if by_itself else read_needs(opened, {code.member or ""})
-            torch, cuda = needs.torch, own_cuda(needs, code.opened, code.cuda)
+            cuda = own_cuda(needs, code.opened, code.cuda)
             made_for = Backend("cuda", cuda) if by_itself and cuda else backend
             return replace(
                 _row(wheel, made_for, platform, opened),
@@ -103,10 +103,7 @@ class Reader:
                 needs=needs.libraries,
                 opens=tuple(sorted({*needs.opened, *code.opened}.difference(needs.libraries))),
                 glibc=needs.glibc,
-                torch_kind=torch.kind,
-                torch_min=torch.oldest,
-                torch_fits=torch.fits,
-                torch_judged=torch.judged,
+                torch=needs.torch,
             )
 
         row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
@@ -183,7 +180,7 @@ def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader) -> 
 def _asked_rightly(row: LearnedRow) -> bool:
     """Say whether what answered is what would be asked today: another release may know better which library to ask."""
     members = load_members()
-    if row.package != "torch" and row.torch_kind is None:
+    if row.package != "torch" and row.torch is None:
         return False
     return not row.witness or not members.names(row.package) or bool(members.answering(row.package, [row.witness]))
 

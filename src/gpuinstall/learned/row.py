@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.machine import Gpu
-    from gpuinstall.wheels.needs import TorchKind
 
     RulesOfGpus = Iterable[tuple[Rules, Gpu]]
 
-_LISTS = ("architectures", "requires", "pythons", "needs", "opens", "torch_judged")
+_LISTS = ("architectures", "requires", "pythons", "needs", "opens")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 _SHOWN = ("package", "version", "backend", "platform", "architectures", "cuda", "file", "sha256", "bytes", "requests")
@@ -37,7 +36,7 @@ class LearnedRow:
     was made with, or what a package's PTX asks of the driver; ``witness`` is the part of the wheel that was asked;
     ``requires`` are the demands of its METADATA. ``etag`` and ``size`` tell whether the file at ``url`` is still the
     same where no ``sha256`` does. ``bytes`` and ``requests`` are what reading it has cost, ``learned`` is when, in UTC.
-    ``needs``, ``opens``, ``glibc`` and what begins with ``torch_`` are what a package's code needs: see ``Needs``.
+    ``needs``, ``opens``, ``glibc`` and ``torch`` are what a package's code needs: see ``Needs``.
     The rest is what the index said of a torch, ``glibc`` too: see ``Build``.
     """
 
@@ -63,17 +62,15 @@ class LearnedRow:
     labelled: bool = False
     needs: tuple[str, ...] = ()
     opens: tuple[str, ...] = ()
-    torch_kind: TorchKind | None = None
-    torch_min: str | None = None
-    torch_fits: tuple[str, ...] | None = None
-    torch_judged: tuple[str, ...] = ()
+    torch: TorchNeeds | None = None
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
         """Read a row as TOML; raise ValueError or TypeError where it is none."""
         document = tomli.loads(text)
-        fits = {"torch_fits": tuple(document["torch_fits"])} if "torch_fits" in document else {}
-        row = cls(**document | {key: tuple(document.get(key, ())) for key in _LISTS} | fits)
+        lists = {key: tuple(document.get(key, ())) for key in _LISTS}
+        torch = document.get("torch")
+        row = cls(**document | lists | {"torch": torch and _parse_torch(torch)})
         Version(row.version), Backend.parse(row.backend)
         zone = datetime.fromisoformat(row.learned).tzinfo
         if zone is None or not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
@@ -84,21 +81,24 @@ class LearnedRow:
         """Write it as TOML."""
         import tomli_w
 
-        held = {key: value for key, value in asdict(self).items() if value not in (None, ()) or key == "torch_fits"}
-        return tomli_w.dumps({key: value for key, value in held.items() if value is not None})
+        document = {key: value for key, value in asdict(self).items() if value not in (None, ())}
+        if self.torch:
+            document["torch"] = {key: value for key, value in asdict(self.torch).items() if value is not None}
+        return tomli_w.dumps(document)
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as the documents of ``catalog`` hold it."""
         shown = {key: getattr(self, key) for key in _SHOWN}
         lists = {key: list(getattr(self, key)) for key in ("architectures", "needs", "opens")}
-        fits = None if self.torch_fits is None else list(self.torch_fits)
-        torch = {"kind": self.torch_kind or "none", "min": self.torch_min, "fits": fits}
+        needs = self.torch or TorchNeeds()
+        fits = None if needs.fits is None else list(needs.fits)
+        torch = {"kind": needs.kind, "min": needs.oldest, "fits": fits}
         return shown | lists | {"torch": torch, "glibc": self.glibc, "witness": self.witness, "learned": self.learned}
 
     @property
     def of_torch(self) -> TorchNeeds:
         """Which torch a package's code loads beside."""
-        return TorchNeeds(self.torch_kind or "unknown", self.torch_min, self.torch_fits, self.torch_judged)
+        return self.torch or TorchNeeds("unknown")
 
     @property
     def day(self) -> str:
@@ -135,6 +135,11 @@ class LearnedRow:
             source=self.source,
             learned=self.day,
         )
+
+
+def _parse_torch(table: dict[str, Any]) -> TorchNeeds:
+    lists = {key: tuple(table[key]) for key in ("fits", "judged") if key in table}
+    return TorchNeeds(**table | lists)
 
 
 def as_build(row: LearnedRow, build: Build) -> Build:

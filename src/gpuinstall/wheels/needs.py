@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -93,18 +93,15 @@ def load_libraries() -> SharedLibraries:
 
 @dataclass(frozen=True)
 class TorchNeeds:
-    """Which torch a file's code loads beside.
-
-    ``stable`` code loads beside ``oldest`` and every newer one, None where that is newer than the table. ``fits`` are
-    the minor releases that have every name of ``ordinary`` code, of those ``judged``; ``missing`` has the names that
-    the others lack. ``unknown`` is a file of which a library was not read.
-    """
+    """Which torch a file's code loads beside."""
 
     kind: TorchKind = "none"
+    """``unknown`` is a file of which a library was not read."""
     oldest: str | None = None
+    """``stable`` code loads beside it and every newer one; None if that is newer than the table."""
     fits: tuple[str, ...] | None = None
+    """The minor releases that have every name of ``ordinary`` code, of those ``judged``."""
     judged: tuple[str, ...] = ()
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def verdict(self, minor: str) -> bool | None:
         """Say whether the code loads beside a minor release; None where nobody knows."""
@@ -212,13 +209,15 @@ def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:
     if not ordinary and (unread or not stable):
         linked = any(OF_TORCH.match(need) for elf in elves for need in elf.needs)
         return TorchNeeds("unknown" if unread or linked else "none")
-    every = load_exports().missing(ordinary | stable)
-    judged, missing = tuple(every), {minor: names for minor, names in every.items() if names}
+    missing = load_exports().missing(ordinary | stable)
+    judged = tuple(missing)
+    fits = tuple(minor for minor in judged if not missing[minor])
     if ordinary:
-        return TorchNeeds("ordinary", None, tuple(minor for minor in judged if minor not in missing), judged, missing)
-    after = max((judged.index(minor) + 1 for minor in missing), default=0)
-    oldest = next((minor for minor in judged[after:] if _number(minor) >= _number(FIRST_STABLE)), None)
-    return TorchNeeds("stable", oldest, None, judged, missing)
+        return TorchNeeds("ordinary", fits=fits, judged=judged)
+    # What one release lacks, those before it cannot be counted on to have: the interface only grows.
+    newest_without = max((judged.index(minor) for minor in judged if minor not in fits), default=-1)
+    since = (minor for minor in judged[newest_without + 1 :] if _number(minor) >= _number(FIRST_STABLE))
+    return TorchNeeds("stable", oldest=next(since, None), judged=judged)
 
 
 def _is_own(library: str, own: Collection[str]) -> bool:

@@ -12,6 +12,7 @@ from packaging.utils import parse_wheel_filename
 from gpuinstall.catalog import Wheel
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
+from gpuinstall.wheels.needs import TorchNeeds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,10 @@ def wheel(sha256: str | None = None) -> Wheel:
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
-    assert LearnedRow.parse(ROW.render()) == ROW
+    fits_none = replace(ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10")))
+    stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
+    for row in (ROW, fits_none, stable):
+        assert LearnedRow.parse(row.render()) == row
 
 
 def test_a_row_is_the_build_that_it_describes() -> None:

@@ -74,7 +74,8 @@ def misnamed_versions(page: Page) -> frozenset[str]:
     # Nearly every page has none, and to read all links of a page of 4,000 files takes half a second.
     if all(_PLAIN_WHEEL.fullmatch(name) for name in _WHEEL_NAME.findall(page.text)):
         return frozenset()
-    released = {str(release.version) for release in (*parse_page(page), *parse_sources(page))}
+    released = {str(wheel.version) for wheel in parse_page(page)}
+    released |= {str(source.version) for source in parse_sources(page)}
     files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in _links(page))
     return frozenset(file[1] for file in files if file) - released
 

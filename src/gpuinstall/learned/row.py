@@ -138,8 +138,8 @@ class LearnedRow:
 
 
 def _parse_torch(table: dict[str, Any]) -> TorchNeeds:
-    lists = {key: tuple(table[key]) for key in ("fits", "judged") if key in table}
-    return TorchNeeds(**table | lists)
+    lists: dict[str, Any] = {key: tuple(table[key]) for key in ("fits", "judged") if key in table}
+    return TorchNeeds(**{**table, **lists})
 
 
 def as_build(row: LearnedRow, build: Build) -> Build:

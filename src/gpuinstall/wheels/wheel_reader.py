@@ -6,7 +6,7 @@ import struct
 import zlib
 from contextlib import closing, contextmanager, suppress
 from email.parser import Parser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
@@ -14,7 +14,7 @@ from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from email.message import Message
-    from zipfile import ZipInfo
+    from zipfile import ZipExtFile, ZipInfo
 
 _PIECE = 64 << 10
 _SMALL = 4 << 20
@@ -87,7 +87,7 @@ class WheelReader:
         if member.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
             raise BadZipFile("unsupported compression")
         self._file.stop = stop
-        with closing(self._file), self._zip.open(member) as data:
+        with closing(self._file), cast("ZipExtFile", self._zip.open(member)) as data:
             while piece := data.read1(_PIECE):
                 self._file.count_inflated(len(piece))
                 yield piece

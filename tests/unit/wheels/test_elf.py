@@ -127,19 +127,19 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_library_says_nothing_at_once(name: str) -> None:
     tracemalloc.start()
-    started = time.monotonic()
+    started = time.process_time()
 
     assert read_elf(HOSTILE[name], whole=True) is None
     assert read_elf(HOSTILE[name], whole=False) is None
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert peak < 100 << 20
 
 
 def test_endless_zeros_and_endless_rows_are_looked_at_once() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     header = made(30)[:64]
 
     assert read_elf(header + bytes(8 << 20), whole=False) is None
@@ -147,12 +147,12 @@ def test_endless_zeros_and_endless_rows_are_looked_at_once() -> None:
         read_elf(header + (bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0) * 20) * 10_000, whole=False) is None
     )
 
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_five_hundred_changed_libraries_end_in_an_answer(library: Path) -> None:
     data, dice = library.read_bytes(), random.Random(28)
-    started = time.monotonic()
+    started = time.process_time()
     for number in range(500):
         at = dice.randrange(512 if number % 2 else len(data))
         changed = bytearray(data)
@@ -170,4 +170,4 @@ def test_five_hundred_changed_libraries_end_in_an_answer(library: Path) -> None:
         for whole in (True, False):
             elf = read_elf(bytes(changed), whole=whole)
             assert elf is None or all(elf.undefined() | elf.defined())
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20

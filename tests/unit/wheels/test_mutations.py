@@ -99,10 +99,10 @@ def test_a_mutated_wheel_gives_no_wrong_row(name: str) -> None:
         companion = seed % 5 == 4
         whole = COMPANION if companion else WHEEL
         size = len(whole) + (dice.choice([-1, 1, -1000, 10**6, 10**15]) if seed % 10 == 0 else 0)
-        started = time.monotonic()
+        started = time.process_time()
         turn = dice.randrange(1, 3 if companion else 4)
         outcomes.append(_outcome(Mutated(Bytes(whole), whole, MUTATIONS[name], dice, turn, size), companion))
-        assert time.monotonic() - started < 10
+        assert time.process_time() - started < 10
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20

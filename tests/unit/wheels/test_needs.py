@@ -208,7 +208,7 @@ def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, siz
     library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes() + noise
     whole = archive({"some/_C.so": library, "some/b.so": filler(9000)})
     outcomes = set()
-    started = time.monotonic()
+    started = time.process_time()
     for seed in range(500):
         dice = random.Random(seed)
         mutation = list(MUTATIONS.values())[seed % len(MUTATIONS)]
@@ -220,7 +220,7 @@ def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, siz
         outcomes.add(frozenset(minor for minor in load_exports().minors if torch.verdict(minor)))
     assert outcomes <= {frozenset(), frozenset({"2.10", "2.11"})}
     assert frozenset({"2.10", "2.11"}) in outcomes
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 def _changed(dice: random.Random, data: bytes) -> bytes:
@@ -244,7 +244,7 @@ def _changed(dice: random.Random, data: bytes) -> bytes:
 def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path: Path) -> None:
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes()
-    outcomes, started = Counter[frozenset[str]](), time.monotonic()
+    outcomes, started = Counter[frozenset[str]](), time.process_time()
     tracemalloc.start()
     for seed in range(500):
         held = archive({"some/_C.so": _changed(random.Random(seed), library)})
@@ -254,7 +254,7 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
     tracemalloc.stop()
     assert outcomes.keys() == {frozenset(), frozenset({"2.10", "2.11"})}
     assert peak < 100 << 20
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import time
 import tracemalloc
 import zipfile
 import zlib
@@ -203,8 +202,6 @@ def test_a_large_text_is_not_read() -> None:
 def test_a_stream_that_is_left_early_asks_for_no_more() -> None:
     ranges = Bytes(archive({"a.so": bytes(12 << 20)}, zipfile.ZIP_STORED))
     stream = WheelReader(ranges).stream("a.so")
-    before = time.monotonic()
     next(stream)
     stream.close()
     assert len(ranges.asked) == 2
-    assert time.monotonic() - before < 5

@@ -170,3 +170,14 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(worksho
 def _lines(file: Path) -> list[str]:
     """The packages whose code ran."""
     return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def test_a_project_whose_build_requires_torch_is_locked(workshop: Workshop, stand_in_folder: Path) -> None:
+    make_setuptools(stand_in_folder / "simple")
+    make_setup_project(workshop.folder, "thing", "numpy")
+    table = '[build-system]\nrequires = ["setuptools", "torch"]\nbuild-backend = "setuptools.build_meta"\n'
+    (workshop.folder / "pyproject.toml").write_text(table, encoding="utf-8")
+    done = workshop.run("lock", "--backend", "cpu")
+    assert done.status == 0, done.err
+    lock = tomli.loads(workshop.lock("pylock.cpu.toml"))
+    assert {"thing", "torch", "numpy"} <= {package["name"] for package in lock["packages"]}

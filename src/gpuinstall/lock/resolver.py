@@ -222,6 +222,8 @@ def _run_uv(
     while True:
         done = resolver.run(*words, *inputs, code=False)
         message = unwrapped(done.err)
+        if "Hash mismatch" in message and resolver.drop_unknown_hashes():
+            continue  # a project is built with a torch that is really fetched, and uv does not say which project
         stopped, by_address = FAILED_BUILD.search(message), _BY_ADDRESS.search(message)
         is_nameless = not stopped and any(sign in message for sign in _NAMELESS)
         if is_nameless and not all(map(_has_name, addresses)):
@@ -263,13 +265,22 @@ class _Resolver:
     def build(self, package: str, requirement: str, *words: str, code: bool = True) -> Finished:
         """Resolve one requirement alone; nothing is built but its package."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
-        pages = {page: page.read_text("utf-8") for page in self.folder.glob("family/*/index.html")}
-        for page, text in pages.items():
-            page.write_text(without_unknown(text), "utf-8")
+        pages = self._pages()
+        self.drop_unknown_hashes()
         done = self.run(*_WHEELS_ALONE, _built(package), *words, "alone.in", code=code)
         for page, text in pages.items():
             page.write_text(text, "utf-8")
         return done
+
+    def drop_unknown_hashes(self) -> bool:
+        """Leave of the family's pages the hashes that are known; return whether that changes any of them."""
+        pages = self._pages()
+        for page, text in pages.items():
+            page.write_text(without_unknown(text), "utf-8")
+        return pages != self._pages()
+
+    def _pages(self) -> dict[Path, str]:
+        return {page: page.read_text("utf-8") for page in self.folder.glob("family/*/index.html")}
 
     def named(self, addresses: Iterable[str]) -> list[str] | Finished:
         """Return what is requested by address, each with the name of its package; or the build that failed."""

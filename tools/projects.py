@@ -1,131 +1,233 @@
-"""Makes ``docs/evidence/projects.md``: what ten real projects ask for, what three machines get, and uv's own answer.
+"""Makes ``docs/evidence/projects.md``: fifteen public projects as they lie, the commands of docs/usage.md, plain uv.
 
-torch's index is the stand-in of ``tools.beside``; all else is the default index, whose wheels are read in parts.
-Takes most of an hour: ``python -m tools.projects [PROJECT…]`` shows the lines of some, without writing.
+``python -m tools.projects CHECKOUTS [NAME…]`` takes a folder of Git repositories named ``owner+name``, of which none is
+part of this project, runs the commands in a copy of each, and leaves out what is not there; with names, it shows the
+lines of some without writing. torch's index is a stand-in; all else is the default index. Takes about an hour.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 import sys
-from functools import cache
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import requests
-from packaging.pylock import PackageSdist, PackageWheel, Pylock
+from tests.lab.index import StandInIndex
+from tests.lab.true_index import elsewhere, lead, true_index
 
+from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.lock.target import Target
-from tools.beside import PYTHON, Judge, asked_for, judging
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from packaging.markers import Environment
+    from gpuinstall.process import Finished
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "projects.md"
-MACHINES = ("1080 Ti, 535", "4090, 550", "5090, 580")
-PROJECTS = {
-    "ComfyUI": "torch torchsde torchvision torchaudio numpy>=1.25.0 einops transformers>=4.50.3 tokenizers>=0.13.3 "
-    "sentencepiece safetensors>=0.4.2 aiohttp>=3.11.8 yarl>=1.18.0 pyyaml pillow scipy tqdm psutil alembic sqlalchemy "
-    "av>=14.2.0 kornia>=0.7.1 spandrel soundfile pydantic~=2.0 pydantic-settings~=2.0",
-    "nanoGPT": "torch numpy transformers datasets tiktoken wandb tqdm",
-    "whisper": "numba numpy torch tqdm more-itertools tiktoken triton>=2",
-    "diffusers, text_to_image": "accelerate>=0.16.0 torchvision transformers>=4.25.1 datasets>=2.19.1 ftfy tensorboard "
-    "jinja2 peft==0.7.0",
-    "SAM 2": "torch>=2.5.1 torchvision>=0.20.1 numpy>=1.24.4 tqdm>=4.66.1 hydra-core>=1.3.2 iopath>=0.1.10 "
-    "pillow>=9.4.0",
-    "lerobot": "lerobot",
-    "unsloth": "unsloth",
-    "open_clip": "open_clip_torch",
-    "YOLO": "ultralytics",
-    "vllm": "vllm",
-}
-"""What each asks for: the lines of its requirements file, or its name where the index has its metadata."""
-INTRODUCTION = f"""# Ten projects on three machines
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHONS = ("3.10", PYTHON, "3.13")
+"""Two projects require another Python than this one."""
+TIMEOUT_S = 900
 
-What the requirements of ten projects come to, for Python {PYTHON} on Linux x86_64 (glibc 2.28). `uv` is `uv pip
-compile` of the same words with the default index's torch, as `uv sync` of a project with these dependencies takes it;
-whether that runs is said by the catalogue's rules for its torch, and by the code in its wheels, read by range. `ours`
-is the lock for the machine.
 
-What it was proven against: torch, torchvision, torchaudio and triton of `ours` are a stand-in of their index, with
-every build of the catalogue and the requirements of its release; the real index was not asked. All else is the
-default index. No GPU ran anything. `uv, bytes` are all the wheels of uv's answer, with torch and CUDA; `ours, beside
-torch` are the wheels of the default index without torch's own and CUDA's libraries, whose sizes the stand-in does not
-have. A file that has to be built counts as its source. Made by `python -m tools.projects`.
+@dataclass(frozen=True)
+class PublicProject:
+    """A repository at a commit, and what people find in it."""
 
-The lists at the end are names and bounds of the projects' own files. Those of ComfyUI, nanoGPT, whisper, diffusers and
-SAM 2 were written from memory, as their pages could not be reached, and without what is theirs alone (ComfyUI's front
-end); where a single name stands there, the index's metadata says the rest.
-"""
-HEAD = (
-    "| project | machine | uv | uv, bytes | does that run | ours | ours, beside torch |\n|---|---|---|---|---|---|---|"
+    name: str
+    commit: str
+    description: str
+    by_uv: str | None = None
+    """The command by which plain uv reads its requirements; None if there is nothing that uv reads."""
+    options: str = ""
+    """What its own README gives beside its files: requirements, or another folder's file."""
+
+
+REQUIREMENTS = "pip compile requirements.txt"
+PROJECTS = (
+    PublicProject("3DTopia+LGM", "fe8d12c", "requirements.txt without versions", REQUIREMENTS),
+    PublicProject(
+        "PavelShpagin+drone-embeddings-server",
+        "2e5c726",
+        "requirements.txt of a server, torch commented out",
+        REQUIREMENTS,
+    ),
+    PublicProject(
+        "Stability-AI+generative-models",
+        "0ad7de9",
+        "pyproject.toml for the build alone; a requirements file in a folder",
+        "pip compile requirements/pt2.txt",
+        "-r requirements/pt2.txt",
+    ),
+    PublicProject("VAST-AI-Research+TripoSR", "d26e331", "requirements.txt with a repository to build", REQUIREMENTS),
+    PublicProject("facebookresearch+DiT", "ed81ce2", "environment.yml with pytorch and pytorch-cuda; a notebook"),
+    PublicProject("facebookresearch+segment-anything", "dca509f", "setup.py, setup.cfg", "pip compile setup.py"),
+    PublicProject("fishaudio+fish-speech", "3dd1f85", "uv project with torch sources, extras and uv.lock", "lock"),
+    PublicProject("hkchengrex+MMAudio", "974010a", "pyproject.toml (hatchling)", "lock"),
+    PublicProject(
+        "karpathy+nanoGPT",
+        "3adf61e",
+        "scripts without a block, notebooks, no file of requirements",
+        "pip compile -",
+        "torch numpy transformers datasets tiktoken wandb tqdm",
+    ),
+    PublicProject(
+        "lllyasviel+Fooocus",
+        "59f183a",
+        "environment.yaml, and two requirements files that neither tool looks for",
+        "pip compile requirements_versions.txt",
+        "-r requirements_versions.txt",
+    ),
+    PublicProject("lucaspar+poetry-torch", "d457efb", "Poetry with two torch sources", "lock"),
+    PublicProject("nari-labs+dia", "876125e", "uv project with torch sources, .python-version and uv.lock", "lock"),
+    PublicProject("openai+whisper", "c0d2f62", "pyproject.toml, dynamic from requirements.txt", "lock"),
+    PublicProject("rreece+poetry-torch", "e838f17", "Poetry with a source, poetry.lock", "lock"),
+    PublicProject("rusty1s+pytorch_cluster", "3d1d9e3", "setup.py with an extension for CUDA", "pip compile setup.py"),
 )
-OF_CUDA = ("nvidia-", "cuda-")
+COMMANDS = {
+    "plan --live --gpu 'RTX 4090' --driver 550.144.03 {options}": "torch ",
+    "install --dry-run {options}": "Download ",
+    "install {options}": "Lock ",
+    "run python -c 'import torch'": "",
+    "verify": "CPU ",
+    "doctor": "",
+    "install einops": "+ einops",
+    "remove einops": "- einops",
+    "install --rollback": "+ einops",
+    "install --upgrade --dry-run": "Download ",
+    "lock --target cu126 --target cpu": "Lock ",
+    "lock check": "Lock ",
+    "export requirements --lock pylock.cpu.toml": "filelock==",
+    "sync": "Environment ",
+    "env remove --yes": "Removed .venv,",
+}
+"""The commands of docs/usage.md in the order of a first day, and how the line begins that says what came of each."""
+INTRODUCTION = f"""# Fifteen projects as they lie
+
+Public repositories, each at a commit, in a copy that has what the commit has: the commands of [usage](../usage.md)
+one after the other, with their exit status and the line that says what came of it, beside plain uv. Python {PYTHON},
+or what the project requires, on Linux x86_64, on a machine without a GPU; `plan` is for an RTX 4090 with driver 550
+(CUDA 12.4). Made by `python -m tools.projects`.
+
+torch, torchvision, torchaudio and triton are stand-ins of their index, with every build of the catalogue and the
+requirements of its release: so the choice and the files are proven here, not a kernel. All else is the default index.
+plain uv takes torch there, and an index that a project itself names for torch could not be reached.
+
+"""
+OWN = re.compile(r" to /[^,]*(?=,)| \([^)]* free\)|,? \d+(\.\d+)? (s|min.*)$")
 
 
-def rows(project: str, judge: Judge) -> Iterator[str]:
-    """Each machine's row of a project."""
-    words = PROJECTS[project]
-    plain = judge.compiled(words)
-    for name in MACHINES:
-        request = asked_for(words, name)
-        try:
-            resolved = judge.resolved(request)
-            ours, beside = resolved.versions["torch"], _megabytes(resolved.document, alone=True)
-        except GpuInstallError as error:
-            ours, beside = f"refused: {error.message}", ""
-        _, runs = judge.judged(words, request)
-        uv, size = ("no answer", "") if isinstance(plain, str) else (_torch(plain), _megabytes(plain))
-        cells = (project, name, uv, size, runs, ours, beside)
-        yield "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+@dataclass(frozen=True)
+class Outcome:
+    """What a command came to."""
+
+    command: str
+    status: int | None
+    message: str
+
+    def __str__(self) -> str:
+        message = self.message.replace("|", r"\|")
+        return f"| `{self.command}` | {'stopped' if self.status is None else self.status} | {message} |"
 
 
-def _torch(document: Mapping[str, Any]) -> str:
-    versions = {package["name"]: package.get("version", "") for package in document["packages"]}
-    return str(versions.get("torch", "no torch"))
+def outcomes(project: PublicProject, folder: Path, variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Run every command in the folder of a project, ours and then uv's."""
+    for template, start in COMMANDS.items():
+        command = template.format(options=project.options).strip()
+        words = [sys.executable, "-m", "gpuinstall", *shlex.split(command)]
+        done = process.run(words, env=variables, cwd=folder, seconds=TIMEOUT_S)
+        yield Outcome(f"gpuinstall {command}", done.status, _message(done, start, folder))
+    if project.by_uv:
+        text = "\n".join(project.options.split()) if project.by_uv.endswith("-") else None
+        words = [str(uv.uv()), *project.by_uv.split(), "--python", PYTHON]
+        done = process.run(words, env=variables, cwd=folder, text=text, seconds=TIMEOUT_S)
+        yield Outcome(f"uv {project.by_uv}", done.status, _answer_of_uv(done, folder))
 
 
-def _megabytes(document: Mapping[str, Any], *, alone: bool = False) -> str:
-    """The bytes of the files that a lock takes; ``alone`` without torch's own and CUDA's."""
-    target = Target("cpu")
-    environment = cast("Environment", target.environment(PYTHON))
-    selected = Pylock.from_dict(document).select(environment=environment, tags=target.tags(PYTHON))
-    own = load_catalog().family
-    taken = [
-        file
-        for package, file in selected
-        if not (alone and (package.name in own or package.name.startswith(OF_CUDA)))
-        and isinstance(file, (PackageWheel, PackageSdist))
-    ]
-    return f"{sum(_size(file) for file in taken) / 1e6:,.0f} MB"
+def _message(done: Finished, start: str, folder: Path) -> str:
+    """Return the error, else the first line of the output that begins with ``start``; without one, the last."""
+    lines = [_plain(line, folder).removeprefix("Changes ") for line in (*done.err.splitlines(), *done.out.splitlines())]
+    found = [line for line in lines if line.startswith(start if done.ok else "error:")]
+    if not start and done.ok:
+        found = lines[-1:] if done.out else []
+    return found[0] if found else ""
 
 
-def _size(file: PackageWheel | PackageSdist) -> int:
-    return file.size or _asked_size(file.url or "")
+def _answer_of_uv(done: Finished, folder: Path) -> str:
+    """Return the versions of torch that uv chooses, or its reason."""
+    if not done.ok:
+        lines = [line.strip(" ×╰─▶│├") for line in done.err.splitlines()]
+        errors = [line for line in lines if line.startswith(("error:", "No solution", "Because", "Failed", "Request"))]
+        return _plain(" · ".join(errors[:2]) or "no answer", folder)
+    text = (folder / "uv.lock").read_text("utf-8") if done.argv[1] == "lock" else done.out
+    found = re.findall(r'^(?:name = ")?torch(?:==|"\nversion = ")([\w.+]+)', text, re.MULTILINE)
+    return f"torch {', '.join(found)}" if found else "without torch"
 
 
-@cache
-def _asked_size(url: str) -> int:
-    answer = requests.head(url, allow_redirects=True, timeout=60, headers={"Accept-Encoding": "identity"})
-    answer.raise_for_status()
-    return int(answer.headers["Content-Length"])
+def _plain(text: str, folder: Path) -> str:
+    """Return a line without columns, seconds and what is this machine's own: places and free space."""
+    text = " ".join(text.replace(str(folder), "…").replace(os.path.realpath(folder), "…").split())
+    return OWN.sub("", text)
+
+
+def extract(project: PublicProject, checkouts: Path, folder: Path) -> bool:
+    """Write the files of the commit into a folder; return whether there is a repository with it."""
+    repository = checkouts / project.name
+    if not repository.is_dir():
+        return False
+    folder.mkdir()
+    # A snapshot may lack its largest files: what it has is written, and Git ends with an error.
+    words = ["git", "-C", str(repository), f"--work-tree={folder}", "checkout", "-q", project.commit, "--", "."]
+    subprocess.run(words, capture_output=True, check=False)
+    return True
+
+
+def section(project: PublicProject, folder: Path, variables: Mapping[str, str]) -> str:
+    """Write what came of a project, one line a command."""
+    title = f"## {project.name.replace('+', '/')} {project.commit}\n\n{project.description}\n"
+    lines = [title, "| command | exit | |\n|---|---|---|"]
+    for outcome in outcomes(project, folder, variables):
+        lines.append(str(outcome))
+        print(outcome, flush=True)  # noqa: T201
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Make the page, or show the rows of some projects."""
-    asked, lines = sys.argv[1:], [INTRODUCTION, HEAD]
-    with judging() as judge:
-        for project in asked or PROJECTS:
-            for row in rows(project, judge):
-                lines.append(row)
-                sys.stdout.write(f"{row}\n")
-                sys.stdout.flush()
-    if not asked:
-        requirements = "".join(f"\n- {project}: `{words}`" for project, words in PROJECTS.items())
-        PAGE.write_text("\n".join(lines) + f"\n\n## What they ask for\n{requirements}\n", encoding="utf-8")
+    """Make the page, or show some projects."""
+    checkouts, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    selected = [project for project in PROJECTS if not names or project.name in names]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sources = read_sources(None, {}, folder)
+        with open_session(sources, SilentReporter()) as session:
+            for python in PYTHONS:
+                true_index(folder / "index", load_catalog(), session, python)
+            pages = elsewhere(session)
+        with StandInIndex(folder / "index") as index:
+            lead(index, pages)
+            own = {
+                "HOME": name,
+                "PIP_CONFIG_FILE": os.devnull,
+                "GPUINSTALL_TORCH_INDEX": index.torch_index,
+                "NO_COLOR": "1",
+                "COLUMNS": "200",
+            }
+            variables = {**os.environ, "PIP_FIND_LINKS": "", **own}
+            sections = [
+                section(project, folder / project.name, variables)
+                for project in selected
+                if extract(project, checkouts, folder / project.name)
+            ]
+    if not names:
+        PAGE.write_text(INTRODUCTION + "\n\n".join(sections) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.web import UnreachableError
 from tests.lab.host import Answer
+from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
@@ -95,7 +96,16 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
     requires = [text for text in own.requires if not text.startswith("triton")]
     requires += [f"triton{triton}"] if triton else []
     requires += [] if build.on_default_index else _makers_libraries(build)
-    make_wheel(folder, "torch", f"{build.torch}{label}", tag, requires=requires, requires_python=own.requires_python)
+    version = f"{build.torch}{label}"
+    make_wheel(
+        folder,
+        "torch",
+        version,
+        tag,
+        requires=requires,
+        requires_python=own.requires_python,
+        modules=modules(version, build.backend.tag),
+    )
     for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
         for version in versions:
             known = catalog.companions.get((package, version))

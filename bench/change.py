@@ -4,29 +4,52 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.environments import VERSION
 
-from bench.pairs import paired, run, seconds
+from bench.pairs import paired, seconds
 from bench.row import Row, in_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TOOLS = Path(sys.executable).parent
 PYTHON = "3.11"
 RUNS = 5
-MOST_S = 0.8
 MOST_OF_THE_FIRST = 0.6
-MOST_WITH_NOTHING_TO_DO_S = 0.3
 _VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
+_SETUP = "from setuptools import setup\n\nsetup(name='mine', version='1', py_modules=['mine'])\n"
+
+
+class Journey(NamedTuple):
+    """A command of gpuinstall's and what does the same with uv, in environments of the same packages."""
+
+    what: str
+    ours: str
+    beside: str
+    most_more_s: float | None = None
+    """The goal: how many seconds ours may take more than uv."""
+
+
+JOURNEYS = (
+    Journey("a package comes", "install einops", "pip install einops", 0.8),
+    Journey("a package goes", "remove einops", "pip uninstall einops", 0.8),
+    Journey("an upgrade with nothing to do", "install --upgrade-package numpy", "pip install --upgrade numpy", 0.3),
+    Journey("-r with an extra index", "install -r extra.txt", "pip install -r extra.txt"),
+    Journey("-e ./mine with a setup.py", "install -e ./mine", "pip install -e ./mine"),
+    Journey("run script.py", "run mine/mine.py", "run --no-project mine/mine.py"),
+    Journey("two packages go", f"install --only torch=={VERSION} numpy", "pip uninstall cowsay mine"),
+)
+"""What is done in every round, one after the other: the last leaves the environments as the first found them."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +90,41 @@ class Project:
             raise RuntimeError(done.stderr)
         return float(proof[1])
 
+    def install_afresh(self) -> None:
+        """Install the same as if nothing were there; the caches stay."""
+        shutil.rmtree(self.folder / self.place, ignore_errors=True)
+        self.install()
+
     def install_with_uv(self) -> None:
         """Install the same with uv."""
-        (self.folder / "beside").mkdir(exist_ok=True)
-        run([TOOLS / "uv", "venv", "--python", PYTHON, ".venv"], env=self.environment, cwd=self.folder / "beside")
-        self.uv("install", "--find-links", os.environ["PIP_FIND_LINKS"], f"torch=={VERSION}", "numpy")
+        self.uv(f"venv --clear --python {PYTHON} .venv")
+        self.uv(f"pip install --find-links {os.environ['PIP_FIND_LINKS']} torch=={VERSION} numpy")
 
-    def ours(self, *words: str) -> float:
+    def write_files(self) -> None:
+        """Write what the journeys need: a project, a script, and a requirements file that names an empty index."""
+        index = self.folder / "index"
+        index.mkdir()
+        for place in (self.place, "beside"):
+            folder = self.folder / place
+            # In a folder of its own: a setup.py in this one would be the folder's request.
+            (folder / "mine").mkdir()
+            (folder / "mine" / "setup.py").write_text(_SETUP, encoding="utf-8")
+            (folder / "mine" / "mine.py").write_text("import torch\n", encoding="utf-8")
+            (folder / "extra.txt").write_text(f"--extra-index-url {index.as_uri()}\ncowsay\n", encoding="utf-8")
+
+    def ours(self, words: str) -> float:
         """Run a command of gpuinstall, and return its seconds."""
-        return seconds([TOOLS / "gpuinstall", *words], env=self.environment, cwd=self.folder / self.place)
+        return seconds([TOOLS / "gpuinstall", *words.split()], env=self.environment, cwd=self.folder / self.place)
 
-    def uv(self, *words: str) -> float:
-        """Run a command of ``uv pip``, and return its seconds."""
-        return seconds([TOOLS / "uv", "pip", *words], env=self.environment, cwd=self.folder / "beside")
+    def uv(self, words: str) -> float:
+        """Run a command of uv, and return its seconds."""
+        return seconds([TOOLS / "uv", *words.split()], env=self.environment, cwd=self.folder / "beside")
 
 
 def rows() -> Iterator[Row]:
-    """Add and remove a package, and upgrade one that is the newest; the torch is the CPU build of pip's find-links."""
-    what = "a package comes, against uv"
+    """Install afresh, and change a little; the torch is the CPU build of pip's find-links."""
     if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob(f"torch-{VERSION}-*.whl")):
-        yield Row(what, "", "", "", f"(no torch {VERSION} in PIP_FIND_LINKS)")
+        yield Row("the first proof, on the CPU", "", "", "", f"(no torch {VERSION} in PIP_FIND_LINKS)")
         return
     with tempfile.TemporaryDirectory() as name:
         project = Project(Path(name))
@@ -104,21 +142,33 @@ def rows() -> Iterator[Row]:
             "≤ 60 %",
             share <= MOST_OF_THE_FIRST,
         )
+        (project.folder / "beside").mkdir()
         project.install_with_uv()
-        added, removed = [], []
-        for _ in range(RUNS + 1):
-            added.append((project.ours("install", "einops"), project.uv("install", "einops")))
-            removed.append((project.ours("remove", "einops"), project.uv("uninstall", "einops")))
-        yield _row(what, added[1:], MOST_S)
-        yield _row("a package goes, against uv", removed[1:], MOST_S)
-        upgrade = ("install", "--upgrade-package", "numpy")
-        pair = paired(lambda: project.ours(*upgrade), lambda: project.uv("install", "--upgrade", "numpy"), RUNS)
-        yield _row("an upgrade with nothing to do, against uv", [(pair.ours, pair.beside)], MOST_WITH_NOTHING_TO_DO_S)
+        fresh = Project(project.folder, place="fresh")
+        pair = paired(lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS)
+        yield _row("a fresh environment, warm cache", [(pair.ours, pair.beside)], None)
+        yield from _journeys(project)
 
 
-def _row(what: str, turns: list[tuple[float, float]], most: float) -> Row:
-    middle = len(turns) // 2
-    ours = sorted(one for one, _ in turns)[middle]
-    beside = sorted(other for _, other in turns)[middle]
+def _journeys(project: Project) -> Iterator[Row]:
+    taken: dict[Journey, list[tuple[float, float]]] = {journey: [] for journey in JOURNEYS}
+    project.write_files()
+    for _ in range(RUNS + 1):
+        for journey in JOURNEYS:
+            taken[journey].append((project.ours(journey.ours), project.uv(journey.beside)))
+    for journey, turns in taken.items():
+        yield _row(journey.what, turns[1:], journey.most_more_s)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _row(what: str, turns: list[tuple[float, float]], most: float | None) -> Row:
+    ours, beside = (statistics.median(column) for column in zip(*turns, strict=True))
     figures = in_seconds(ours), in_seconds(beside), f"{ours - beside:+.2f} s"
-    return Row(what, *figures, f"≤ {most} s more", ours - beside <= most)
+    if most is None:
+        return Row(f"{what}, against uv", *figures)
+    return Row(f"{what}, against uv", *figures, f"≤ {most} s more", ours - beside <= most)

@@ -15,7 +15,8 @@ from gpuinstall.probe import read_machine
 from gpuinstall.project import FOLDERS_OWN, Settings, lock_requests, open_project
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.verify import Verdict, verify_environment
+from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -78,8 +78,9 @@ def look(python: Path) -> list[str]:
 
 
 def create(python: Path, folder: Path) -> list[str]:
-    """Make an environment that can be moved, of the interpreter at ``python``."""
-    return [str(uv()), "venv", "--quiet", "--relocatable", "--no-project", "--python", str(python), str(folder)]
+    """Make an environment that can be moved, of the interpreter at ``python``, around what the folder may hold."""
+    form = ["--quiet", "--relocatable", "--allow-existing", "--no-project"]
+    return [str(uv()), "venv", *form, "--python", str(python), str(folder)]
 
 
 def sync(python: Path, lock: Path, settings: Path, words: Iterable[str] = ()) -> list[str]:

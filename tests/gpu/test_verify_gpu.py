@@ -11,9 +11,9 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.probe import read_machine
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.bench import bench_environment
 from gpuinstall.verify.interpreter import inspect_interpreter
+from gpuinstall.verify.runner import verify_environment
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine

@@ -56,7 +56,8 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], 
 def leftovers(workshop: Workshop) -> set[str]:
     """What lies beside an environment although nobody works on it."""
     work = workshop.folder / ".venv.gpuinstall"
-    return {entry.name for entry in work.iterdir()} - {"previous", "lock", ".gitignore"} if work.exists() else set()
+    expected = {"previous", "spare", "lock", ".gitignore"}
+    return {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
 
 
 def wheels_sent_once(stand_in: StandInIndex) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from typing import TYPE_CHECKING
@@ -49,6 +50,9 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     (workshop.folder / ".venv" / "notes.txt").write_text("mine")
     fail_every_kernel(monkeypatch, tmp_path)
 
+    rehearsed = workshop.run("install", "cowsay", "--dry-run", "--verbose").out
+    assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), "torch is linked, and takes no space"
+    assert ("uv pip install" in rehearsed, "uv pip sync" in rehearsed) == (True, False), rehearsed
     added = workshop.run("install", "cowsay")
     assert (added.status, KEPT in added.out) == (0, True), added.err
     assert "Preflight" not in added.err
@@ -60,6 +64,11 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     removed = workshop.run("remove", "cowsay")
     assert (removed.status, KEPT in removed.out) == (0, True), removed.err
     assert not (site / "cowsay").exists()
+    spare = (workshop.folder / ".venv.gpuinstall" / "spare").stat().st_ino
+    again = workshop.run("install", "cowsay")
+    assert (again.status, KEPT in again.out) == (0, True), again.err
+    assert workshop.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert (workshop.folder / ".venv").stat().st_ino == spare, "made of the oldest one's links"
     back = workshop.run("install", "--rollback")
     assert back.status == 0, back.err
     assert "already up to date" in workshop.run("install").out

@@ -13,16 +13,17 @@ import uv
 
 from gpuinstall import process
 from gpuinstall.machine import Machine
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.pace import slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.verify import CheckResult, Verdict
+    from gpuinstall.finding import CheckResult
+    from gpuinstall.verify.verdict import Verdict
 
 HERE = Machine("linux", "x86_64")
 LOST = "torch is missing all or part of a file: "

@@ -12,14 +12,14 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify.runner import verify_environment
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.environments import packages, small_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.verify import Device, Verdict
+    from gpuinstall.verify.verdict import Device, Verdict
 
 ADA = ComputeCapability(8, 9)
 CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA) for i in range(2))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from gpuinstall.machine import Gpu, Machine
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
+from gpuinstall.verify.runner import verify_environment
 from gpuinstall.versions import ComputeCapability
 from tests.lab.environments import small_package, small_torch
 from tests.lab.processes import has_ended
@@ -18,7 +18,8 @@ from tests.lab.processes import has_ended
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.verify import CheckResult, Device, Verdict
+    from gpuinstall.finding import CheckResult
+    from gpuinstall.verify.verdict import Device, Verdict
 
 CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9)) for i in (0, 1))
 TWO = Machine("linux", "x86_64", gpus=CARDS)

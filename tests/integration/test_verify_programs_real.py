@@ -11,15 +11,15 @@ import uv
 
 from gpuinstall import process
 from gpuinstall.machine import Machine
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import copied, cpu_torch, small_package
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.verify import CheckResult
+    from gpuinstall.finding import CheckResult
 
 HERE = Machine("linux", "x86_64")
 ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"

@@ -41,7 +41,7 @@ class SourceRelease(NamedTuple):
     requires_python: str | None = None
 
 
-_WHEEL_NAME = re.compile(r"[^\s\"'/<>]+\.whl\b")
+_WHEEL_NAME = re.compile(r"(?<![^\s\"'/<>])[^\s\"'/<>]+\.whl\b")
 _PLAIN_WHEEL = re.compile(
     r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
     r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
@@ -72,7 +72,7 @@ def parse_sources(page: Page) -> tuple[SourceRelease, ...]:
 def misnamed_versions(page: Page) -> frozenset[str]:
     """Return the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
     # Nearly every page has none, and to read all links of a page of 4,000 files takes half a second.
-    if all(_PLAIN_WHEEL.fullmatch(name) for name in _WHEEL_NAME.findall(page.text)):
+    if all(_PLAIN_WHEEL.fullmatch(name) for name in set(_WHEEL_NAME.findall(page.text))):
         return frozenset()
     released = {str(wheel.version) for wheel in parse_page(page)}
     released |= {str(source.version) for source in parse_sources(page)}

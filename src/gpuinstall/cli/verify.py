@@ -23,9 +23,9 @@ from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
 from gpuinstall.files import read_json, write_text
-from gpuinstall.verify import Device, Verdict, verify_environment
 from gpuinstall.verify.kernels.programs import PROGRAMS
-from gpuinstall.verify.runner import fail_devices
+from gpuinstall.verify.runner import fail_devices, verify_environment
+from gpuinstall.verify.verdict import Device, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

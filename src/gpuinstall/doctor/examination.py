@@ -20,7 +20,8 @@ from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 from gpuinstall.plan import Refusal, choose
 from gpuinstall.probe import preflight
 from gpuinstall.shell import joined
-from gpuinstall.verify import Verdict, verify_environment
+from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

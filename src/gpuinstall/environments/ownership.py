@@ -91,12 +91,7 @@ def _is_carried(path: str, folder: Path, venv: Path) -> bool:
 
 def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ...]:
     """Return the paths that are not ``owned``, each as high as nothing owned is below it."""
-    shared_folders = {""}
-    for path in owned:
-        folder = path.rpartition("/")[0]
-        while folder not in shared_folders:
-            shared_folders.add(folder)
-            folder = folder.rpartition("/")[0]
+    shared_folders = enclosing_folders(owned)
     found = set[str]()
     for path in paths:
         if path in owned:
@@ -106,6 +101,17 @@ def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ..
             highest = folder
         found.add(highest)
     return tuple(sorted(found))
+
+
+def enclosing_folders(paths: Iterable[str]) -> set[str]:
+    """Return the folders that these paths lie in, at any depth; the outermost is an empty path."""
+    folders = {""}
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
 
 
 def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -107,6 +107,20 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
             if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version):
                 packages.append(package)
     return tuple(packages)
+
+
+def bytecode_of(package: InstalledPackage, folder: Path) -> Iterator[str]:
+    """Yield the bytecode of a package's modules that is in a folder, by its path there."""
+    modules: dict[str, set[str]] = {}
+    for file in package.files:
+        if file.path.endswith(".py"):
+            below, _, name = file.path.rpartition("/")
+            modules.setdefault(f"{below}/__pycache__".lstrip("/"), set()).add(name.removesuffix(".py"))
+    for below, names in modules.items():
+        with suppress(OSError), os.scandir(folder / below) as entries:
+            for entry in entries:
+                if entry.name.endswith(".pyc") and entry.name.partition(".")[0] in names:
+                    yield f"{below}/{entry.name}"
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:

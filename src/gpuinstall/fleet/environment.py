@@ -27,7 +27,7 @@ from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.sourcing import Sourcing
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import VerdictStatus
 
 if TYPE_CHECKING:

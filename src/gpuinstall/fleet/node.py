@@ -21,7 +21,8 @@ from gpuinstall.fleet.documents import LockGroup, NodeRecord
 from gpuinstall.fleet.environment import Placing, install_group, keep_proof, own_environment
 from gpuinstall.probe import read_machine
 from gpuinstall.shell import quoted
-from gpuinstall.verify import Verdict, verify_environment
+from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import bytecode_of, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, remove_path
@@ -71,18 +71,8 @@ def _folder(package: InstalledPackage) -> Path:
 
 def _link_compiled(package: InstalledPackage, source: Path, destination: Path) -> None:
     """Link the bytecode of a package's recorded modules from one folder to another, where it is missing."""
-    modules: dict[str, set[str]] = {}
-    for file in package.files:
-        if file.path.endswith(".py"):
-            folder, _, name = file.path.rpartition("/")
-            modules.setdefault(folder, set()).add(name.removesuffix(".py"))
-    for folder, names in modules.items():
-        compiled = source / folder / "__pycache__"
-        if not compiled.is_dir():
-            continue
-        target = destination / folder / "__pycache__"
-        target.mkdir(parents=True, exist_ok=True)
-        for bytecode in compiled.iterdir():
-            if bytecode.suffix == ".pyc" and bytecode.name.partition(".")[0] in names:
-                with suppress(FileExistsError):
-                    os.link(bytecode, target / bytecode.name)
+    for path in bytecode_of(package, source):
+        target = destination / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.link(source / path, target)

@@ -6,17 +6,22 @@ import os
 import shutil
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.packages import file_size, read_packages
+from gpuinstall.environments.ownership import enclosing_folders
+from gpuinstall.environments.packages import bytecode_of, read_packages
 from gpuinstall.environments.paths import packages_folders
+from gpuinstall.files import remove_path
+from gpuinstall.install.disposal import discard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.install.inspection import ExistingEnvironment
+
+    Files = Mapping[str, os.stat_result]
 
 _TORCH = "torch"
 
@@ -52,51 +57,27 @@ def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str
 
     Nothing writes through the links: installers and Python replace a file, and never write into it. Only what an
     installer recorded is linked, with its bytecode. What else lies there is the user's, and stays where it is.
+
+    The folder ``new`` may hold an older environment that was made in the same way: what it has already stays, and
+    everything else in it is deleted. Most of 17,000 links are there then.
     """
     old = old.resolve()
     # pip belongs to no lock, and every environment has one.
     wanted = {*names, "pip"}
     packages = [package for package in read_packages(packages_folders(old)) if package.name in wanted]
     counts = Counter(package.name for package in packages)
-    linked = set[str]()
-    placed = set[str]()
+    files: dict[str, Files] = {}
     for package in packages:
-        is_single = counts[package.name] == 1
-        if is_single and _link_package(package, old, new, placed):
-            linked.add(package.name)
-    return frozenset(linked)
-
-
-def _link_package(package: InstalledPackage, old: Path, new: Path, placed: set[str]) -> bool:
-    """Link the files of one package; if one of them is gone or cut, link none, and return False.
-
-    ``placed`` are the paths that are there already: packages share files, as those of NVIDIA share their
-    ``nvidia/__init__.py``.
-    """
-    links: list[str] = []
-    try:
-        for folder, names in _recorded_folders(package, old).items():
-            compiled = list(_bytecode(f"{old}/{folder}", names))
-            os.makedirs(f"{new}/{folder}/__pycache__" if compiled else f"{new}/{folder}", exist_ok=True)
-            for name in (*names, *compiled):
-                path = f"{folder}/{name}"
-                if path not in placed:
-                    _link(f"{old}/{path}", f"{new}/{path}")
-                    links.append(path)
-                    placed.add(path)
-    except OSError:
-        placed.difference_update(links)
-        for path in links:
+        if counts[package.name] == 1:
             with suppress(OSError):
-                os.unlink(f"{new}/{path}")
-        return False
-    return True
+                files[package.name] = dict(_installed_files(package, old))
+    placed = _keep_links(new, {path: status for each in files.values() for path, status in each.items()})
+    return frozenset(name for name, paths in files.items() if _link_files(paths, old, new, placed))
 
 
-def _recorded_folders(package: InstalledPackage, old: Path) -> dict[str, list[str]]:
-    """Return the names of a package's files, by their folder; raise OSError if one of them is not whole."""
+def _installed_files(package: InstalledPackage, old: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files of a package, by their path in the environment; raise OSError if one of them is not whole."""
     site = package.record.parent.relative_to(old).as_posix()
-    folders: dict[str, list[str]] = {}
     for row in package.recorded:
         path = f"{site}/{row.path}"
         if path.endswith(".pyc"):
@@ -105,23 +86,61 @@ def _recorded_folders(package: InstalledPackage, old: Path) -> dict[str, list[st
             path = os.path.normpath(path)
         if path.startswith(".."):
             raise OSError(f"{row.path} lies outside the environment")
+        status = os.stat(f"{old}/{path}")
         # RECORD has no size for itself.
-        if row.size and file_size(f"{old}/{path}") != row.size:
+        if row.size and status.st_size != row.size:
             raise OSError(f"{row.path} is not as it was installed")
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append(name)
-    return folders
+        yield path, status
+    for name in bytecode_of(package, package.record.parent):
+        path = f"{site}/{name}"
+        yield path, os.stat(f"{old}/{path}")
 
 
-def _bytecode(folder: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the bytecode of modules in a folder, as paths from there."""
-    modules = {name.removesuffix(".py") for name in names if name.endswith(".py")}
-    if not modules:
-        return
-    with suppress(OSError):
-        for name in os.listdir(f"{folder}/__pycache__"):
-            if name.endswith(".pyc") and name.partition(".")[0] in modules:
-                yield f"__pycache__/{name}"
+def _keep_links(new: Path, files: Files) -> set[str]:
+    """Delete all that a folder holds but the links to these files; return the paths that are there."""
+    folders = enclosing_folders(files)
+    placed = set[str]()
+    waiting = [""]
+    try:
+        while waiting:
+            below = waiting.pop()
+            for entry in list(os.scandir(f"{new}/{below}")):
+                path = f"{below}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if path in folders:
+                        waiting.append(f"{path}/")
+                    else:
+                        remove_path(Path(entry.path))
+                elif path in files and os.path.samestat(entry.stat(follow_symlinks=False), files[path]):
+                    placed.add(path)
+                else:
+                    os.unlink(entry.path)
+    except OSError:
+        discard(new)
+        return set()
+    return placed
+
+
+def _link_files(paths: Iterable[str], old: Path, new: Path, placed: set[str]) -> bool:
+    """Link the files of one package; if one of them is gone, link none, and return False.
+
+    ``placed`` are the paths that are there already: packages share files, as those of NVIDIA share their
+    ``nvidia/__init__.py``.
+    """
+    links = [path for path in paths if path not in placed]
+    try:
+        for folder in {path.rpartition("/")[0] for path in links}:
+            os.makedirs(f"{new}/{folder}", exist_ok=True)
+        for path in links:
+            _link(f"{old}/{path}", f"{new}/{path}")
+            placed.add(path)
+    except OSError:
+        for path in placed.intersection(links):
+            with suppress(OSError):
+                os.unlink(f"{new}/{path}")
+        placed.difference_update(links)
+        return False
+    return True
 
 
 def _link(source: str, destination: str) -> None:

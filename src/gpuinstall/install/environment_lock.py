@@ -31,9 +31,10 @@ _KEPT = ("lock", ".gitignore")
 
 
 @contextmanager
-def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Iterator[None]:
-    """Hold the environment for one run; raise InstallationError after ``wait`` seconds of waiting for another.
+def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Iterator[bool]:
+    """Hold the environment for one run, and yield whether it had to wait for another.
 
+    Raise InstallationError after ``wait`` seconds of that.
     What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
     """
     from filelock import FileLock
@@ -42,7 +43,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     made = [folder for folder in paths.work.parents if not folder.exists()]
     try:
         try:
-            _acquire(guard, paths, wait, reporter)
+            has_waited = _acquire(guard, paths, wait, reporter)
             with suppress(OSError):  # on a full disk: who waits reads of "another run" then
                 owner = f"process {os.getpid()} since {time.strftime('%H:%M:%S')}"
                 write_anew(_owner_file(paths), owner)
@@ -50,7 +51,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
         except OSError as error:
             _tidy(paths, made)
             raise unwritable(paths.work, error) from None
-        yield
+        yield has_waited
     finally:
         if guard.is_locked:
             with defer_interrupts():
@@ -66,18 +67,20 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
 
 def is_idle(paths: EnvironmentPaths) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
-    return not paths.work.exists() or {entry.name for entry in paths.work.iterdir()} == {*_KEPT, paths.previous.name}
+    return not paths.work.exists() or _entries(paths) - {paths.spare.name} == {*_KEPT, paths.previous.name}
 
 
-def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> None:
+def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> bool:
+    """Lock the guard; return whether another run had it."""
     if _try(guard, paths, 0):
-        return
+        return False
     reporter.wait(f"waiting up to {wait:.0f} s for {_owner(paths)}, which works on {paths.venv}")
     deadline = time.monotonic() + wait
     while not _try(guard, paths, max(0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
             message = f"{paths.venv} is still in use by {_owner(paths)}"
             raise InstallationError("busy", message, hint="the same with --wait 1800   # or wait for it to end")
+    return True
 
 
 def _try(guard: FileLock, paths: EnvironmentPaths, seconds: float) -> bool:
@@ -115,12 +118,16 @@ def _is_ours(path: Path) -> bool:
 def _tidy(paths: EnvironmentPaths, made: list[Path]) -> None:
     """Leave nothing behind but a previous environment, nor folders that were made; the guard goes while it is held."""
     with suppress(OSError):
-        if not {entry.name for entry in paths.work.iterdir()}.difference(_KEPT):
+        if _entries(paths) <= {*_KEPT}:
             for name in _KEPT:
                 (paths.work / name).unlink(missing_ok=True)
             paths.work.rmdir()
         for folder in made:
             folder.rmdir()
+
+
+def _entries(paths: EnvironmentPaths) -> set[str]:
+    return {entry.name for entry in paths.work.iterdir()}
 
 
 def _owner(paths: EnvironmentPaths) -> str:

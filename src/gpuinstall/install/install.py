@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall import uv
-from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.environment import Marker, fingerprint, read_marker
 from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.environments.records import remember
 from gpuinstall.errors import MachineError, NoBuildError
@@ -117,8 +117,7 @@ def dry_run(project: Project, options: InstallOptions) -> DryRun:
         inputs = ResolverProject(priced.choice.requirements, python, priced.of.target).inputs
         commands += [uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs]
     if priced.bill:
-        lock = priced.of.lock if isinstance(priced.of, Fit) else None
-        commands += build_commands(lock, priced.choice, find_python(python), project.paths)
+        commands += build_commands(priced, find_python(python), project.paths)
     return DryRun(priced, tuple(map(tuple, commands)))
 
 
@@ -149,8 +148,10 @@ def _turn(project: Project, options: InstallOptions, catalog: Catalog | None) ->
     if situation.is_settled and is_idle(project.paths):
         yield situation
         return
-    with environment_lock(project.paths, options.wait, project.reporter):
-        situation = read_situation(project, options, catalog, again=True)
+    with environment_lock(project.paths, options.wait, project.reporter) as has_waited:
+        # Every run that changes an environment gives it another marker.
+        if has_waited or read_marker(project.paths.venv) != situation.existing.marker:
+            situation = read_situation(project, options, catalog, again=True)
         if not situation.existing.made_here:
             project.reporter.warn(f"{project.paths.venv} was not made on this machine; rebuilding it")
         if not (situation.is_settled or situation.is_driver_proven):

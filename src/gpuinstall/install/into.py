@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
     from gpuinstall.session import Session
-    from gpuinstall.verify import Verdict
+    from gpuinstall.verify.verdict import Verdict
     from gpuinstall.web import Head
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
+from gpuinstall.install.clone import unchanged_packages
 from gpuinstall.install.space import Bill, bill, sizes
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, best_files, selected
@@ -47,7 +49,7 @@ class PricedLock:
     """What is to be installed: a lock that is there, or a resolution that a lock is yet to be made of.
 
     ``changes`` are those of the environment, ``was_empty`` says that there is none, ``stays`` why what was to change
-    does not; ``bill`` is None where nothing is built.
+    does not; ``bill`` is None where nothing is built. ``unchanged`` are the packages that the environment before has.
     """
 
     of: Fit | Resolution
@@ -55,6 +57,7 @@ class PricedLock:
     was_empty: bool = False
     bill: Bill | None = None
     stays: tuple[str, ...] = ()
+    unchanged: frozenset[str] = frozenset()
 
     @property
     def plan(self) -> Plan:
@@ -126,9 +129,10 @@ def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     if not (project.sourcing.wheels or session.environment.get("UV_OFFLINE")):
         check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
-    price = _bill(files, {}, project)
+    unchanged = unchanged_packages(existing, fit.lock.versions, fit.lock.hashes_by_package, fit.choice.python)
+    price = _bill([file for file in files if file.package not in unchanged], {}, project)
     changes = compare_versions(existing.packages, fit.lock.held)
-    return PricedLock(fit, changes, existing.is_empty, price)
+    return PricedLock(fit, changes, existing.is_empty, price, unchanged=unchanged)
 
 
 def resolve_lock(situation: Situation, project: Project) -> PricedLock:
@@ -145,12 +149,17 @@ def resolve_lock(situation: Situation, project: Project) -> PricedLock:
         session.reporter.warn(warning.message)
     files = best_files(resolution.files, resolution.choice.python, situation.request.machine)
     files = tuple(replace(file, sha256=hashes.known.get(file.url)) for file in files)
+    known: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        known[file.package].add(file.sha256 or "")
+    unchanged = unchanged_packages(existing, resolution.versions, known, resolution.choice.python)
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     for package in resolution.document.get("packages", ()):  # whose index says sizes
         listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}
-    price = _bill(files, listed, project)
+    price = _bill([file for file in files if file.package not in unchanged], listed, project)
     changes = compare_versions(existing.packages, resolution.held)
-    return PricedLock(resolution, changes, existing.is_empty, price, tuple(_unmoved(situation, resolution.held)))
+    stays = tuple(_unmoved(situation, resolution.held))
+    return PricedLock(resolution, changes, existing.is_empty, price, stays, unchanged)
 
 
 def _unmoved(situation: Situation, held: Mapping[str, str]) -> Iterator[str]:

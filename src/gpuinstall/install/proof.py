@@ -17,7 +17,6 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.install.inspection import proof_file
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.shell import quoted
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import with_programs, without_programs
 from gpuinstall.wheels.companions import load_members
@@ -127,6 +126,8 @@ def prove(
 
     With ``programs`` run the checks of these modules alone. Raise KernelFailedError if one fails.
     """
+    from gpuinstall.verify.runner import verify_environment
+
     start = monotonic()
     gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else ()
     verdict = verify_environment(

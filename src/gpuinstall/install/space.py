@@ -74,6 +74,8 @@ class Bill:
         fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to download"
         elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
+        if not self.unpacked:
+            return fetched
         venv = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
         return f"{fetched}{room}, {readable(self.unpacked)} for {venv}"
 

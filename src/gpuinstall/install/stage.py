@@ -14,16 +14,18 @@ from gpuinstall.environments.environment import damaged_torch, installed_package
 from gpuinstall.environments.guard import CONSTRAINTS, GUARD_FILES, FamilyMember, constraint_lines, write_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
+from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import remove_path, write_atomically
+from gpuinstall.files import is_folder, remove_path, write_atomically
 from gpuinstall.install.bytecode import link_bytecode
-from gpuinstall.install.clone import link_packages, unchanged_packages
+from gpuinstall.install.clone import link_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
+from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
 from gpuinstall.shell import joined, quoted
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
     from gpuinstall.session import Session
 
@@ -54,15 +54,23 @@ class StagedEnvironment:
         return "torch" in self.linked
 
 
-def build_commands(lock: Lock | None, choice: Choice, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
+def build_commands(priced: PricedLock, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
     """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
-    python, words = interpreter(paths.staging), refresh_words(lock) if lock else []
-    return [
-        *([] if base else [uv.fetch_python(choice.python)]),
-        uv.create(base or Path(f"python{choice.python}"), paths.staging),
-        uv.sync(python, paths.private_lock, paths.build_settings, words),
-        uv.give_pip(python, carried_pip(base) if base else None),
-    ]
+    python, version = interpreter(paths.staging), priced.choice.python
+    if isinstance(priced.of, Fit):
+        names = priced.of.lock.names
+        words = refresh_words(priced.of.lock)
+    else:
+        names = frozenset(priced.of.held)
+        words = []
+    commands = [] if base else [uv.fetch_python(version)]
+    commands.append(uv.create(base or Path(f"python{version}"), paths.staging))
+    if not priced.unchanged:
+        commands.append(uv.sync(python, paths.private_lock, paths.build_settings, words))
+        commands.append(uv.give_pip(python, carried_pip(base) if base else None))
+    elif names - priced.unchanged:
+        commands.append(uv.add(python, paths.private_lock, paths.build_settings, words))
+    return commands
 
 
 def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: Project) -> StagedEnvironment:
@@ -73,10 +81,12 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    create, _, pip = build_commands(fit.lock, fit.choice, base, paths)
-    run_uv(create, session)
-    unchanged = unchanged_packages(existing, fit.lock.versions, fit.lock.hashes_by_package, fit.choice.python)
-    linked = link_packages(paths.venv, paths.staging, unchanged) if unchanged else frozenset[str]()
+    linked = frozenset[str]()
+    if priced.unchanged:
+        if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
+            paths.spare.rename(paths.staging)
+        linked = link_packages(paths.venv, paths.staging, priced.unchanged)
+    run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - linked
     if new:
         fit = replace(fit, lock=_install(new, fit, priced, project))
@@ -86,7 +96,9 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         keeps_guard = staged.is_clone and _has_guard(existing, fit, project)
         beside = None if keeps_guard else pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
-        giving = None if "pip" in fit.lock.names | linked else pool.submit(run_uv, pip, session)
+        needs_pip = "pip" not in fit.lock.names | linked
+        pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
+        giving = pool.submit(run_uv, pip, session) if needs_pip else None
         _check_files(staged, new, project)
     try:
         if giving:

@@ -6,7 +6,7 @@
     journal   work/journal.json names the newcomer
     exchange  newcomer <-> venv                        one stroke, or venv -> work/aside, newcomer -> venv
     lock      the newcomer's lock goes into the folder
-    settle    what was replaced becomes work/previous  then the journal goes
+    settle    what was replaced becomes work/previous  and that one the next change's beginning; the journal goes
 """
 
 from __future__ import annotations

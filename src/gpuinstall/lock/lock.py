@@ -7,7 +7,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -243,6 +243,8 @@ def read_lock_text(path: Path) -> str:
         raise LockError("lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE) from None
 
 
+# One run reads the lock of the folder, and the environment's copy, a dozen times.
+@cache
 def parse(name: str, text: str) -> Lock:
     """Read the text of a lock; raise LockError where it is malformed or of another version."""
     from packaging.pylock import Pylock, PylockValidationError

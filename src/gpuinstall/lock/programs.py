@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -81,12 +81,16 @@ def list_programs(
     """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
     limits, tags = [parse_requirement(text) for text in constraints], set(target.tags(python))
 
+    @cache  # a page of 4,000 files has a dozen of them
+    def allows_python(specifier: str) -> bool:
+        with suppress(ValueError):
+            return SpecifierSet(specifier).contains(f"{python.removesuffix('t')}.99")
+        return True
+
     def suits(release: Wheel | SourceRelease, allowed: Iterable[Asked]) -> bool:
         if release.version.is_prerelease or not all(one.allows(release.version) for one in allowed):
             return False
-        with suppress(ValueError):
-            return SpecifierSet(release.requires_python or "").contains(f"{python.removesuffix('t')}.99")
-        return True
+        return allows_python(release.requires_python or "")
 
     def listed(program: Asked) -> ListedProgram:
         page, name = _page(program, session), program.name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,14 +23,6 @@ from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
 OLDEST_PYTHON = (3, 8)
-LOADED = """
-import sys, torch
-try:
-    import numpy
-except ImportError:
-    pass
-print(*{"numpy"}.union(name.partition(".")[0] for name in sys.modules))
-"""
 
 
 @dataclass(frozen=True)
@@ -124,10 +116,10 @@ def inspect_interpreter(python: Path) -> Interpreter:
         return Interpreter(python, isolated.result(), isolated.result(), error.why)
 
 
-def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
+def interference(interpreter: Interpreter, loaded: Collection[str]) -> Finding | None:
     """Find what a program meets that is started in this folder, and the isolated proof does not.
 
-    ``imported`` says that in isolation torch can be imported. The evidence is the path of what lies in the way.
+    ``loaded`` are the modules that the proof has imported. The evidence is the path of what lies in the way.
     """
     if interpreter.start_error:
         home = os.environ.get("PYTHONHOME")
@@ -136,10 +128,7 @@ def interference(interpreter: Interpreter, *, imported: bool) -> Finding | None:
         return Finding(code, f"{message}{more}", where="environment")
     if interpreter.shadow:
         return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
-    if not (imported and interpreter.plain.shadowing):
-        return None
     # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
-    loaded = process.ask([interpreter.path, *interpreter.flags, "-c", LOADED]).out.split()
     taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
     if path := next(taken, None):
         message = "a program started in this folder would import another module with torch"

@@ -54,7 +54,8 @@ class KernelReport:
 
     ``architectures`` are those of the build, None where torch could not be imported; ``architecture`` is the GPU's.
     ``unproven`` says why the device could not be tried, ``loader_variables`` are those without which it passes.
-    ``program`` is the module that was put to the proof beside a torch that works.
+    ``program`` is the module that was put to the proof beside a torch that works; ``loaded`` are the modules that torch
+    and its checks have imported.
     """
 
     records: tuple[CheckResult, ...] = ()
@@ -65,6 +66,7 @@ class KernelReport:
     loader_variables: tuple[tuple[str, str], ...] = ()
     hung: bool = False
     program: str | None = None
+    loaded: frozenset[str] = frozenset()
 
     @property
     def failed(self) -> bool:
@@ -134,6 +136,7 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
         architectures=next((tuple(map(str, line["architectures"])) for line in lines if "architectures" in line), None),
         architecture=next((line["architecture"] for line in lines if "architecture" in line), None),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
+        loaded=frozenset(str(name) for line in lines for name in line.get("loaded", ())),
         unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
     )
 
@@ -153,7 +156,7 @@ def _is_ours(line: dict[str, Any]) -> bool:
         and line.get("status", "passed") in _STATUSES
         and all(isinstance(line.get(key, 0), (int, float)) for key in ("seconds", "value"))
         and all(isinstance(line.get(key) or "", str) for key in _TEXTS)
-        and isinstance(line.get("architectures", []), list)
+        and all(isinstance(line.get(key, []), list) for key in ("architectures", "loaded"))
     )
 
 

@@ -141,7 +141,8 @@ def verify_environment(
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
         devices = [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
-    if disturbing := interference(interpreter, imported=imported):
+    loaded = frozenset[str]().union(*(report.loaded for report in reports))
+    if disturbing := interference(interpreter, loaded):
         if surroundings:
             path = disturbing.evidence or ""
             words = {"path": quoted(path), "moved": quoted(f"{path}.away")}

@@ -189,7 +189,7 @@ def test_a_run_killed_at_any_step_loses_no_file_of_the_users(
     assert {entry.name for entry in paths.work.iterdir()} <= {"previous"}
 
 
-def test_what_was_discarded_is_deleted_by_the_next_run(
+def test_what_was_left_of_it_is_deleted_by_the_next_run(
     paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_path: Path) -> None:

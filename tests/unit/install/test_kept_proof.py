@@ -52,8 +52,8 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_skeleton(venv: Path) -> None:
-    (venv / SITE).mkdir(parents=True)
-    (venv / "bin").mkdir()
+    (venv / SITE).mkdir(parents=True, exist_ok=True)
+    (venv / "bin").mkdir(exist_ok=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
     (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
 
@@ -65,9 +65,9 @@ def proven(venv: Path) -> ProofRecord:
 def cloned(venv: Path, *left_out: str) -> Path:
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
-    make_skeleton(new)
     names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops", "starter"} - set(left_out)
     assert link_packages(venv, new, names) == names
+    make_skeleton(new)
     return new
 
 

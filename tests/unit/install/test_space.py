@@ -46,6 +46,10 @@ def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
     assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / ".venv": 0}
 
 
+def test_a_change_that_only_removes_takes_no_space(tmp_path: Path) -> None:
+    assert str(priced(tmp_path, {})) == "nothing to download"
+
+
 def test_what_uvs_cache_holds_costs_nothing(tmp_path: Path) -> None:
     keep(tmp_path, NUMPY, "index/abc", NUMPY.sha256 or "")
     assert priced(tmp_path, {TORCH: 1000, NUMPY: 100}).fetch == 1000

@@ -10,10 +10,14 @@ import pytest
 
 from gpuinstall import process, uv
 from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.stage import build_commands, settle_activate
-from gpuinstall.plan.values import Choice
+from gpuinstall.lock.fit import Fit
+from gpuinstall.lock.lock import parse
+from gpuinstall.plan.values import Choice, Plan
 from gpuinstall.shell import activation
 from tests.frozen import frozen_catalog
+from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
     from gpuinstall.shell import ShellName
@@ -22,12 +26,23 @@ BUILD = next(build for build in frozen_catalog().builds if build.backend.tag == 
 CHOICE = Choice(BUILD, "3.12", "https://index.example/whl/cu126", ())
 
 
-def test_a_python_that_is_not_here_is_fetched_first(tmp_path: Path) -> None:
-    paths, base = EnvironmentPaths(tmp_path / ".venv"), Path("/usr/bin/python3.12")
-    words = [command[1:3] for command in build_commands(None, CHOICE, base, paths)]
-    assert words == [["venv", "--quiet"], ["pip", "sync"], ["pip", "install"]]
-    fetched = build_commands(None, CHOICE, None, paths)
-    assert [command[1:3] for command in fetched] == [["python", "install"], *words]
+def commands(*unchanged: str, base: Path | None = Path("/usr/bin/python3.12")) -> list[list[str]]:
+    """The first words of the commands that build an environment of one package, torch."""
+    fit = Fit(parse("pylock.cu126.toml", lock_text()), Plan("ok", CHOICE))
+    priced = PricedLock(fit, unchanged=frozenset(unchanged))
+    return [command[1:3] for command in build_commands(priced, base, EnvironmentPaths(Path("/x/.venv")))]
+
+
+def test_a_python_that_is_not_here_is_fetched_first() -> None:
+    built = [["venv", "--quiet"], ["pip", "sync"], ["pip", "install"]]
+
+    assert commands() == built
+    assert commands(base=None) == [["python", "install"], *built]
+
+
+def test_what_stays_is_linked_by_no_command() -> None:
+    assert commands("torch") == [["venv", "--quiet"]]
+    assert commands("einops") == [["venv", "--quiet"], ["pip", "install"]]
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,30 @@ def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: E
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
+def put_torch(paths: EnvironmentPaths) -> None:
+    """Give three environments torch of one installation."""
+    record = "lib/python3.12/site-packages/torch-2.15.0.dist-info/RECORD"
+    # A file that no RECORD lists would be the user's.
+    (paths.staging / record).write_text("torch-2.15.0.dist-info/RECORD,,\n", encoding="utf-8")
+    for folder in (paths.venv, paths.previous):
+        shutil.rmtree((folder / record).parent.parent)
+        (folder / record).parent.mkdir(parents=True)
+        (folder / record).hardlink_to(paths.staging / record)
+
+
+def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(replaced: EnvironmentPaths) -> None:
+    put_torch(replaced)
+    swap_in(replaced, replaced.staging, SilentReporter())
+
+    assert (name_of(replaced.previous), name_of(replaced.spare)) == ("old", "older")
+    finish_swap(replaced, SilentReporter())
+    assert name_of(replaced.spare) == "older"
+
+    shutil.rmtree(replaced.previous)
+    finish_swap(replaced, SilentReporter())
+    assert not replaced.spare.exists(), "without a previous environment nothing is left behind"
+
+
 def test_none_is_kept_where_none_is_wanted(replaced: EnvironmentPaths) -> None:
     swap_in(replaced, replaced.staging, SilentReporter(), keep=False)
     assert name_of(replaced.venv) == "new"

@@ -10,8 +10,8 @@ import pytest
 import uv
 
 from gpuinstall import process
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.devices import device_targets
+from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import packages
 from tests.lab.stub_torch import modules
 from tests.unit.vendors.acme import acme_machine, register_acme
@@ -19,7 +19,7 @@ from tests.unit.vendors.acme import acme_machine, register_acme
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.verify import Verdict
+    from gpuinstall.verify.verdict import Verdict
 
 
 class Verify(Protocol):

@@ -102,6 +102,8 @@ def main() -> None:
                 channel.attempt(measure.name, partial(_taken, channel, measure, context))
         return
     _run(channel, context, options.work)
+    # Not only what is installed: torch looks for a NumPy in any case.
+    channel.send(loaded=sorted({"numpy", *(name.partition(".")[0] for name in sys.modules)}))
 
 
 def _import_torch(modules: list[Any]) -> str:

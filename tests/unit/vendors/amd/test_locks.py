@@ -23,8 +23,8 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
-from gpuinstall.verify import verify_environment
 from gpuinstall.verify.devices import device_targets
+from gpuinstall.verify.runner import verify_environment
 from tests.frozen import frozen_catalog
 from tests.lab.environments import packages
 from tests.lab.index import StandInIndex

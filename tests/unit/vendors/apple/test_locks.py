@@ -22,7 +22,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
-from gpuinstall.verify import verify_environment
+from gpuinstall.verify.runner import verify_environment
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.environments import packages

@@ -1,0 +1,67 @@
+"""What stays of an environment is given to the next one as links; an older environment may be what that begins with."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.install.clone import link_packages
+from tests.lab.environments import put_package
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SITE = "lib/python3.12/site-packages"
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    venv = tmp_path / "venv"
+    put_package(venv / SITE, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"})
+    put_package(venv / SITE, "numpy", {"numpy/__init__.py": "333"})
+    compiled = venv / SITE / "torch/__pycache__/__init__.cpython-312.pyc"
+    compiled.parent.mkdir()
+    compiled.touch()
+    return venv
+
+
+def links(folder: Path) -> dict[str, int]:
+    """Return the inode of every file in a folder, by its path there."""
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return {path.relative_to(folder).as_posix(): path.lstat().st_ino for path in files}
+
+
+def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_path: Path) -> None:
+    fresh, older = tmp_path / "fresh", tmp_path / "older"
+    names = {"torch", "numpy"}
+    assert link_packages(venv, fresh, names) == names
+    link_packages(venv, older, {"torch"})
+    torch = older / SITE / "torch/__init__.py"
+    torch.unlink()
+    torch.write_text("another")
+    put_package(older / SITE, "einops", {"einops/__init__.py": "4"})
+    put_package(older / SITE, "numpy", {"numpy": "a file in the place of a folder"}, version="0.9")
+    (older / "bin").mkdir()
+    (older / "bin" / "python").symlink_to(os.devnull)
+    (older / "pyvenv.cfg").write_text("home = /nowhere\n")
+
+    assert link_packages(venv, older, names) == names
+
+    assert links(older) == links(fresh) == links(venv)
+    assert not (older / SITE / "einops").exists()
+
+
+def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv: Path, tmp_path: Path) -> None:
+    elsewhere, older = tmp_path / "elsewhere", tmp_path / "older"
+    put_package(elsewhere, "torch", {"torch/__init__.py": "not ours"})
+    (older / SITE).mkdir(parents=True)
+    (older / SITE / "torch").symlink_to(elsewhere / "torch")
+    (older / "notes").symlink_to(elsewhere)
+
+    assert link_packages(venv, older, {"torch"}) == {"torch"}
+
+    assert (elsewhere / "torch/__init__.py").read_text() == "not ours"
+    assert not (older / SITE / "torch").is_symlink()
+    assert not (older / "notes").is_symlink()

@@ -18,7 +18,7 @@ from gpuinstall.text import visible
 ShellName = Literal["sh", "bash", "zsh", "fish", "nu", "powershell", "cmd"]
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
 """The shells that variables are written for."""
-COMPLETED = ("bash", "zsh", "fish", "powershell")
+COMPLETED = ("bash", "zsh", "fish")
 """The shells that completion is written for."""
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)

@@ -12,7 +12,6 @@ from tools.bundle import for_windows
 from tree_sitter import Language, Node, Parser
 
 from gpuinstall.shell import activation, assignments, on_path
-from tests.lab.forked import gpuinstall
 
 if TYPE_CHECKING:
     from tree_sitter import Tree
@@ -93,10 +92,6 @@ def test_a_script_that_would_end_the_text_too_early_is_not_carried() -> None:
 )
 def test_the_lines_that_people_are_given_parse(text: str) -> None:
     assert not parsed(text).root_node.has_error
-
-
-def test_completion_parses() -> None:
-    assert not parsed(gpuinstall("completion", "powershell").out).root_node.has_error
 
 
 def test_the_pages_blocks_parse() -> None:

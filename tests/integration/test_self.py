@@ -1,29 +1,19 @@
-"""``gpuinstall self``: the tool that bootstrap.py made says where it is, is brought up to date, and goes."""
+"""``gpuinstall self``: the tool that bootstrap.py made says where it is, and goes."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 from typing import TYPE_CHECKING
-
-import pytest
-
-from tests.lab.clone import Person, copy_project, interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.lab.wheelhouse import Wheelhouse
+    from tests.lab.clone import Person
 
 
 def command(person: Person) -> Path:
     return person.data / "bin" / "gpuinstall"
-
-
-def git(folder: Path, *words: str) -> None:
-    known = ["-c", "user.name=Ann", "-c", "user.email=ann@mail.example"]
-    subprocess.run(["git", "-C", str(folder), *known, *words], check=True, capture_output=True)
 
 
 def test_it_says_where_it_is_and_the_line_for_path_until_it_is_there(equipped: Person) -> None:
@@ -67,43 +57,6 @@ def test_only_what_bootstrap_made_is_removed(equipped: Person, tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     assert "Kept        .new-idea, 2026-notes, bin, uv-0.1.2, uv-notes, which bootstrap.py did not make" in done.stdout
     assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)
-
-
-def test_what_did_not_come_from_a_repository_says_how_it_is_updated_and_stays(equipped: Person) -> None:
-    done = equipped.run(command(equipped), "self", "update")
-
-    assert done.returncode == 2
-    assert "error: this gpuinstall was not made from a clone" in done.stderr
-    assert "Download the new bootstrap.py, and run it" in done.stderr
-
-
-@pytest.mark.heavy
-def test_a_clone_is_pulled_and_the_command_is_the_newer_one(
-    person: Person, wheelhouse: Wheelhouse, tmp_path: Path
-) -> None:
-    origin, clone = wheelhouse.supply(copy_project(tmp_path / "origin")), tmp_path / "clone"
-    git(origin, "init", "-q")
-    git(origin, "add", ".")
-    git(origin, "commit", "-q", "-m", "first")
-    git(tmp_path, "clone", "-q", str(origin), str(clone))
-    assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--version").returncode == 0
-    [before] = person.tools
-
-    main = origin / "src" / "gpuinstall" / "__init__.py"
-    main.write_text(main.read_text(encoding="utf-8") + "\nNEWER = True\n", encoding="utf-8")
-    git(origin, "commit", "-q", "-a", "-m", "second")
-    done = person.run(command(person), "self", "update")
-
-    assert done.returncode == 0, done.stderr
-    assert "Updated" in done.stderr
-    assert command(person).resolve().is_relative_to(next(tool for tool in person.tools if tool != before))
-    (clone / "README.md").write_text("mine\n", encoding="utf-8")
-    (origin / "README.md").write_text("theirs\n", encoding="utf-8")
-    git(origin, "commit", "-q", "-a", "-m", "third")
-    refused = person.run(command(person), "self", "update")
-    assert refused.returncode == 4
-    assert "README.md" in refused.stderr, "git's own reason"
-    assert (clone / "README.md").read_text(encoding="utf-8") == "mine\n"
 
 
 def test_the_line_for_path_is_written_once_when_that_is_confirmed_and_taken_out_again(

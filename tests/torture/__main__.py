@@ -98,7 +98,6 @@ PARTS = {
         len(surroundings.STARTS),
         f"{len(surroundings.STARTS)} environments of others that do ill as they start × --into, verify, doctor",
     ),
-    "remotes": Part(surroundings.remotes, 7, "self update from a remote that means ill"),
     "clocks": Part(surroundings.clocks, 4, "files of another time, as after a clock was set back × commands"),
     "bootstraps": Part(surroundings.bootstraps, 40, "bootstrap.py beside modules called as the standard library's"),
     "hooks": Part(

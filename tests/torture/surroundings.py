@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -21,7 +20,6 @@ from tests.frozen import GPUINSTALL
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.hostile.test_surroundings import small_disk
 from tests.lab.clone import ROOT
-from tests.lab.host import Host
 from tests.torture.bounded import Case, Peak, highest, judged, run
 from tests.torture.deaths import LABELLED, VERSIONS
 from tests.torture.place import gpuinstall, held_torch
@@ -164,47 +162,6 @@ def environments(place: Place, count: int) -> Iterator[Case]:
             (here.folder / "app" / "lib" / version / "site-packages" / "sitecustomize.py").write_text(code)
             for words in ("install --into --venv app torch==2.14.1", "verify --venv app", "doctor --venv app"):
                 yield judged(f"{words}: it {name}", gpuinstall(here, *words.split(), seconds=240), {0, 2, 3, 4, 5, 8})
-
-
-def remotes(place: Place, count: int) -> Iterator[Case]:
-    """Bring the tool up to date from a clone whose remote means ill."""
-    with place.served() as (index, here):
-        clone, record = here.folder.parent / "clone", here.folder.parent / "record" / "gpuinstall-0.1.dist-info"
-        record.mkdir(parents=True)
-        (record / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuinstall\nVersion: 0.1\n")
-        (record / "direct_url.json").write_text(json.dumps({"url": clone.as_uri()}))
-        variables = {**here.variables, "PYTHONPATH": os.pathsep.join(map(str, (record.parent, ROOT)))}
-        closed = Host("closed", lambda _path, headers: index.default.respond("/none", headers))
-        there = {
-            "nobody": "http://127.0.0.1:9/x.git",
-            "a page that is not there": f"{closed.url}/x.git",
-            "a program": f"ext::sh -c touch% {here.folder}/executed",
-            "an option": f"--upload-pack=touch {here.folder}/executed",
-            "another machine's shell": f"ssh://-oProxyCommand=touch%20{here.folder}/executed/x",
-            "a folder that is not there": "/nonexistent",
-            "another history": str(_repository(here.folder.parent / "other")),
-        }
-        for name, address in islice(there.items(), count):
-            shutil.rmtree(clone, ignore_errors=True)
-            _repository(clone)
-            (clone / "bootstrap.py").write_text(f"open({str(here.folder / 'executed')!r}, 'w').close()\n")
-            for words in (("remote", "add", "origin", "--", address), ("config", "branch.main.remote", "origin")):
-                subprocess.run(["git", "-C", str(clone), *words], check=False, capture_output=True)
-            subprocess.run(["git", "-C", str(clone), "config", "branch.main.merge", "refs/heads/main"], check=False)
-            ended = run([*GPUINSTALL, "self", "update"], replace(here, variables=variables).environment, here.folder)
-            done = "its code ran" if (here.folder / "executed").exists() else ""
-            yield judged(f"a remote that is {name}", ended, {4}, done)
-        closed.close()
-
-
-def _repository(folder: Path) -> Path:
-    """A repository with one commit."""
-    ann = ("-c", "user.name=Ann", "-c", "user.email=ann@mail.example")
-    folder.mkdir()
-    (folder / "README").write_text(folder.name)
-    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "Begin")):
-        subprocess.run(["git", "-C", str(folder), *ann, *words], check=True, capture_output=True)
-    return folder
 
 
 def clocks(place: Place, count: int) -> Iterator[Case]:

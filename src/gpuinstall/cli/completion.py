@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 from click.shell_completion import (
     BashComplete,
-    CompletionItem,
-    ShellComplete,
     ZshComplete,
     add_completion_class,
     get_completion_class,
-    split_arg_string,
 )
 
 from gpuinstall.cli.outcome import Outcome, framed
@@ -44,35 +39,6 @@ class StartingZshComplete(ZshComplete):
         """compadd -U -V unsorted -a completions
         (( $#completions == 1 )) || [[ -n $compstate[unambiguous] ]] || compstate[insert]=""",
     )
-
-
-@add_completion_class
-class PowerShellComplete(ShellComplete):
-    """What click lacks: PowerShell, which hands over the line up to the word."""
-
-    name = "powershell"
-    source_template = """\
-Register-ArgumentCompleter -Native -CommandName %(prog_name)s -ScriptBlock {
-    param($word, $line, $position)
-    $env:%(complete_var)s = 'powershell_complete'
-    $env:COMP_WORDS = $line.ToString()
-    $env:COMP_WORD = $word
-    %(prog_name)s | ForEach-Object {
-        [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_)
-    }
-    Remove-Item 'Env:%(complete_var)s', 'Env:COMP_WORDS', 'Env:COMP_WORD'
-}
-"""
-
-    def get_completion_args(self) -> tuple[list[str], str]:
-        """Read the words before the one that is being typed, and that one."""
-        word = os.environ.get("COMP_WORD", "")
-        words = split_arg_string(os.environ.get("COMP_WORDS", ""))[1:]
-        return (words[:-1] if word and words else words), word
-
-    def format_completion(self, item: CompletionItem) -> str:
-        """Write a value as PowerShell takes it."""
-        return f"'{item.value}'" if " " in item.value else str(item.value)
 
 
 @click.command("completion", help="Print the script that makes TAB complete commands and values.")

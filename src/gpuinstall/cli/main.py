@@ -224,8 +224,6 @@ def _say_where(arguments: list[str]) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    if os.environ.get("_GPUINSTALL_COMPLETE", "").startswith("powershell"):
-        import_module("gpuinstall.cli.completion")  # teaches click that shell
     try:
         return int(entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0)
     except click.exceptions.Exit as leaving:

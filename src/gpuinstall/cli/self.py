@@ -1,17 +1,13 @@
-"""``gpuinstall self``: the tool itself: where it is, how it is brought up to date, how it goes."""
+"""``gpuinstall self``: the tool itself: where it is, and how it goes."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 import click
 
@@ -25,19 +21,16 @@ from gpuinstall.shell import on_path, parent_program, quoted, start_files, this_
 from gpuinstall.text import some
 from gpuinstall.units import display_path
 
-UPDATE_S = 900.0
-"""What a pull, or an environment of the tool from a slow index, may take."""
 _WRITTEN = "  # written by gpuinstall self path"
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
 _UV = re.compile(r"uv-\d+\.\d+\.\d+")
 _LEFTOVER = re.compile(r"\.new-\w{8}")
 """The folders that bootstrap.py makes: the tool's environments, uv, and what a killed run left."""
 
-_OTHERS = {"uv/tools": ("uv tool upgrade gpuinstall", "uv tool uninstall gpuinstall")}
-_OTHERS["pipx/venvs"] = ("pipx upgrade gpuinstall", "pipx uninstall gpuinstall")
+_INSTALLERS = {"uv/tools": "uv tool uninstall gpuinstall", "pipx/venvs": "pipx uninstall gpuinstall"}
 
 
-@click.group("self", help="Show, update or remove gpuinstall itself.")
+@click.group("self", help="Show or remove gpuinstall itself.")
 def command() -> None:
     """Manage the tool."""
 
@@ -60,36 +53,13 @@ def _path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     return Outcome({"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show)
 
 
-@command.command("update", help="Update gpuinstall from its clone.")
-@framed("self")
-def _update(terminal: Terminal) -> Outcome:
-    from gpuinstall import process
-
-    clone = _clone()
-    if clone is None:
-        raise UsageError("update-elsewhere", "this gpuinstall was not made from a clone", hint=_others(0))
-    if (git := process.find_program("git")) is None:
-        raise UsageError("no-git", "git was not found, or everybody can write to its folder")
-    steps = [[git, "-C", str(clone), "pull", "--ff-only"], [sys.executable, str(clone / "bootstrap.py"), "--version"]]
-    quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}  # a remote that wants a password is no reason to wait
-    for step in steps:
-        done = process.run(step, env=quiet, seconds=UPDATE_S)
-        if not done.ok:
-            why = (done.err or done.out).strip()
-            hint = f"git -C {quoted(clone)} status"
-            raise InstallationError("update-failed", f"{' '.join(step)} failed", why=why, hint=hint)
-    version = done.out.strip()
-    terminal.step("Updated", f"{version}, from {display_path(clone)}")
-    return Outcome({"clone": str(clone), "version": version}, lambda _screen: None)
-
-
 @command.command("uninstall", help="Remove gpuinstall; keep environments and locks.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     home = tool_home()
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
-        hint = f'rmdir /s /q "{home}"' if home else _others(1)
+        hint = f'rmdir /s /q "{home}"' if home else _removal()
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
         raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
@@ -161,17 +131,8 @@ def _path_line(environ: Mapping[str, str]) -> str:
     return on_path(str(command_file().parent), this_shell(environ, parent_program()))
 
 
-def _clone() -> Path | None:
-    """The clone that the tool was built from, which its own record names."""
-    with suppress(PackageNotFoundError, ValueError, KeyError):
-        url = json.loads(distribution("gpuinstall").read_text("direct_url.json") or "{}")["url"]
-        folder = Path(url2pathname(unquote(urlsplit(url).path)))
-        if (folder / "bootstrap.py").is_file() and (folder / ".git").exists():
-            return folder
-    return None
-
-
-def _others(which: int) -> str:
+def _removal() -> str:
+    """Return how the program that installed this one removes it."""
     place = Path(sys.prefix).as_posix()
-    command = next((lines[which] for sign, lines in _OTHERS.items() if sign in place), None)
-    return command or (f"Delete {sys.prefix}" if which else "Download the new bootstrap.py, and run it")
+    command = next((line for sign, line in _INSTALLERS.items() if sign in place), None)
+    return command or f"Delete {sys.prefix}"

@@ -60,11 +60,6 @@ def test_commands_and_values_are_completed(words: str, value: str) -> None:
     assert value in said
 
 
-def test_powershell_hands_over_the_line_and_the_word() -> None:
-    asked = {"_GPUINSTALL_COMPLETE": "powershell_complete", "COMP_WORDS": "gpuinstall plan --gpu 5090"}
-    assert "'GeForce RTX 5090'" in completed(**asked, COMP_WORD="5090")
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("typed", "words"),

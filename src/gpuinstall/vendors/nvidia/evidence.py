@@ -150,7 +150,6 @@ class NvidiaEvidence:
     visible: str | None = None
     nvml: NvmlFacts = field(default_factory=NvmlFacts)
     cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
-    smi: NvmlFacts = field(default_factory=NvmlFacts)
     kernel: LinuxKernel = field(default_factory=LinuxKernel)
     refused: tuple[str, ...] = ()
     fabric: Fabric | None = None

@@ -63,8 +63,13 @@ def _fabric(source: Source, evidence: NvidiaEvidence) -> linux.Fabric | None:
     return linux.read_fabric(source, kinds.count((NVIDIA_ON_PCI, OTHER_BRIDGE)))
 
 
-def _smi(source: Source, evidence: NvidiaEvidence) -> libraries.NvmlFacts:
-    return ask_smi(source, evidence.shown or 1) if source.is_recorded or _needs_smi(evidence) else evidence.smi
+def _nvml_or_smi(source: Source, evidence: NvidiaEvidence) -> libraries.NvmlFacts:
+    """Return NVML's answer, or nvidia-smi's if neither library could answer; a recording has both."""
+    is_needed = _needs_smi(evidence)
+    if not is_needed and not source.is_recorded:
+        return evidence.nvml
+    answer = ask_smi(source, evidence.shown or 1)
+    return answer if is_needed and answer.error else evidence.nvml
 
 
 def _needs_smi(evidence: NvidiaEvidence) -> bool:
@@ -103,8 +108,7 @@ NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("kernel", lambda source, evidence: linux.read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
     Step("refused", lambda source, evidence: linux.refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
     Step("fabric", _fabric),
-    Step("smi", _smi),
-    Step("nvml", lambda _, evidence: evidence.smi if _needs_smi(evidence) and evidence.smi.error else evidence.nvml),
+    Step("nvml", _nvml_or_smi),
     Step("opened", _opened),
     Step("nodes", _nodes_given),
 )

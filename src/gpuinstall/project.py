@@ -21,7 +21,7 @@ from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
-from gpuinstall.provenance import Effect, SourceSetting, recorded_sources
+from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, split_group
@@ -143,7 +143,7 @@ class Project:
         A file that was read by an earlier command is read again: its packages come from where it says. Raise
         UsageError if it is gone, for they would come from the default index.
         """
-        from gpuinstall.lock.declaration import has_place
+        from gpuinstall.lock.declaration import has_place, read_team_settings
 
         given = [listed.settings for listed in self.settings.files.values()]
         for name, listed in self.settings.files.items():
@@ -151,6 +151,8 @@ class Project:
                 hint = "Write it into a file, which later commands can read again"
                 raise UsageError("source-setting", f"{name} names sources, but is not a regular file", hint=hint)
         given += [self.settings.source_settings, self.declaration.listed.settings, self._recorded_settings()]
+        if self._team_lock:
+            given.append(read_team_settings(self._team_lock))
         settings = tuple(setting for group in given for setting in group)
         if any(setting.effect is Effect.REFUSED for setting in settings):
             from gpuinstall.sources import Sources
@@ -226,15 +228,21 @@ class Project:
     @cached_property
     def preferred(self) -> tuple[str, ...]:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        from gpuinstall.lock.declaration import read_team_lock, team_lock_in
+        from gpuinstall.lock.declaration import read_team_lock
 
-        counts = self.settings.declared and not self.settings.only
-        path = team_lock_in(self.folder) if counts else None
+        path = self._team_lock
         if path is None:
             return ()
         pythons = (self.settings.request.python, self.config.python, RUNNING_PYTHON)
         python = next(text for text in pythons if text and re.fullmatch(r"3\.\d+", text))
         return read_team_lock(path, marker_environment(self.machine.os, self.machine.arch, python))
+
+    @property
+    def _team_lock(self) -> Path | None:
+        """The lock of the project's own tool, if it counts."""
+        from gpuinstall.lock.declaration import team_lock_in
+
+        return team_lock_in(self.folder) if self.settings.declared and not self.settings.only else None
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -365,10 +373,21 @@ class Project:
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not self.settings.request.sourcing.offline,
             preferred=self.preferred,
-            sources=recorded_sources(self.source_settings),
+            sources=self._sources_to_record(),
             build_files_digest=self._build_files_digest(folders),
             sourcing=self.sourcing,
         )
+
+    def _sources_to_record(self) -> tuple[str, ...]:
+        """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
+        from gpuinstall.sources.configuration import folder_settings
+
+        of_files = (
+            setting
+            for setting in self.source_settings
+            if setting.row.tool != TEAM_LOCK or setting.package in self.preferred
+        )
+        return recorded_sources((*folder_settings(os.environ, self.folder), *of_files))
 
     def _build_files_digest(self, folders: Sequence[str]) -> str:
         """Return the digest of the build files of the folders among the requirements."""

@@ -27,6 +27,7 @@ class Effect(Enum):
     EXTRA_INDEX = "obeyed: an index of its own; what it lists comes from it alone"
     FIND_LINKS = "obeyed: an index of its own, and a source of torch"
     PACKAGE_INDEX = "obeyed: the package comes from this index alone"
+    LOCKED_INDEX = "the command ends, unless this index is among the sources"
     ADDRESS = "obeyed: the package comes from this address"
     HASH = "obeyed: no other file is taken"
     ONLY_BINARY = "obeyed: these packages are never built"
@@ -67,7 +68,11 @@ class SettingRule(NamedTuple):
 _LIST_IT = "a lock has a hash for every file; the hashes of the lines are obeyed without it"
 _WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
+_BY_URL = "a requirement by URL: name @ https://…"
+_FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
 _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […], or --no-project"
+
+TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock"
 
 SETTING_RULES = (
     SettingRule("pip", "--index-url", Effect.INDEX),
@@ -108,7 +113,7 @@ SETTING_RULES = (
     SettingRule("uv", "no-sources", Effect.REFUSED, _OVERRIDES),
     SettingRule("uv", "no-binary", Effect.REFUSED, _BUILT),
     SettingRule("uv", "no-binary-package", Effect.REFUSED, _BUILT),
-    SettingRule("uv", "index-strategy", Effect.REFUSED, "remove it; a name that an index lists comes from it alone"),
+    SettingRule("uv", "index-strategy", Effect.REFUSED, _FIRST_INDEX),
     SettingRule("uv", "require-hashes", Effect.REFUSED, _LIST_IT),
     SettingRule("uv", "override-dependencies (by URL)", Effect.REFUSED, _OVERRIDES),
     SettingRule("uv", "override-dependencies", Effect.UNRELATED),
@@ -133,11 +138,32 @@ SETTING_RULES = (
         "PDM", "include_packages, exclude_packages", Effect.REFUSED, "[tool.uv.sources] with an explicit index"
     ),
     SettingRule("PDM", "overrides", Effect.REFUSED, _OVERRIDES),
-    SettingRule("setuptools", "dependency_links", Effect.REFUSED, "a requirement by URL: name @ https://…"),
+    SettingRule("PDM", "pdm.toml: pypi.url", Effect.INDEX),
+    SettingRule("PDM", "pdm.toml: pypi.NAME.url", Effect.EXTRA_INDEX),
+    SettingRule("Rye", "[[sources]]", Effect.EXTRA_INDEX),
+    SettingRule("Rye", "[[sources]] default", Effect.INDEX),
+    SettingRule("Rye", "[[sources]] of find-links", Effect.FIND_LINKS),
+    SettingRule("pixi", "index-url", Effect.INDEX),
+    SettingRule("pixi", "extra-index-urls", Effect.EXTRA_INDEX),
+    SettingRule("pixi", "find-links", Effect.FIND_LINKS),
+    SettingRule("pixi", "no-build", Effect.ONLY_BINARY),
+    SettingRule("pixi", "no-binary", Effect.REFUSED, _BUILT),
+    SettingRule("pixi", "index-strategy", Effect.REFUSED, _FIRST_INDEX),
+    SettingRule("pixi", "pypi-dependencies (index)", Effect.PACKAGE_INDEX),
+    SettingRule("pixi", "pypi-dependencies (git, url, path)", Effect.REFUSED, _BY_URL),
+    SettingRule("pixi", "channels", Effect.UNRELATED),
+    SettingRule("Hatch", "env-vars: PIP_…, UV_…", Effect.SAME),
+    SettingRule("setuptools", "dependency_links", Effect.REFUSED, _BY_URL),
+    SettingRule("setuptools", "[easy_install] index_url", Effect.INDEX),
+    SettingRule("setuptools", "[easy_install] find_links", Effect.FIND_LINKS),
     SettingRule("conda", "pip's options in the pip part", Effect.SAME),
     SettingRule("conda", "channels", Effect.UNRELATED),
     SettingRule("PEP 723", "[tool.uv]", Effect.SAME),
     SettingRule("PEP 751", "hashes of packages", Effect.HASH),
+    SettingRule(TEAM_LOCK, "hashes of packages at their versions", Effect.HASH),
+    SettingRule(TEAM_LOCK, "index of a package", Effect.LOCKED_INDEX, "name it by [[tool.uv.index]] or UV_INDEX"),
+    SettingRule(TEAM_LOCK, "git, url, path of a package", Effect.ADDRESS),
+    SettingRule(TEAM_LOCK, "files of torch", Effect.TORCH),
 )
 """Every such setting. uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in a pip.conf."""
 
@@ -169,6 +195,10 @@ class SourceSetting(NamedTuple):
         return f"{self.file}, line {self.line}" if self.line else str(self.file)
 
 
+RECORDED_HASHES = "--hash of"
+"""How a lock records the hashes of all settings together, which says nothing to a reader."""
+
+
 def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     """Return what a lock records of settings: no login, paths from their files on, one digest of all hashes."""
     lines, hashes = dict[str, None](), set[str]()
@@ -181,7 +211,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
                 value = os.path.relpath(value, setting.file.absolute().parent)
             lines[" ".join(filter(None, (setting.row.key, setting.package, value)))] = None
     digest = hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
-    return (*lines, *([f"--hash of {len(hashes)} files: {digest}"] if hashes else []))
+    return (*lines, *([f"{RECORDED_HASHES} {len(hashes)} files: {digest}"] if hashes else []))
 
 
 def source_setting(
@@ -200,8 +230,10 @@ def is_known(tool: str, key: str) -> bool:
 def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield key and value of what uv's settings say of indexes; an explicit one is for ``sources`` alone.
 
-    ``[pip]`` is of uv's pip interface: it comes first, and does not take the place of the rest.
+    ``[pip]`` is of uv's pip interface: it does not take the place of the rest. Raise ValueError for two default
+    indexes, each of which counts in some of uv's commands only.
     """
+    _check_one_default(table)
     for index in table.get("index", []):
         if not index.get("explicit"):
             yield index_key(index), index["url"]
@@ -212,6 +244,19 @@ def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "index (by relative path)" if _is_relative(address) else "extra-index-url", address
         for link in _texts(part, "find-links"):
             yield "find-links", link
+
+
+def _check_one_default(table: Mapping[str, Any]) -> None:
+    defaults = dict[str, str]()
+    for index in table.get("index", []):
+        if index.get("default"):
+            defaults[index["url"].rstrip("/")] = "[[index]] default"
+    for place, part in {"index-url": table, "[pip] index-url": table.get("pip", {})}.items():
+        if "index-url" in part:
+            defaults.setdefault(part["index-url"].rstrip("/"), place)
+    if len(defaults) > 1:
+        lines = (f"{place} {address}" for address, place in defaults.items())
+        raise ValueError(f"it has more than one default index: {' and '.join(lines)}")
 
 
 def index_key(index: Mapping[str, Any]) -> str:

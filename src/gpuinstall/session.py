@@ -82,7 +82,7 @@ def open_session(
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder, remove_path
     from gpuinstall.process import find_program
-    from gpuinstall.uv import environment, uv
+    from gpuinstall.uv import default_index, environment, uv
     from gpuinstall.web.client import AnswerCache, Client, FileHash
 
     uv()
@@ -90,6 +90,8 @@ def open_session(
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
     variables |= patience.variables(os.environ)
+    tools_own = {name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"}
+    sources.check_locked_indexes(lambda: default_index(tools_own))
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))

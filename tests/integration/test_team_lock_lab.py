@@ -82,6 +82,18 @@ def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Work
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
+def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop: Workshop) -> None:
+    (workshop.folder / "uv.lock").unlink()
+    wrong = f'files = [{{ file = "markdown.whl", hash = "sha256:{"0" * 64}" }}]'
+    (workshop.folder / "poetry.lock").write_text(
+        f'[[package]]\nname = "markdown"\nversion = "3.9"\n{wrong}\n', encoding="utf-8"
+    )
+    error = workshop.document("lock", exit_code=2)["errors"][0]
+    assert error["code"] == "hash-not-chosen"
+    assert "poetry.lock: no file of markdown 3.9" in error["message"]
+    assert not (workshop.folder / LOCK).exists()
+
+
 def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Workshop) -> None:
     (workshop.folder / "pyproject.toml").write_text(PROJECT.replace("<2.14", ""), encoding="utf-8")
     locked(workshop, "--upgrade-package", "torch")

@@ -10,8 +10,10 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.declaration import read_declaration, read_inputs
-from gpuinstall.provenance import SETTING_RULES, Effect, recorded_sources
+from gpuinstall.lock.declaration import TEAM_LOCKS, read_declaration, read_inputs, read_team_settings
+from gpuinstall.machine import Machine
+from gpuinstall.project import Settings, open_project
+from gpuinstall.provenance import SETTING_RULES, TEAM_LOCK, Effect, recorded_sources
 from gpuinstall.sources import Sources, read_sources
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
 POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
 BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
 PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "{{}}"\nurl = "{INDEX}"\n'
+PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
+BY_PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-dependencies]\nmine = {{ {} }}\n'
+LOCKED = '[[package]]\nname = "mine"\nversion = "1"\n'
 
 EXAMPLES = {
     ("pip", "--index-url"): ("requirements.txt", f"--index-url {INDEX}"),
@@ -90,7 +96,29 @@ EXAMPLES = {
     ("PDM", "[[source]] of find_links"): ("pyproject.toml", f'{PDM}type = "find_links"\n'),
     ("PDM", "include_packages, exclude_packages"): ("pyproject.toml", f'{PDM}include_packages = ["mine*"]\n'),
     ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
+    ("PDM", "pdm.toml: pypi.url"): ("pdm.toml", f'[pypi]\nurl = "{INDEX}"\n'),
+    ("PDM", "pdm.toml: pypi.NAME.url"): ("pdm.toml", f'[pypi.corp]\nurl = "{INDEX}"\n'),
+    ("Rye", "[[sources]]"): ("pyproject.toml", RYE.format("corp")),
+    ("Rye", "[[sources]] default"): ("pyproject.toml", RYE.format("default")),
+    ("Rye", "[[sources]] of find-links"): ("pyproject.toml", f'{RYE.format("corp")}type = "find-links"\n'),
+    ("pixi", "index-url"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
+    ("pixi", "extra-index-urls"): ("pyproject.toml", f'{PIXI}extra-index-urls = ["{INDEX}"]\n'),
+    ("pixi", "find-links"): ("pyproject.toml", f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n'),
+    ("pixi", "no-build"): ("pyproject.toml", f'{PIXI}no-build = ["mine"]\n'),
+    ("pixi", "no-binary"): ("pyproject.toml", f'{PIXI}no-binary = ["mine"]\n'),
+    ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
+    ("pixi", "pypi-dependencies (index)"): ("pyproject.toml", BY_PIXI.format(f'index = "{INDEX}"')),
+    ("pixi", "pypi-dependencies (git, url, path)"): ("pyproject.toml", BY_PIXI.format('path = "lib"')),
+    ("setuptools", "[easy_install] index_url"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
+    ("setuptools", "[easy_install] find_links"): ("setup.cfg", f"[easy_install]\nfind_links = {INDEX}\n"),
     ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
+    (TEAM_LOCK, "hashes of packages at their versions"): (
+        "poetry.lock",
+        f'[[package]]\nname = "mine"\nversion = "1.0"\nfiles = [{{ file = "mine.whl", hash = "{HASH}" }}]\n',
+    ),
+    (TEAM_LOCK, "index of a package"): ("uv.lock", f'{LOCKED}source = {{ registry = "{INDEX}" }}\n'),
+    (TEAM_LOCK, "git, url, path of a package"): ("uv.lock", f'{LOCKED}source = {{ git = "{INDEX}" }}\n'),
+    (TEAM_LOCK, "files of torch"): ("pdm.lock", LOCKED.replace("mine", "torch")),
     ("PEP 751", "hashes of packages"): (
         "pylock.toml",
         f'[[packages]]\nname = "mine"\nversion = "1"\n[[packages.wheels]]\nhashes = {{ sha256 = "{"a" * 64}" }}\n',
@@ -104,6 +132,8 @@ ELSEWHERE = {
     ("Poetry", "url, git, path of a dependency"),
     ("conda", "pip's options in the pip part"),
     ("conda", "channels"),
+    ("pixi", "channels"),
+    ("Hatch", "env-vars: PIP_…, UV_…"),
     ("PEP 723", "[tool.uv]"),
 }
 """What is part of the requirements, or written in another row's words: the tests below."""
@@ -115,7 +145,9 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         sources.find_links == (INDEX,) and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
     ),
     Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
-    Effect.HASH: lambda sources: sources.hashes == {"mine": {"a" * 64}},
+    Effect.HASH: lambda sources: [*sources.hashes.items()] in ([("mine", {"a" * 64})], [("mine==1.0", {"a" * 64})]),
+    Effect.ADDRESS: lambda sources: sources.locked,
+    Effect.LOCKED_INDEX: lambda sources: sources.locked,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
     Effect.TORCH: lambda sources: sources.answered and sources.places == Sources().places,
@@ -130,6 +162,10 @@ def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]
         script = read_script(folder / name)
         return script.settings if script else ()
     (folder / name).write_text(text, encoding="utf-8")
+    if name in TEAM_LOCKS:
+        return read_team_settings(folder / name)
+    if name == "pdm.toml":
+        return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings
 
 
@@ -317,6 +353,164 @@ def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path: Pat
     for name in ("pyproject.toml", "pyproject.toml:all"):
         sources = Sources().with_settings(read_inputs(str(tmp_path / name)).settings)
         assert sources.extra_indexes == (INDEX,), name
+
+
+HATCH = {
+    f'PIP_INDEX_URL = "{INDEX}"': "--index-url",
+    f'PIP_EXTRA_INDEX_URL = "{INDEX}"': "--extra-index-url",
+    'PIP_FIND_LINKS = "wheels"': "--find-links",
+    'PIP_NO_BINARY = "mine"': "--no-binary",
+    f'UV_DEFAULT_INDEX = "{INDEX}"': "index (default)",
+    f'UV_INDEX_URL = "{INDEX}"': "index-url",
+    f'UV_INDEX = "corp={INDEX}"': "index",
+    'UV_FIND_LINKS = "wheels"': "find-links",
+    'UV_TORCH_BACKEND = "cu118"': "torch-backend",
+    'UV_NO_INDEX = "1"': "no-index",
+    'UV_NO_INDEX = "0"\nPIP_ROOT = "/"\nCOLOR = "1"': "",
+}
+
+
+def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path: Path) -> None:
+    wrong = {}
+    for text, key in HATCH.items():
+        for file, table in {"pyproject.toml": "tool.hatch.envs.test.env-vars", "hatch.toml": "envs.a.env-vars"}.items():
+            folder = tmp_path / file.partition(".")[0]
+            folder.mkdir(exist_ok=True)
+            (folder / file).write_text(f"[{table}]\n{text}\n", encoding="utf-8")
+            settings = read_declaration(folder).listed.settings
+            values = {setting.value for setting in settings} - {"mine", "cu118", "1", INDEX, str(folder / "wheels")}
+            if [setting.row.key for setting in settings] != [key] * bool(key) or values:
+                wrong[file, text] = settings
+    assert wrong == {}
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.hatch.envs.a.env-vars]\nPIP_INDEX_URL = "https://{env:TOKEN}@corp.example/simple"\n', encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match="cannot be obeyed"):
+        Sources().with_settings(read_declaration(tmp_path).listed.settings)
+
+
+def test_the_files_of_other_tools_beside_a_project_count(tmp_path: Path) -> None:
+    files = {
+        "pdm.toml": f'[pypi]\nurl = "{INDEX}"\n',
+        "setup.cfg": f"[easy_install]\nindex_url = {INDEX}\n[options]\ninstall_requires = mine\n",
+        "hatch.toml": f'[envs.a.env-vars]\nPIP_INDEX_URL = "{INDEX}"\n',
+    }
+    wrong = {}
+    for name, text in files.items():
+        for project in ("", PROJECT):
+            folder = tmp_path / f"{name}-{len(project)}"
+            folder.mkdir()
+            (folder / name).write_text(text, encoding="utf-8")
+            if project:
+                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+            found = {"declared": read_declaration(folder).listed}
+            found["configured"] = read_declaration(folder, ["mine"]).listed
+            if project:
+                found["given with -r"] = read_inputs(str(folder / "pyproject.toml"))
+            for how, listed in found.items():
+                if Sources().with_settings(listed.settings).default_index != INDEX:
+                    wrong[name, project, how] = listed.settings
+    assert wrong == {}
+    (tmp_path / "pdm.toml").write_text('pypi = "corp"', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"pdm\.toml is malformed"):
+        read_declaration(tmp_path)
+
+
+def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    paths = {
+        "uv": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "../lib", editable = true }}\n',
+        "Poetry": '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
+        "Poetry, for Linux": BY_POETRY.format("mine", """path = "lib", markers = "sys_platform == 'linux'" """),
+        "absolute": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "/lib" }}\n',
+        "address": f"{PROJECT}{BY_ADDRESS}",
+    }
+    read = {}
+    for tool, text in paths.items():
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+        read[tool] = read_inputs("sub/pyproject.toml").requirements
+    assert read == {
+        "uv": ("-e mine @ lib",),
+        "Poetry": ("mine @ sub/lib",),
+        "Poetry, for Linux": ('mine @ sub/lib ; sys_platform == "linux"',),
+        "absolute": ("mine @ /lib",),
+        "address": (f"mine @ {ADDRESS}",),
+    }
+    monkeypatch.chdir(folder)
+    assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
+
+
+def test_a_member_of_a_workspace_given_by_name_has_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        f'{WORKSPACE}[tool.uv.sources]\nmine = {{ index = "corp" }}\nother = {{ path = "lib" }}\n{NAMED}',
+        encoding="utf-8",
+    )
+    project = PROJECT.replace('"mine"', '"mine", "other"')
+    (member / "pyproject.toml").write_text(f"{project}{GROUP}", encoding="utf-8")
+    listed = read_inputs("members/x/pyproject.toml")
+    assert listed.requirements == ("mine", "other @ lib")
+    for name in ("members/x/pyproject.toml", "members/x/pyproject.toml:all"):
+        assert Sources().with_settings(read_inputs(name).settings).package_indexes == {"mine": INDEX}, name
+
+
+def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path: Path, environ: dict[str, str]) -> None:
+    default, other = f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n', "https://other.example/simple"
+    wrong = {}
+    for case, (text, count) in {
+        "a key and pip's": (f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n', 2),
+        "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', 2),
+        "two tables": (default + default.replace(INDEX, other), 2),
+        "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', 1),
+    }.items():
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        readers: dict[str, Callable[[], object]] = {
+            "configuration": lambda: read_sources(None, environ, tmp_path),
+            "with -r": lambda: read_inputs(str(tmp_path / "pyproject.toml")),
+            "script": lambda text=text: settings_in(tmp_path, "script.py", text),
+        }
+        for reader, read in readers.items():
+            try:
+                read()
+                message = ""
+            except UsageError as error:
+                message = error.message
+            if (INDEX in message and other in message) != (count == 2) or bool(message) != (count == 2):
+                wrong[case, reader] = message
+    assert wrong == {}
+
+
+def test_a_lock_records_what_the_configuration_of_its_folder_says(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}.items():
+        monkeypatch.setenv(name, value)
+    link = tmp_path / "wheels"
+    recorded = {}
+    for name, text in {
+        "uv.toml": f'index = [{{ url = "https://me:secret@corp.example/simple" }}]\nfind-links = ["{link}"]\n',
+        "pyproject.toml": '[tool.uv]\nexclude-newer = "2026-01-01"\n',
+        "pip.conf": f"[global]\nindex-url = {INDEX}\n",
+        "home/.config/uv/uv.toml": f'index-url = "{INDEX}"\n',
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        with open_project(tmp_path, Settings(machine=Machine("linux", "x86_64"))) as project:
+            recorded[name] = project.request.sources
+        file.unlink()
+    assert recorded == {
+        "uv.toml": (f"extra-index-url {INDEX}", "find-links wheels"),
+        "pyproject.toml": ("exclude-newer 2026-01-01",),
+        "pip.conf": (f"--index-url {INDEX}",),
+        "home/.config/uv/uv.toml": (),
+    }
 
 
 def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:

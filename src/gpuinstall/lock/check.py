@@ -19,6 +19,7 @@ from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import Reason
+from gpuinstall.provenance import RECORDED_HASHES
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
         before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints)), *lock.sources}
         now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints)), *request.sources}
         moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
-        changes = ", ".join(moved) or _unlisted_change(lock, request)
+        readable = [line for line in moved if not line[2:].startswith(RECORDED_HASHES)]
+        changes = ", ".join(readable) or _unlisted_change(lock, request)
         reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))
     target = Target.parse(lock.target)
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
@@ -121,7 +123,9 @@ def _unlisted_change(lock: Lock, request: Request) -> str:
         return BUILD_FILES
     if request.sourcing.code_check and not lock.code_check:
         return "packages need code for the GPUs, which the lock was made without"
-    return "other versions in the project's own lock"
+    if lock.evidence.get("preferred-digest", digest(())) != digest(request.preferred):
+        return "other versions in the project's own lock"
+    return "other hashes of files"
 
 
 def faults(lock: Lock, target: Target) -> Iterator[Reason]:

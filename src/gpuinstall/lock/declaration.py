@@ -17,12 +17,19 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside, parse_ini, parse_toml
 from gpuinstall.lock.conda import parse_conda
-from gpuinstall.lock.project_sources import configured_sources, poetry_entries, project_settings
+from gpuinstall.lock.project_sources import (
+    configured_sources,
+    easy_install,
+    hatch_variables,
+    pdm_configuration,
+    poetry_entries,
+    project_settings,
+)
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement
 from gpuinstall.plan.values import Reason
 from gpuinstall.poetry import poetry_specifiers
-from gpuinstall.provenance import source_setting
+from gpuinstall.provenance import TEAM_LOCK, SourceSetting, source_setting
 from gpuinstall.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -39,8 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.requirements import Requirement
-
-    from gpuinstall.provenance import SourceSetting
 
 
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
@@ -120,8 +125,27 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
     Raise UsageError for a file that is malformed.
     """
     declared = _read_configured(folder, configured) if configured else _read_own_files(folder)
+    declared = declared._replace(listed=declared.listed | RequirementsFile(settings=_read_beside(folder)))
     named = {path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()}
     return declared._replace(other_files=tuple(sorted(named - {declared.file})))
+
+
+def _read_beside(folder: Path) -> tuple[SourceSetting, ...]:
+    """Read what the tools' own files beside a project say of sources."""
+    settings = list[SourceSetting]()
+    for name, read in {"pdm.toml": pdm_configuration, "hatch.toml": hatch_variables}.items():
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            settings += read(parse_toml(read_listed(path, folder)), path)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise UsageError("requirements-malformed", f"{path} is malformed: {error}") from None
+    setup = folder / SETUP_CONFIG
+    if setup.is_file():
+        with suppress(ValueError):  # it may be of other tools alone
+            settings += easy_install(parse_ini(read_listed(setup, folder)), setup)
+    return tuple(settings)
 
 
 def _read_configured(folder: Path, requirements: Sequence[str]) -> Declaration:
@@ -213,7 +237,7 @@ def read_inputs(name: str) -> RequirementsFile:
     text = read_listed(path)
     try:
         if group:
-            document = parse_toml(text)
+            document = _with_workspace(parse_toml(text), path.absolute().parent)
             members = list(_in_groups(document.get("dependency-groups", {}), [group]))
             # As the project's own dependencies: what [tool] says of sources counts for them too.
             project = {**document.get("project", {}), "dependencies": members}
@@ -223,14 +247,15 @@ def read_inputs(name: str) -> RequirementsFile:
             requirements = tuple(_as_locked(packages))
             return RequirementsFile(requirements, settings=tuple(_locked_files(packages, path)))
         if path.name == PROJECT:
-            return _read_project(parse_toml(text), path)
+            return _read_project(_with_workspace(parse_toml(text), path.absolute().parent), path)
         options = parse_ini(text)
         listed = options.get("options", "install_requires", fallback="").splitlines()
         links = options.get("options", "dependency_links", fallback="").split()
-        settings = tuple(source_setting("setuptools", "dependency_links", link, path) for link in links)
+        settings = [source_setting("setuptools", "dependency_links", link, path) for link in links]
+        settings += easy_install(options, path)
         # "file: requirements.txt" leads to another file, which is read for itself.
         lines = tuple(line for one in listed if (line := one.strip()) and not line.startswith("file:"))
-        return RequirementsFile(lines, settings=settings)
+        return RequirementsFile(lines, settings=tuple(settings))
     except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
         lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
@@ -239,13 +264,24 @@ def read_inputs(name: str) -> RequirementsFile:
 
 
 def _read_project(document: Mapping[str, Any], path: Path) -> RequirementsFile:
-    """Read the dependencies of a ``pyproject.toml``, without those of its groups."""
+    """Read the dependencies of a ``pyproject.toml``, without those of its groups; paths start from where it lies."""
     table = {**document, "dependency-groups": {}}
     listed = parse_project(table, load_catalog().family, path).listed
     if path.absolute().parent == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
+    listed |= RequirementsFile(settings=_read_beside(path.absolute().parent))
+    listed = listed._replace(requirements=tuple(_from_folder(path.parent, text) for text in listed.requirements))
     uv = document.get("tool", {}).get("uv", {})
     return listed._replace(settings=(*listed.settings, *configured_sources(uv, path)))
+
+
+def _from_folder(folder: Path, text: str) -> str:
+    """Write a requirement of a path that starts from ``folder`` so that it starts from the working folder."""
+    requirement = parse_requirement(text)
+    path = requirement.url
+    if not path or requirement.is_remote or path.startswith("~"):
+        return text
+    return text.replace(f" @ {path}", f" @ {os.path.normpath(folder / path)}", 1)
 
 
 def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
@@ -420,10 +456,55 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
             is_here = not conditions or any(Marker(text).evaluate(dict(markers)) for text in conditions)
             if version and is_here and (name in catalog.family or not catalog.is_tied(name)):
                 held[name] = version.partition("+")[0] if name in catalog.family else version
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        message = f"{path.name} is malformed: {' '.join(str(error).split())}"
-        raise UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project") from None
+    except _MALFORMED as error:
+        raise _malformed_team_lock(path, error) from None
     return tuple(f"{name}=={version}" for name, version in sorted(held.items()))
+
+
+def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
+    """Read what it says of the files and the sources of packages; raise UsageError where it is malformed."""
+    try:
+        document = parse_toml(read_listed(path, path.parent))
+        # Poetry wrote the files of all packages there before its version 1.3.
+        files = document.get("metadata", {}).get("files", {})
+        settings = list[SourceSetting]()
+        for row in document.get("package", ()):
+            settings += _locked_package({"files": files.get(row["name"], ()), **row}, path)
+        return tuple(settings)
+    except _MALFORMED as error:
+        raise _malformed_team_lock(path, error) from None
+
+
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+
+def _malformed_team_lock(path: Path, error: Exception) -> UsageError:
+    message = f"{path.name} is malformed: {' '.join(str(error).split())}"
+    return UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project")
+
+
+def _locked_package(row: Mapping[str, Any], path: Path) -> Iterator[SourceSetting]:
+    from packaging.version import Version
+
+    from gpuinstall.extensions.rows import load_extensions  # which takes long to load
+
+    name, catalog = normalised(row["name"]), load_catalog()
+    if name in catalog.family or catalog.is_tied(name) or name in load_extensions().rows:
+        yield source_setting(TEAM_LOCK, "files of torch", "", path)
+        return
+    files = [*row["files"], *row.get("wheels", ()), *filter(None, [row.get("sdist")])]
+    hashes = {file["hash"] for file in files if file.get("hash", "").startswith("sha256:")}
+    if hashes and "version" in row:
+        package = f"{name}=={Version(row['version'])}"
+        key = "hashes of packages at their versions"
+        yield source_setting(TEAM_LOCK, key, " ".join(sorted(hashes)), path, package=package)
+    source = row.get("source", row)  # PDM writes an address beside the name
+    index = source["url"] if source.get("type") == "legacy" else source.get("registry")
+    if index:
+        place = index if "://" in index else os.path.normpath(path.absolute().parent / index)
+        yield source_setting(TEAM_LOCK, "index of a package", place, path, package=name)
+    elif {"git", "url", "path", "directory", "editable"} & source.keys():
+        yield source_setting(TEAM_LOCK, "git, url, path of a package", "", path, package=name)
 
 
 _MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})

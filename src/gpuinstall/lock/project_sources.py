@@ -1,14 +1,24 @@
-"""What the tools of a project say of sources: uv's, Poetry's and PDM's tables of pyproject.toml, uv's of a script."""
+"""What the tools of a project say of sources, in pyproject.toml, in files of their own and in a script's block."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.plan.requirement import normalised
-from gpuinstall.provenance import SourceSetting, index_key, is_of_pytorch, source_setting, uv_indexes, uv_settings
+from gpuinstall.provenance import (
+    SourceSetting,
+    index_key,
+    is_known,
+    is_of_pytorch,
+    source_setting,
+    uv_indexes,
+    uv_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from configparser import RawConfigParser
     from pathlib import Path
 
 
@@ -26,13 +36,49 @@ def project_settings(
     yield from _uv_sources(tool.get("uv", {}), file, names, family)
     yield from _poetry_sources(tool.get("poetry", {}), file, family)
     yield from _pdm_sources(tool.get("pdm", {}), file, family)
+    yield from _rye_sources(tool.get("rye", {}), file)
+    yield from _pixi_sources(tool.get("pixi", {}), file, names, family)
+    yield from hatch_variables(tool.get("hatch", {}), file)
+
+
+def pdm_configuration(document: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+    """Yield the indexes of a ``pdm.toml``, where PDM keeps a project's configuration."""
+    pypi = document.get("pypi", {})
+    if "url" in pypi:
+        yield source_setting("PDM", "pdm.toml: pypi.url", pypi["url"], file)
+    named = [source for source in pypi.values() if isinstance(source, dict) and "url" in source]
+    for source in named:
+        if source.get("type") == "find_links":
+            yield source_setting("PDM", "[[source]] of find_links", source["url"], file)
+        else:
+            yield source_setting("PDM", "pdm.toml: pypi.NAME.url", source["url"], file)
+
+
+def hatch_variables(hatch: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+    """Yield what the variables of Hatch's environments say to pip and uv, from ``[tool.hatch]`` or a ``hatch.toml``."""
+    for environment in hatch.get("envs", {}).values():
+        for name, value in environment.get("env-vars", {}).items():
+            yield from _variable_settings(name, value, file)
+
+
+def easy_install(options: RawConfigParser, file: Path) -> Iterator[SourceSetting]:
+    """Yield where a ``setup.cfg`` has setuptools look for packages."""
+    if not options.has_section("easy_install"):
+        return
+    for name, value in options["easy_install"].items():
+        key = name.replace("-", "_")
+        if key == "index_url":
+            yield source_setting("setuptools", "[easy_install] index_url", value, file)
+        elif key == "find_links":
+            for link in value.split():
+                place = _located(link, file)
+                yield source_setting("setuptools", "[easy_install] find_links", place, file)
 
 
 def configured_sources(uv: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
     for key, value in uv_indexes(uv):
-        is_path = key == "find-links" and "://" not in value
-        yield source_setting("uv", key, str(file.parent.absolute() / value) if is_path else value, file)
+        yield source_setting("uv", key, _located(value, file) if key == "find-links" else value, file)
     for tool, key, value in uv_settings(uv):
         yield source_setting(tool, key, value, file)
 
@@ -103,3 +149,67 @@ def _pdm_sources(pdm: Mapping[str, Any], file: Path, family: Collection[str]) ->
     overrides = pdm.get("resolution", {}).get("overrides", {})
     if {normalised(name) for name in overrides} - set(family):
         yield source_setting("PDM", "overrides", "", file)
+
+
+def _rye_sources(rye: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+    for source in rye.get("sources", []):
+        if source.get("type") == "find-links":
+            yield source_setting("Rye", "[[sources]] of find-links", _located(source["url"], file), file)
+        else:
+            key = "[[sources]] default" if source.get("name") == "default" else "[[sources]]"
+            yield source_setting("Rye", key, source["url"], file)
+
+
+def _pixi_sources(
+    pixi: Mapping[str, Any], file: Path, names: Collection[str], family: Collection[str]
+) -> Iterator[SourceSetting]:
+    for feature in (pixi, *pixi.get("feature", {}).values()):
+        yield from _pixi_options(feature.get("pypi-options", {}), file)
+        for name, source in feature.get("pypi-dependencies", {}).items():
+            package = normalised(name)
+            if not isinstance(source, dict) or package in family:
+                continue
+            if "index" in source:
+                yield source_setting("pixi", "pypi-dependencies (index)", source["index"], file, package=package)
+            elif package in names and {"git", "url", "path"} & source.keys():
+                yield source_setting("pixi", "pypi-dependencies (git, url, path)", "", file, package=package)
+
+
+def _pixi_options(options: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+    for key, written in options.items():
+        if not is_known("pixi", key) or written in (False, "first-index"):
+            continue
+        if key == "find-links":
+            values = [link.get("url") or _located(link["path"], file) for link in written]
+        elif written is True:
+            values = [":all:"]
+        else:
+            values = written if isinstance(written, list) else [written]
+        for value in values:
+            yield source_setting("pixi", key, value, file)
+
+
+_NAMES_OF_VARIABLES = {"uv default-index": "index (default)", "uv index": "index"}
+"""The keys of uv's variables, if their names differ."""
+
+
+def _variable_settings(name: str, value: str, file: Path) -> Iterator[SourceSetting]:
+    """Yield what one variable says to pip or uv, if anything."""
+    prefix, _, rest = name.partition("_")
+    tool, option = prefix.lower(), rest.lower().replace("_", "-")
+    key = f"--{option}" if tool == "pip" else _NAMES_OF_VARIABLES.get(f"{tool} {option}", option)
+    if not is_known(tool, key) or value.lower() in {"", "0", "no", "off", "false"}:
+        return
+    if key.endswith("find-links"):
+        for link in re.split(r"[\s,]+", value):
+            yield source_setting(tool, key, _located(link, file), file)
+    elif key in {"index", "extra-index-url", "--extra-index-url"}:
+        for address in value.split():
+            yield source_setting(tool, key, re.sub(r"^[\w.-]+=", "", address), file)
+    else:
+        yield source_setting(tool, key, value, file)
+
+
+def _located(link: str, file: Path) -> str:
+    """Return a link of ``file`` as an address, or as a path from the root."""
+    return link if "://" in link else str(file.parent.absolute() / link)

@@ -25,6 +25,7 @@ from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice, Reason
+from gpuinstall.provenance import Effect
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
     from gpuinstall.session import Session
+    from gpuinstall.sources import Sources
 
 
 STRANGERS = 64
@@ -188,17 +190,38 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
         return conflict
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, published_hashes, session)
-    if requested := requested_hashes(request, session):
+    check_addresses(document, session.sources)
+    if requested := requested_hashes(request.request.requirements, document, session.sources):
         document = with_requested_files(document, requested, hashes, session)
         files = locked_files(document)
         hashes = hashes.of(files)
     return Resolution(request, request.plan, target, document, files, hashes)
 
 
-def requested_hashes(request: LockRequest, session: Session) -> dict[str, frozenset[str]]:
-    """Return the SHA-256 that files give for packages, in their own settings or in an address."""
-    requested = dict(session.sources.hashes)
-    for asked in map(parse_requirement, request.request.requirements):
+def check_addresses(document: Mapping[str, Any], sources: Sources) -> None:
+    """Raise UsageError if an index serves a package that the lock of the project's own tool takes from an address."""
+    addressed = {setting.package for setting in sources.locked if setting.effect is Effect.ADDRESS}
+    for package in document.get("packages", ()):
+        name = package["name"]
+        if name in addressed and not {"vcs", "directory", "archive"} & package.keys():
+            message = f"{name} would come from an index, and the project's own lock has it from a URL or a folder"
+            why = "an index may have another package of that name"
+            raise UsageError("source-setting", message, why=why, hint=f"Request {name} by its URL: {name} @ https://…")
+
+
+def requested_hashes(
+    requirements: Iterable[str], document: Mapping[str, Any], sources: Sources
+) -> dict[str, frozenset[str]]:
+    """Return the SHA-256 that files give for packages, in their own settings, in an address or in a tool's lock."""
+    requested = dict[str, frozenset[str]]()
+    for package in document.get("packages", ()):
+        name = package["name"]
+        hashes = sources.hashes.get(name)
+        if hashes is None and not {"vcs", "directory"} & package.keys():
+            hashes = sources.hashes.get(f"{name}=={package.get('version')}")
+        if hashes:
+            requested[name] = hashes
+    for asked in map(parse_requirement, requirements):
         if sha256 := re.search(r"[#&]sha256=([0-9a-f]{64})\b", asked.url or ""):
             requested[asked.name] = requested.get(asked.name, frozenset()) | {sha256[1]}
     return requested
@@ -238,7 +261,8 @@ def with_requested_files(
 
 def _not_requested(package: Mapping[str, Any], session: Session) -> UsageError:
     name, version = package["name"], package.get("version", "")
-    place = session.sources.hash_places.get(name, "its address")
+    places = session.sources.hash_places
+    place = places.get(name) or places.get(f"{name}=={version}", "its address")
     return UsageError(
         "hash-not-chosen",
         f"{place}: no file of {name} {version} for this machine has the hash that is given there",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
 from gpuinstall.marked_block import BrokenBlockError, without_blocks
-from gpuinstall.provenance import pip_settings, uv_indexes, uv_settings
+from gpuinstall.provenance import SourceSetting, pip_settings, source_setting, uv_indexes, uv_settings
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
@@ -35,6 +35,19 @@ class Indexes:
     certificates: str | None = None
     settings: tuple[tuple[str, str, str], ...] = ()
     file: Path | None = None
+
+    @property
+    def source_settings(self) -> Iterator[SourceSetting]:
+        """What ``file`` says of sources, setting by setting."""
+        if self.file is None:
+            return
+        tool, mark = ("pip", "--") if self.file.suffix != ".toml" else ("uv", "")
+        default = (self.default,) if self.default else ()
+        for key, values in {"index-url": default, "extra-index-url": self.extra, "find-links": self.find_links}.items():
+            for value in values:
+                yield source_setting(tool, f"{mark}{key}", value, self.file)
+        for tool, key, value in self.settings:
+            yield source_setting(tool, key, value, self.file)
 
 
 def merged(indexes: Iterable[Indexes]) -> Indexes:
@@ -66,6 +79,20 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
         parse_pip_environment(environ, folder),
         *(_read_pip_file(path, folder, roots) for path in reversed(_pip_near_files(environ))),
         *(_read_pip_file(path, folder, ()) for path in reversed(_pip_user_files(environ))),
+    )
+
+
+def folder_settings(environ: Mapping[str, str], folder: Path) -> tuple[SourceSetting, ...]:
+    """Read what the configuration of a folder says of sources, which a lock that is made there records.
+
+    The pip.conf of an environment is left out: it counts only while that is active.
+    """
+    files = (one for one in read_configuration(environ, folder) if one.file)
+    return tuple(
+        setting
+        for one in files
+        for setting in one.source_settings
+        if not setting.file.with_name("pyvenv.cfg").is_file()
     )
 
 
@@ -256,7 +283,7 @@ def _read_pip_file(path: Path, folder: Path, roots: Iterable[Path]) -> Indexes:
 def _read_uv_file(path: Path) -> Indexes:
     try:
         return parse_uv_table(_uv_table(path) or {}, path.parent)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _malformed(path, error) from error
 
 

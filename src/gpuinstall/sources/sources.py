@@ -16,13 +16,14 @@ from gpuinstall.sources.shown import are_shown_today, remember_shown
 from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources.configuration import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _SUPPLIES_TORCH = "a source of torch"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LOGIN = r"(?<=://)[^/\s]+@"
 
 
@@ -63,9 +64,11 @@ class Sources:
     package_indexes: Mapping[str, str] = field(default_factory=dict)
     """The index of each package that may come from no other."""
     hashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The SHA-256 of the files that a package may be."""
+    """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
     hash_places: Mapping[str, str] = field(default_factory=dict)
     """Where the hashes of a package stand."""
+    locked: tuple[SourceSetting, ...] = ()
+    """The index of each package in the lock of the project's own tool, or that it comes from an address."""
     only_binary: frozenset[str] = frozenset()
     exclude_newer: str | None = None
     answered: tuple[SourceSetting, ...] = ()
@@ -125,6 +128,22 @@ class Sources:
             sources = sources._obey(setting)
         return sources
 
+    def check_locked_indexes(self, read_default: Callable[[], str | None]) -> None:
+        """Raise UsageError if a package is locked from an index that is not among the sources.
+
+        It would be taken from the default index. What ``read_default`` returns, the tools' own one, is none of those:
+        the user may have named a mirror of it.
+        """
+        known = _locations(self.places)
+        indexes = (one for one in self.locked if one.effect is Effect.LOCKED_INDEX)
+        unknown = [one for one in indexes if Location.parse(one.value) not in known]
+        if not unknown:
+            return
+        own = _locations([read_default()])
+        for setting in unknown:
+            if Location.parse(setting.value) not in own:
+                raise _not_obeyed(setting, f"{setting.row.instead}: {setting.value}")
+
     def uv_settings(self) -> dict[str, Any]:
         """uv's settings for what comes neither from the sources of the family nor from the default index."""
         extra = [{"url": address} for address in self.extra_indexes if not is_of_pytorch(address)]
@@ -151,36 +170,41 @@ class Sources:
 
     def _obey(self, setting: SourceSetting) -> Sources:
         """Obey one setting; that of a package which the person's own word already names is not named again."""
+        changed: dict[str, Any] = {}
         match setting.effect:
             case Effect.REFUSED:
                 raise _not_obeyed(setting)
-            case Effect.TORCH | Effect.UNRELATED:
-                return replace(self, answered=(*self.answered, setting))
+            case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
+                return self._with_address(setting)
             case Effect.HASH:
-                algorithm, _, digest = setting.value.partition(":")
-                if algorithm != "sha256" or not re.fullmatch(r"[0-9a-f]{64}", digest):
-                    raise _not_obeyed(setting, "a hash is written sha256:…")
-                hashes = self.hashes.get(setting.package, frozenset()) | {digest}
-                places = {**self.hash_places, setting.package: setting.place}
-                return replace(self, hashes={**self.hashes, setting.package: hashes}, hash_places=places)
+                return self._with_hashes(setting)
+            case Effect.TORCH | Effect.UNRELATED:
+                changed = {"answered": (*self.answered, setting)}
+            case Effect.LOCKED_INDEX | Effect.ADDRESS:
+                changed = {"locked": (*self.locked, setting)}
             case Effect.ONLY_BINARY:
                 from packaging.utils import canonicalize_name  # which takes long to load
 
                 names = re.split(r"[\s,]+", setting.value)
                 packages = {name if name == ":all:" else canonicalize_name(name) for name in names if name}
-                return replace(self, only_binary=self.only_binary | packages - {":none:"})
+                changed = {"only_binary": self.only_binary | packages - {":none:"}}
             case Effect.EXCLUDE_NEWER:
                 if not re.fullmatch(r"[0-9A-Za-z:.+ -]+", setting.value):
                     raise _not_obeyed(setting, "it is a date")
-                return replace(self, exclude_newer=setting.value)
-            case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
-                return self._with_address(setting)
-            case _:
-                return self
+                changed = {"exclude_newer": setting.value}
+        return replace(self, **changed)
+
+    def _with_hashes(self, setting: SourceSetting) -> Sources:
+        digests = [value.removeprefix("sha256:") for value in setting.value.split()]
+        if setting.value.count("sha256:") < max(len(digests), 1) or not all(map(_SHA256.fullmatch, digests)):
+            raise _not_obeyed(setting, "a hash is written sha256:…")
+        hashes = self.hashes.get(setting.package, frozenset()).union(digests)
+        places = {**self.hash_places, setting.package: setting.place}
+        return replace(self, hashes={**self.hashes, setting.package: hashes}, hash_places=places)
 
     def _with_address(self, setting: SourceSetting) -> Sources:
         address, key = setting.value.rstrip("/"), setting.row.key
-        if "${" in address:
+        if "{" in address:
             raise _not_obeyed(setting, "an index without variables, and its login in UV_INDEX or a netrc file")
         if not re.match(r"(https?://[^/]|file:///|/)", address):
             raise _not_obeyed(setting, "a URL: https://index.example/simple")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import read_team_lock, team_lock_in
+from gpuinstall.lock.declaration import read_team_lock, read_team_settings, team_lock_in
+from gpuinstall.lock.resolution import check_addresses, requested_hashes
 from gpuinstall.plan.requirement import marker_environment
+from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,3 +125,66 @@ def test_a_version_that_is_none_is_no_line_for_uv(tmp_path: Path) -> None:
             with suppress(UsageError):
                 accepted.append((file, row, read_team_lock(tmp_path / file, HERE)))
     assert accepted == []
+
+
+INDEX = "https://corp.example/simple"
+BY_INDEX = {
+    "uv.lock": f'source = {{ registry = "{INDEX}/" }}',
+    "poetry.lock": f'[package.source]\ntype = "legacy"\nurl = "{INDEX}"\nreference = "corp"',
+}
+BY_ADDRESS = {
+    "uv.lock": ('source = { git = "https://git.example/ours?rev=main#0" }', 'source = { editable = "lib" }'),
+    "poetry.lock": ('[package.source]\ntype = "git"\nurl = "https://git.example/ours"',),
+    "pdm.lock": ('git = "https://git.example/ours"', 'path = "./lib"', 'url = "https://files.example/ours.zip"'),
+}
+
+
+def obeyed(folder: Path, file: str, rows: str) -> Sources:
+    (folder / file).write_text(f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', encoding="utf-8")
+    return Sources().with_settings(read_team_settings(folder / file))
+
+
+def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path: Path) -> None:
+    for file, row in BY_INDEX.items():
+        sources = obeyed(tmp_path, file, row)
+        sources.check_locked_indexes(lambda: INDEX)
+        replace(sources, extra_indexes=(INDEX,)).check_locked_indexes(lambda: None)
+        replace(sources, default_index=INDEX).check_locked_indexes(lambda: None)
+        with pytest.raises(UsageError, match=rf"{file}: index of a package of ours") as raised:
+            sources.check_locked_indexes(lambda: "https://index.example/simple")
+        assert INDEX in str(raised.value.hint)
+
+
+def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path: Path) -> None:
+    served = {"packages": [{"name": "ours", "version": "1.0", "wheels": []}]}
+    accepted = []
+    for file, rows in BY_ADDRESS.items():
+        for row in rows:
+            sources = obeyed(tmp_path, file, row)
+            check_addresses({"packages": [{"name": "ours", "vcs": {}}, {"name": "other", "wheels": []}]}, sources)
+            with suppress(UsageError):
+                check_addresses(served, sources)
+                accepted.append((file, row))
+    assert accepted == []
+
+
+def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path: Path) -> None:
+    digest = "a" * 64
+    hashes = {
+        "uv.lock": f'sdist = {{ hash = "sha256:{digest}" }}\nwheels = [{{ hash = "sha256:{"b" * 64}" }}]',
+        "poetry.lock": f'[metadata.files]\nOurs = [{{ file = "a", hash = "sha256:{digest}" }}]',
+        "pdm.lock": f'files = [{{ file = "a", hash = "sha256:{digest}" }}, {{ file = "b", hash = "md5:0" }}]',
+    }
+    wrong = {}
+    for file, rows in hashes.items():
+        sources = obeyed(tmp_path, file, rows)
+        documents = {version: {"packages": [{"name": "ours", "version": version}]} for version in ("1.0", "1.1")}
+        held = {version: requested_hashes((), document, sources) for version, document in documents.items()}
+        if digest not in held["1.0"].get("ours", ()) or held["1.1"]:
+            wrong[file] = held
+    assert wrong == {}
+
+
+def test_a_folder_of_files_is_an_index_by_its_path(tmp_path: Path) -> None:
+    sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
+    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_locked_indexes(lambda: None)

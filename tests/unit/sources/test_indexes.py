@@ -81,11 +81,6 @@ def test_uv_table_knows_default_extra_and_explicit_indexes() -> None:
     )
 
 
-def test_uv_pip_table_beats_the_general_one() -> None:
-    table = {"index-url": "https://a.example", "pip": {"index-url": "https://b.example"}}
-    assert parse_uv_table(table, FOLDER).default == "https://b.example"
-
-
 def test_first_configuration_wins_and_lists_are_joined() -> None:
     strong = Indexes(default="https://a.example", find_links=("/a", "/b"))
     weak = Indexes(default="https://b.example", find_links=("/b", "/c"), certificates="/ca.pem")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
+DIGESTS = frozenset({"a" * 64})
 UV = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine", "torch"]\n[tool.uv]\n'
 NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
 POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
@@ -145,7 +147,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         sources.find_links == (INDEX,) and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
     ),
     Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
-    Effect.HASH: lambda sources: [*sources.hashes.items()] in ([("mine", {"a" * 64})], [("mine==1.0", {"a" * 64})]),
+    Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
     Effect.ADDRESS: lambda sources: sources.locked,
     Effect.LOCKED_INDEX: lambda sources: sources.locked,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
@@ -473,7 +475,7 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path: Path, e
         readers: dict[str, Callable[[], object]] = {
             "configuration": lambda: read_sources(None, environ, tmp_path),
             "with -r": lambda: read_inputs(str(tmp_path / "pyproject.toml")),
-            "script": lambda text=text: settings_in(tmp_path, "script.py", text),
+            "script": partial(settings_in, tmp_path, "script.py", text),
         }
         for reader, read in readers.items():
             try:

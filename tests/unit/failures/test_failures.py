@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.failures.table import Failure
+    from gpuinstall.failures.table import Failure, Sign
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
@@ -30,38 +30,65 @@ def test_the_entries_are_numbered_without_a_gap() -> None:
     assert [failure.id for failure in FAILURES] == [f"F{number:02}" for number in range(1, len(FAILURES) + 1)]
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: str(failure.id))
-class TestEachEntry:
-    def test_says_what_why_and_where_from(self, failure: Failure) -> None:
-        assert failure.title
-        assert failure.title[-1] != "."
-        assert failure.cause.endswith(".")
-        assert failure.apart.endswith(".")
-        assert failure.messages
-        assert {"text"} <= set(failure.detected) <= {"before", "after", "text"}
-        assert re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date)
-        assert failure.level in {"reported", "inferred"}
+def says_what_why_and_where_from(failure: Failure) -> bool:
+    """Whether an entry has its words, its date and how it is detected."""
+    return (
+        bool(failure.title and failure.messages)
+        and failure.title[-1] != "."
+        and failure.cause.endswith(".")
+        and failure.apart.endswith(".")
+        and {"text"} <= set(failure.detected) <= {"before", "after", "text"}
+        and re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date) is not None
+        and failure.level in {"reported", "inferred"}
+    )
 
-    def test_names_its_threads(self, failure: Failure) -> None:
-        assert failure.sources
-        for source in failure.sources:
-            assert re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source)
 
-    def test_has_signs_that_compile_and_can_be_looked_for(self, failure: Failure) -> None:
-        assert failure.signs
-        for sign in failure.signs:
-            assert 0 < sign.weight < 1
-            assert not re.search(r"(?<!\\)[A-Z]", sign.pattern.says)
-            assert sign.pattern.wrapped.pattern
-            assert min(map(len, sign.pattern.needles)) >= 3
-            assert {*sign.when, *sign.unless} <= NAMES
+def names_its_threads(failure: Failure) -> bool:
+    """Whether an entry has sources, all of which can be looked up."""
+    sources = [re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source) for source in failure.sources]
+    return bool(sources) and all(sources)
 
-    def test_refers_only_to_what_exists(self, failure: Failure) -> None:
-        assert {*failure.behind, *failure.narrows} <= load_failures().keys() - {failure.id}
-        assert set(failure.advice) <= load_advice().keys()
 
-    def test_says_what_to_do_on_every_platform(self, failure: Failure) -> None:
-        assert [platform for platform in PLATFORMS if not fix(failure.id, FixContext((platform,)))] == []
+def has_signs_that_can_be_looked_for(failure: Failure) -> bool:
+    """Whether an entry has signs, all of which compile."""
+    return bool(failure.signs) and all(map(is_sign, failure.signs))
+
+
+def is_sign(sign: Sign) -> bool:
+    """Whether a sign compiles, is in small letters and has a word to look for."""
+    return (
+        0 < sign.weight < 1
+        and not re.search(r"(?<!\\)[A-Z]", sign.pattern.says)
+        and bool(sign.pattern.wrapped.pattern)
+        and min(map(len, sign.pattern.needles)) >= 3
+        and {*sign.when, *sign.unless} <= NAMES
+    )
+
+
+def refers_to_what_exists(failure: Failure) -> bool:
+    """Whether the entries and advice that an entry refers to are there."""
+    others = load_failures().keys() - {failure.id}
+    return {*failure.behind, *failure.narrows} <= others and set(failure.advice) <= load_advice().keys()
+
+
+def says_what_to_do_on_every_platform(failure: Failure) -> bool:
+    """Whether an entry has a fix wherever it occurs."""
+    return all(fix(failure.id, FixContext((platform,))) for platform in PLATFORMS)
+
+
+RULES = (
+    says_what_why_and_where_from,
+    names_its_threads,
+    has_signs_that_can_be_looked_for,
+    refers_to_what_exists,
+    says_what_to_do_on_every_platform,
+)
+
+
+def test_every_entry_keeps_every_rule() -> None:
+    wrong = [(failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)]
+
+    assert wrong == []
 
 
 def test_every_circumstance_is_used_and_compiles() -> None:

@@ -6,10 +6,12 @@ READY := .venv-dev/ready
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
+BEFORE := 9e94867d
+SENTENCES := $(DEV) -m tools.sentences | sed -E 's/^[^ ]+: //' | sort -u
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
+.PHONY: test test-only test-all torture lint types bench same docs site lockfiles bootstrap packages release card card-wheels
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev
@@ -44,6 +46,14 @@ torture: $(READY)
 bench: $(READY)
 	$(DEV) -m compileall -q src
 	$(DEV) -m bench
+
+# What differs from the commit before issue 39: choices and locks, the way of an installation, sentences.
+same: $(READY)
+	-$(DEV) -m tools.grid | diff tools/baseline/grid.txt -
+	-$(DEV) -m tools.trace | diff tools/baseline/trace.txt -
+	rm -rf .before && mkdir .before && git archive $(BEFORE) | tar -x -C .before
+	(cd .before && ../$(SENTENCES)) > .before/sentences.txt
+	-$(SENTENCES) | diff .before/sentences.txt -
 
 docs: $(READY)
 	$(DEV) -m tools.docs

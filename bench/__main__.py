@@ -1,36 +1,28 @@
 """Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
 
-``python -m bench [NAME…]`` runs those that are named of ``start``, ``install``, ``change``, ``lock``, ``extensions``,
-``learn``, ``bootstrap``, ``verify``, ``fleet``, ``page``, ``script`` and ``transfer``, or all;
-``NAME=WORD`` those rows of it whose names hold a word.
+``python -m bench [NAME…]`` runs those that are named, or all; ``NAME=WORD`` those rows of it whose names hold a word.
+What needs the real torch for the CPU is left out if PIP_FIND_LINKS has none for this Python.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
 
-from bench import bootstrap, change, extensions, fleet, install, learn, lock, page, script, start, transfer, verify
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from bench.row import Row
-
-PARTS: dict[str, Callable[..., Iterator[Row]]] = {
-    "start": start.rows,
-    "install": install.rows,
-    "change": change.rows,
-    "lock": lock.rows,
-    "extensions": extensions.rows,
-    "learn": learn.rows,
-    "bootstrap": bootstrap.rows,
-    "verify": verify.rows,
-    "fleet": fleet.rows,
-    "page": page.rows,
-    "script": script.rows,
-    "transfer": transfer.rows,
-}
+PARTS = (
+    "start",
+    "install",
+    "change",
+    "lock",
+    "extensions",
+    "learn",
+    "bootstrap",
+    "verify",
+    "fleet",
+    "page",
+    "script",
+    "transfer",
+)
 
 
 def main(names: list[str]) -> None:
@@ -38,7 +30,8 @@ def main(names: list[str]) -> None:
     sys.stdout.write(f"{'':<46} {'ours':>9} {'beside it':>10} {'':>8}  goal\n")
     for name in names or PARTS:
         part, _, word = name.partition("=")
-        for row in PARTS[part](word) if word else PARTS[part]():
+        rows = import_module(f"bench.{part}").rows
+        for row in rows(word) if word else rows():
             sys.stdout.write(f"{row}\n")
             sys.stdout.flush()
 

@@ -11,8 +11,7 @@ from tests.lab.clone import ROOT, Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 
-from bench.pairs import run, seconds
-from bench.row import Row, in_seconds
+from bench.harness import Row, duration, run, seconds, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,4 +30,4 @@ def rows() -> Iterator[Row]:
             environment = {**person.environment(), **index.environment()}
             first = seconds(command, env=environment, cwd=project)
             second = sorted(seconds(command, env=environment, cwd=project) for _ in range(5))[2]
-    yield Row("bootstrap.py again, nothing changed", in_seconds(second), in_seconds(first), "", "≤ 3 s", second <= 3)
+    yield single("bootstrap.py again, nothing changed", second, 3, beside=duration(first))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -16,17 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.environments import VERSION
 
-from bench.pairs import paired, seconds
-from bench.row import Row, in_seconds
+from bench.harness import GPUINSTALL, UV, Pair, Row, installed, paired, real_torch, seconds, single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TOOLS = Path(sys.executable).parent
 PYTHON = "3.11"
 RUNS = 5
 MOST_OF_THE_FIRST = 0.6
-_VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
 _SETUP = "from setuptools import setup\n\nsetup(name='mine', version='1', py_modules=['mine'])\n"
 
 
@@ -73,22 +66,11 @@ class Project:
             "PYTHONPYCACHEPREFIX": str(self.folder / "pyc"),
         }
 
-    def install(self) -> float:
-        """Install with gpuinstall; return the seconds of its proof."""
+    def install(self) -> tuple[float, float]:
+        """Install with gpuinstall; return its seconds without those of its proof, and those of the proof."""
         (self.folder / self.place).mkdir(exist_ok=True)
-        words: list[str | Path] = [TOOLS / "gpuinstall", "install", f"torch=={VERSION}", "numpy", "--python", PYTHON]
-        done = subprocess.run(
-            [*words, "--replace"],
-            env=self.environment,
-            cwd=self.folder / self.place,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        proof = _VERIFIED.search(done.stderr)
-        if done.returncode or proof is None:
-            raise RuntimeError(done.stderr)
-        return float(proof[1])
+        command = [GPUINSTALL, "install", f"torch=={VERSION}", "numpy", "--python", PYTHON, "--replace"]
+        return installed(command, env=self.environment, cwd=self.folder / self.place)
 
     def install_afresh(self) -> None:
         """Install the same as if nothing were there; the caches stay."""
@@ -114,39 +96,28 @@ class Project:
 
     def ours(self, words: str) -> float:
         """Run a command of gpuinstall, and return its seconds."""
-        return seconds([TOOLS / "gpuinstall", *words.split()], env=self.environment, cwd=self.folder / self.place)
+        return seconds([GPUINSTALL, *words.split()], env=self.environment, cwd=self.folder / self.place)
 
     def uv(self, words: str) -> float:
         """Run a command of uv, and return its seconds."""
-        return seconds([TOOLS / "uv", *words.split()], env=self.environment, cwd=self.folder / "beside")
+        return seconds([UV, *words.split()], env=self.environment, cwd=self.folder / "beside")
 
 
 def rows() -> Iterator[Row]:
     """Install afresh, and change a little; the torch is the CPU build of pip's find-links."""
-    if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob(f"torch-{VERSION}-*.whl")):
-        yield Row("the first proof, on the CPU", "", "", "", f"(no torch {VERSION} in PIP_FIND_LINKS)")
+    if real_torch() is None:
         return
     with tempfile.TemporaryDirectory() as name:
         project = Project(Path(name))
-        began = time.perf_counter()
-        proof = project.install()
-        whole = time.perf_counter() - began
-        yield Row("the first proof, on the CPU", in_seconds(proof), "", f"of {whole:.0f} s")
-        again = Project(project.folder, place="again").install()
-        share = again / proof
-        yield Row(
-            "a fresh environment's, against the very first",
-            in_seconds(again),
-            in_seconds(proof),
-            f"{share:.0%}",
-            "≤ 60 %",
-            share <= MOST_OF_THE_FIRST,
-        )
+        rest, proof = project.install()
+        yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
+        _, again = Project(project.folder, place="again").install()
+        yield Pair(again, proof).times("a fresh environment's, against the very first", MOST_OF_THE_FIRST)
         (project.folder / "beside").mkdir()
         project.install_with_uv()
         fresh = Project(project.folder, place="fresh")
         pair = paired(lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS)
-        yield _row("a fresh environment, warm cache", [(pair.ours, pair.beside)], None)
+        yield pair.more("a fresh environment, warm cache, against uv")
         yield from _journeys(project)
 
 
@@ -157,18 +128,10 @@ def _journeys(project: Project) -> Iterator[Row]:
         for journey in JOURNEYS:
             taken[journey].append((project.ours(journey.ours), project.uv(journey.beside)))
     for journey, turns in taken.items():
-        yield _row(journey.what, turns[1:], journey.most_more_s)
+        yield Pair.of_turns(turns[1:]).more(f"{journey.what}, against uv", journey.most_more_s)
 
 
 def _timed(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
-
-
-def _row(what: str, turns: list[tuple[float, float]], most: float | None) -> Row:
-    ours, beside = (statistics.median(column) for column in zip(*turns, strict=True))
-    figures = in_seconds(ours), in_seconds(beside), f"{ours - beside:+.2f} s"
-    if most is None:
-        return Row(f"{what}, against uv", *figures)
-    return Row(f"{what}, against uv", *figures, f"≤ {most} s more", ours - beside <= most)

@@ -15,9 +15,8 @@ from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin, filler
 
-from bench.lock import TOOLS, delay
-from bench.pairs import paired, seconds
-from bench.row import Row, in_seconds
+from bench.harness import GPUINSTALL, Row, duration, paired, seconds
+from bench.lock import delay
 from gpuinstall.units import readable
 
 if TYPE_CHECKING:
@@ -69,15 +68,13 @@ def _forty_wheels(place: Path) -> Iterator[Row]:
         what = f"choosing a program with {PARTS} native wheels, and again"
         yield _twice(what, ["plan", "--live", "painter"], index.hosts, place, index.environment())
         variables = {**os.environ, **index.environment(), **_caches(place)}
-        plan: list[str | Path] = [TOOLS / "gpuinstall", "plan", "--live", "torch", *MACHINE]
+        plan: list[str | Path] = [GPUINSTALL, "plan", "--live", "torch", *MACHINE]
         pair = paired(
             lambda: seconds(plan, env=variables, cwd=place),
             lambda: seconds([*plan, "--no-code-check"], env=variables, cwd=place),
             5,
         )
-        what = "plan of torch, and without looking at code"
-        ratio = f"{pair.ratio:.2f}×"
-        yield Row(what, in_seconds(pair.ours), in_seconds(pair.beside), ratio, "≤ 1.1×", pair.ratio <= 1.1)
+        yield pair.times("plan of torch, and without looking at code", 1.1)
 
 
 def _caches(place: Path) -> dict[str, str]:
@@ -86,7 +83,7 @@ def _caches(place: Path) -> dict[str, str]:
 
 def _twice(what: str, words: list[str], hosts: Sequence[Host], place: Path, variables: Mapping[str, str]) -> Row:
     """Choose with nothing kept, and again; a wheel that was read may not be asked for again."""
-    command: list[str | Path] = [TOOLS / "gpuinstall", *words, *MACHINE]
+    command: list[str | Path] = [GPUINSTALL, *words, *MACHINE]
     environment = {**os.environ, **variables, **_caches(place)}
 
     def parts() -> int:
@@ -108,4 +105,4 @@ def _twice(what: str, words: list[str], hosts: Sequence[Host], place: Path, vari
     pair = paired(first, second, 5)
     log = [asked for host in hosts for asked in host.log]
     sent = readable(sum(asked.sent for asked in log))
-    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), sent, f"{len(log)} requests, cold and warm")
+    return Row(what, duration(pair.ours), duration(pair.beside), sent, f"{len(log)} requests, cold and warm")

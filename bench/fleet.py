@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.row import Row, in_seconds, milliseconds
+from bench.harness import Pair, Row, single
 from gpuinstall import Request, load_catalog
 from gpuinstall.fleet.classes import node_classes
 from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord, Sha256, WrittenPlan
@@ -43,22 +43,19 @@ def rows() -> Iterator[Row]:
     plan = plan_fleet(node_classes(_surveyed())[0], Request(), load_catalog())
     took, took_mb = time.process_time() - start, _megabytes() - before
     name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
-    yield Row(name, in_seconds(took), f"{took_mb:.0f} MB", "", f"< {PLAN_S:.0f} s", took < PLAN_S)
-    yield Row("fleet plan: memory", f"{took_mb:.0f} MB", "", "", f"< {PLAN_MB} MB", took_mb < PLAN_MB)
+    yield single(name, took, PLAN_S)
+    yield Row("fleet plan: memory", f"{took_mb:.0f} MB", goal=f"< {PLAN_MB} MB", met=took_mb < PLAN_MB)
     start = time.process_time()
     text = metrics(_reported(plan))
     took = time.process_time() - start
-    size = f"{len(text) / 1e6:.1f} MB"
-    yield Row("fleet report: the same, as metrics", in_seconds(took), size, "", f"< {REPORT_S:.0f} s", took < REPORT_S)
+    yield single("fleet report: the same, as metrics", took, REPORT_S, beside=f"{len(text) / 1e6:.1f} MB")
     few, many = _reading(FEW), _reading(MANY)
-    yield Row(
-        f"fleet: reading a record, of {MANY} and of {FEW}", milliseconds(many), milliseconds(few), f"{many / few:.1f} x"
-    )
+    yield Pair(many, few).times(f"fleet: reading a record, of {MANY} and of {FEW}")
     took, used_mb = _read_apart(recorded=False)
     name = f"fleet report: a run of {RUN_NODES} nodes"
-    yield Row(name, in_seconds(took), f"{used_mb:.0f} MB", "", f"< {RUN_S:.0f} s", took < RUN_S)
+    yield single(name, took, RUN_S, beside=f"{used_mb:.0f} MB")
     took, used_mb = _read_apart(recorded=True)
-    yield Row("fleet report: the same, a record each", in_seconds(took), f"{used_mb:.0f} MB", "")
+    yield single("fleet report: the same, a record each", took, beside=f"{used_mb:.0f} MB")
 
 
 def _surveyed() -> Iterator[tuple[NodeName, dict[str, Any]]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,18 +15,13 @@ from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 
-from bench.pairs import paired, run
-from bench.row import Row, in_seconds
+from bench.harness import GPUINSTALL, PYTHON, UV, Row, installed, paired, real_torch, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-TOOLS = Path(sys.executable).parent
-PYTHON = ".".join(map(str, sys.version_info[:2]))
 RUNS = 5
-VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
-"""What ``install`` says on the proof, which the bare tools do not give."""
 
 
 @dataclass(frozen=True)
@@ -43,36 +36,14 @@ class Contest:
 
     def ours(self) -> float:
         """Install with gpuinstall; the proof does not count."""
-        command: list[str | Path] = [
-            TOOLS / "gpuinstall",
-            "install",
-            self.requirement,
-            "--python",
-            PYTHON,
-            "--backend",
-            "cpu",
-        ]
-        folder = self.empty()
-        began = time.perf_counter()
-        done = subprocess.run(command, env=self.environment, cwd=folder, capture_output=True, text=True, check=False)
-        taken = time.perf_counter() - began
-        proof = VERIFIED.search(done.stderr)
-        if done.returncode or not proof:
-            raise RuntimeError(done.stderr)
-        return taken - float(proof.group(1))
+        command = [GPUINSTALL, "install", self.requirement, "--python", PYTHON, "--backend", "cpu"]
+        took, _ = installed(command, env=self.environment, cwd=self.empty())
+        return took
 
     def uv(self) -> float:
         """Install with ``uv venv`` and ``uv pip install``."""
-        install: list[str | Path] = [
-            TOOLS / "uv",
-            "pip",
-            "install",
-            "--python",
-            ".venv/bin/python",
-            *self.uv_sources,
-            self.requirement,
-        ]
-        return self.both([TOOLS / "uv", "venv", "--python", sys.executable, ".venv"], install)
+        install = [UV, "pip", "install", "--python", ".venv/bin/python", *self.uv_sources, self.requirement]
+        return self.both([UV, "venv", "--python", sys.executable, ".venv"], install)
 
     def pip(self) -> float:
         """Install with ``python -m venv`` and ``pip install``."""
@@ -101,7 +72,8 @@ def rows() -> Iterator[Row]:
         made = catalog_index(Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
         with StandInIndex(made) as index:
             yield _bytes(Path(folder), index)
-            yield _against_uv("install, warm, small packages, against uv", small(Path(folder) / "warm", index))
+            contest = small(Path(folder) / "warm", index)
+            yield paired(contest.ours, contest.uv, RUNS).more("install, warm, small packages, against uv", 1)
     yield from _real()
 
 
@@ -127,29 +99,14 @@ def _bytes(folder: Path, index: StandInIndex) -> Row:
     return Row("bytes of wheels, cold", f"{ours} B", f"{beside} B", f"{ours - beside:+} B", "no more", ours <= beside)
 
 
-def _against_uv(what: str, contest: Contest) -> Row:
-    pair = paired(contest.ours, contest.uv, RUNS)
-    more = pair.ours - pair.beside
-    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{more:+.2f} s", "≤ 1 s more", more <= 1)
-
-
 def _real() -> Iterator[Row]:
     """Contest the wheel of torch in the folder that PIP_FIND_LINKS names."""
-    links = os.environ.get("PIP_FIND_LINKS", "")
-    wheel = next(Path(links or "/nonexistent").glob(f"torch-*+cpu-cp{PYTHON.replace('.', '')}-*.whl"), None)
+    wheel = real_torch()
     if wheel is None:
-        sys.stdout.write(f"no torch for Python {PYTHON} in PIP_FIND_LINKS: not measured with the real one\n")
         return
     with tempfile.TemporaryDirectory() as folder:
-        sources = ("--find-links", links)
+        sources = ("--find-links", str(wheel.parent))
         requirement = f"torch=={wheel.name.split('-')[1]}"
         contest = Contest(Path(folder), Person(Path(folder)).environment(), requirement, sources, sources)
-        yield _against_uv("install, warm, the real torch, against uv", contest)
-        yield _against_pip("install, warm, the real torch, against pip", contest)
-
-
-def _against_pip(what: str, contest: Contest) -> Row:
-    pair = paired(contest.ours, contest.pip, 1)
-    times = pair.beside / pair.ours
-    shown = f"{times:.1f}×"
-    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), shown, "≥ 5× faster", times >= 5)
+        yield paired(contest.ours, contest.uv, RUNS).more("install, warm, the real torch, against uv", 1)
+        yield paired(contest.ours, contest.pip, 1).times("install, warm, the real torch, against pip", 0.2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -17,9 +16,8 @@ from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch
 from tests.lab.wheels import make_wheel
 
+from bench.harness import GPUINSTALL, Row, duration, paired, seconds
 from bench.lock import delay
-from bench.pairs import paired, seconds
-from bench.row import Row, in_seconds, milliseconds
 from bench.start import MACHINE
 from gpuinstall import load_catalog
 from gpuinstall.errors import InstallationError
@@ -65,7 +63,7 @@ def rows() -> Iterator[Row]:
                 met=sum(row.bytes for row in found) <= most,
             )
         except InstallationError as error:
-            yield Row("learning the newest torch, default index", "", "", "", error.message)
+            yield Row("learning the newest torch, default index", goal=error.message)
         yield again
         yield _plans(folder)
 
@@ -84,7 +82,7 @@ def _learned(text: str, cache: Path, environment: Mapping[str, str]) -> tuple[fl
 def _cost(what: str, took: float, found: list[LearnedRow]) -> Row:
     read, whole = sum(row.bytes for row in found), sum(row.size for row in found)
     requests = sum(row.requests for row in found)
-    return Row(what, in_seconds(took), readable(read), f"{read / whole:.1%}", f"{requests} requests")
+    return Row(what, duration(took), readable(read), f"{read / whole:.1%}", f"{requests} requests")
 
 
 def _again(folder: Path, index: StandInIndex) -> Row:
@@ -95,17 +93,7 @@ def _again(folder: Path, index: StandInIndex) -> Row:
     newest = {**MACHINE, "driver": {"version": "615.71.09", "cuda": "13.4"}}
     file, caches = folder / "newest.json", folder / "again"
     file.write_text(json.dumps(newest), encoding="utf-8")
-    plan: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "gpuinstall",
-        "plan",
-        "--live",
-        "--machine",
-        file,
-        "--python",
-        "3.12",
-    ]
+    plan = [GPUINSTALL, "plan", "--live", "--machine", file, "--python", "3.12"]
     environment = {**os.environ, **index.environment(), "XDG_CACHE_HOME": str(caches)}
 
     def first() -> float:
@@ -120,17 +108,15 @@ def _again(folder: Path, index: StandInIndex) -> Row:
             raise RuntimeError(f"what was learned was asked for again: {wheels}")
         return taken
 
-    pair = paired(first, second, 5)
-    what = "a live plan with a new torch at 20 MB/s, and the same again"
-    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{pair.ratio:.1f}×", "≥ 2×", pair.ratio >= 2)
+    again = paired(second, first, 5)
+    return again.times("a live plan with a new torch at 20 MB/s again, against the first", 0.5)
 
 
 def _plans(folder: Path) -> Row:
     """A plan of one who has learned rows, against one who has none."""
     file = folder / "machine.json"
     file.write_text(json.dumps(MACHINE), encoding="utf-8")
-    plan: list[str | Path] = [sys.executable, "-m", "gpuinstall", "plan", "--machine", file]
+    plan = [GPUINSTALL, "plan", "--machine", file]
     with_rows, without = ({**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty"))
     pair = paired(lambda: seconds(plan, env=with_rows), lambda: seconds(plan, env=without), 25)
-    times = milliseconds(pair.ours), milliseconds(pair.beside)
-    return Row("plan with learned rows, against without", *times, f"{pair.ratio:.2f}×", "≤ 1.1×", pair.ratio <= 1.1)
+    return pair.times("plan with learned rows, against without", 1.1)

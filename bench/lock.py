@@ -15,20 +15,18 @@ from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 
-from bench.pairs import paired, run, seconds
-from bench.row import Row, in_seconds, milliseconds
+from bench.harness import GPUINSTALL, PYTHON, UV, Row, duration, paired, run, seconds, single
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.lab.host import Answer, Host
 
-TOOLS = Path(sys.executable).parent
-PYTHON = ".".join(map(str, sys.version_info[:2]))
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
 FAMILY = ("torch", "numpy")
 PROGRAM = ("painter",)
+RUNS = 5
 ROUND_TRIP_S = 0.05
 """What a request to an index on another continent takes; loopback alone would measure processes only."""
 
@@ -58,7 +56,7 @@ class Desk:
         (project["cwd"] / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
         words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o"]
-        commands = [[TOOLS / "uv", *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
+        commands = [[UV, *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
         began = time.perf_counter()
         side_by_side(partial(run, **project), commands, locks)
         return time.perf_counter() - began
@@ -79,12 +77,13 @@ def rows() -> Iterator[Row]:
             yield _nothing_to_do(desk)
             for host in index.hosts:
                 delay(host)
-            yield _row("lock, one target, against uv pip compile", lambda: desk.lock("cu126"), desk.compile, None)
-            six = partial(desk.lock, *SIX)
-            yield _row("lock, six targets, against one by uv", six, desk.compile, 2)
-            yield _row("lock, six targets, against six by uv at once", six, partial(desk.compile, locks=6), None)
-            program = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
-            yield _row("lock of a program, against uv pip compile", *program, 2.5)
+            one, six = partial(desk.lock, "cu126"), partial(desk.lock, *SIX)
+            yield paired(one, desk.compile, RUNS).times("lock, one target, against uv pip compile")
+            yield paired(six, desk.compile, RUNS).times("lock, six targets, against one by uv", 2)
+            by_uv = partial(desk.compile, locks=6)
+            yield paired(six, by_uv, RUNS).times("lock, six targets, against six by uv at once")
+            program, by_uv = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
+            yield paired(program, by_uv, RUNS).times("lock of a program, against uv pip compile", 2.5)
 
 
 def _served(folder: Path) -> Path:
@@ -106,7 +105,7 @@ def _desk(folder: Path, index: StandInIndex) -> Desk:
 
 def _lock(targets: Iterable[str], asked: Iterable[str] = FAMILY) -> list[str | Path]:
     words = [word for target in targets for word in ("--target", target)]
-    return [TOOLS / "gpuinstall", "lock", *asked, "--python", PYTHON, *words]
+    return [GPUINSTALL, "lock", *asked, "--python", PYTHON, *words]
 
 
 def delay(host: Host) -> None:
@@ -120,24 +119,17 @@ def delay(host: Host) -> None:
     host.respond = late
 
 
-def _row(what: str, ours: Callable[[], float], beside: Callable[[], float], most: float | None) -> Row:
-    pair = paired(ours, beside, 5)
-    goal, met = (f"≤ {most}×", pair.ratio <= most) if most else ("", None)
-    return Row(what, in_seconds(pair.ours), in_seconds(pair.beside), f"{pair.ratio:.1f}×", goal, met)
-
-
 def _nothing_to_do(desk: Desk) -> Row:
     """Sync twice; what the second costs beside the probe, which every command makes."""
     project = desk.project()
     run(_lock(["cpu"]), **project)
-    run([TOOLS / "gpuinstall", "sync"], **project)
-    uv: list[str | Path] = [TOOLS / "uv", "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
+    run([GPUINSTALL, "sync"], **project)
+    uv = [UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
     pair = paired(lambda: _beside_probe(project), lambda: seconds(uv, **project), 9)
-    took = f"{(pair.ours - pair.beside) * 1000:+.0f} ms"
     what = "sync, nothing to do, beside the probe, and uv's"
-    return Row(what, milliseconds(pair.ours), milliseconds(pair.beside), took, "≤ 0.3 s", pair.ours <= 0.3)
+    return single(what, pair.ours, 0.3, beside=duration(pair.beside))
 
 
 def _beside_probe(project: Project) -> float:
     """The seconds of a sync less those of a probe."""
-    return seconds([TOOLS / "gpuinstall", "sync"], **project) - seconds([TOOLS / "gpuinstall", "probe"], **project)
+    return seconds([GPUINSTALL, "sync"], **project) - seconds([GPUINSTALL, "probe"], **project)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.lab.environments import VERSION
 
-from bench.pairs import paired, run, seconds
-from bench.row import Row, milliseconds
+from bench.harness import PYTHON, Row, paired, real_torch, run, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 WHAT = "run script.py again, against its python"
 COMMAND = "run python again, against the activated one"
 MOST_S = 0.06
-PYTHON = ".".join(map(str, sys.version_info[:2]))
 SCRIPT = f"""# /// script
 # requires-python = "=={PYTHON}.*"
 # dependencies = ["torch=={VERSION}"]
@@ -31,8 +29,7 @@ pathlib.Path("prefix").write_text(sys.prefix)
 
 def rows() -> Iterator[Row]:
     """Take turns, where the environment is there and proven; the torch is the CPU build of pip's find-links."""
-    if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob(f"torch-{VERSION}-*.whl")):
-        yield Row(WHAT, "", "", "", f"(no torch {VERSION} in PIP_FIND_LINKS)")
+    if real_torch() is None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -53,6 +50,4 @@ def _row(what: str, ours: list[str], beside: list[str | Path], own: dict[str, st
         lambda: seconds(beside, env={**os.environ, **own}, cwd=folder),
         15,
     )
-    more = pair.ours - pair.beside
-    figures = milliseconds(pair.ours), milliseconds(pair.beside), f"+{more * 1000:.0f} ms"
-    return Row(what, *figures, f"≤ +{MOST_S * 1000:.0f} ms", more <= MOST_S)
+    return pair.more(what, MOST_S)

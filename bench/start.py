@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.pairs import paired, seconds
-from bench.row import Row, milliseconds
+from bench.harness import Row, paired, seconds, single
 from gpuinstall import Machine, Request, choose, load_catalog
 
 if TYPE_CHECKING:
@@ -39,15 +38,12 @@ def rows() -> Iterator[Row]:
             "plan --machine FILE, against python -c pass", ["gpuinstall", "plan", "--machine", file], 8
         )
     yield _against_nothing("pip --version, against python -c pass", ["pip", "--version"], None)
-    chosen = _choice()
-    yield Row("one choice, in process", milliseconds(chosen), "", "", "≤ 1 ms", chosen <= 0.001)
+    yield single("one choice, in process", _choice(), 0.001)
 
 
 def _against_nothing(what: str, words: list[str | Path], most: int | None) -> Row:
     argv = [sys.executable, "-m", *words]
-    pair = paired(lambda: seconds(argv), lambda: seconds(NOTHING), 25)
-    goal, met = (f"≤ {most}×", pair.ratio <= most) if most else ("", None)
-    return Row(what, milliseconds(pair.ours), milliseconds(pair.beside), f"{pair.ratio:.1f}×", goal, met)
+    return paired(lambda: seconds(argv), lambda: seconds(NOTHING), 25).times(what, most)
 
 
 def _choice() -> float:

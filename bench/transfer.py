@@ -26,8 +26,8 @@ from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
 
-from bench.install import PYTHON, TOOLS, VERIFIED, small
-from bench.row import Row, in_seconds
+from bench.harness import GPUINSTALL, PYTHON, UV, VERIFIED, Row, duration, real_torch
+from bench.install import small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,6 @@ RUNS = 5
 CHUNK = 1 << 18
 SIZES_MB = (70, 60, 12, 10, 9, 8, 7, 6, 5, 4, 3, 3, 2, 1)
 """What torch's 100 MB come with: three large files among fifteen, 300 MB in all."""
-OURS, UV = TOOLS / "gpuinstall", TOOLS / "uv"
 VENV: Command = (UV, "venv", "--clear", "--python", sys.executable, ".venv")
 INTO: Command = (UV, "pip", "install", "--python", ".venv/bin/python")
 KINDS = ("uv", "cache", "project")
@@ -148,7 +147,7 @@ class Race:
         both = {"bytes": (our.sent, their.sent), "caches": (our.kept, their.kept), "memory": (our.memory, their.memory)}
         more = ", ".join(f"{name} {mine / 1e6:.0f}, {other / 1e6:.0f} MB" for name, (mine, other) in both.items())
         met = same and ours <= goal * beside and ours <= beside + 0.6
-        return Row(what, in_seconds(ours), in_seconds(beside), f"{ours / beside:.2f}×", f"≤ {goal}× ({more})", met)
+        return Row(what, duration(ours), duration(beside), f"{ours / beside:.2f}×", f"≤ {goal}× ({more})", met)
 
 
 def rows(chosen: str = "") -> Iterator[Row]:
@@ -159,8 +158,8 @@ def rows(chosen: str = "") -> Iterator[Row]:
 
 
 def _contests() -> Iterator[tuple[str, Callable[[str], Row]]]:
-    links = Path(os.environ.get("PIP_FIND_LINKS") or "/nonexistent")
-    for wheel in links.glob(f"torch-*+cpu-cp{PYTHON.replace('.', '')}-*.whl"):
+    wheel = real_torch()
+    if wheel:
         for rate in (1e8, 1e9):
             yield f"the real torch, hashed, {Line(rate)}", partial(_real, wheel, Line(rate), hashed=True)
             yield f"the real torch, no hashes, {Line(rate)}", partial(_real, wheel, Line(rate), hashed=False)
@@ -224,7 +223,7 @@ def _peak(pid: int) -> int:
 
 def install(index: StandInIndex, folder: Path, requirement: str = "torch==2.14.1") -> Race:
     """Install into an empty folder."""
-    ours = (OURS, "install", requirement, "--python", PYTHON, "--backend", "cpu")
+    ours = (GPUINSTALL, "install", requirement, "--python", PYTHON, "--backend", "cpu")
     return Race(
         index,
         folder,
@@ -236,14 +235,16 @@ def install(index: StandInIndex, folder: Path, requirement: str = "torch==2.14.1
 
 def sync(index: StandInIndex, folder: Path) -> Race:
     """Install a lock that is there."""
-    before = (OURS, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
+    before = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
     beside = (UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml")
-    return Race(index, folder, _environment(index, folder), ((OURS, "sync"),), (VENV, beside), (before,), ("project",))
+    return Race(
+        index, folder, _environment(index, folder), ((GPUINSTALL, "sync"),), (VENV, beside), (before,), ("project",)
+    )
 
 
 def lock(index: StandInIndex, folder: Path) -> Race:
     """Lock one target, every file hashed."""
-    ours = (OURS, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
+    ours = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
     asked = ("sh", "-c", f"echo torch==2.14.1 | {UV} pip compile --generate-hashes --index {index.torch_index}/cpu -")
     return Race(index, folder, _environment(index, folder), (ours,), (asked,))
 
@@ -251,7 +252,7 @@ def lock(index: StandInIndex, folder: Path) -> Race:
 def upgrade(index: StandInIndex, folder: Path) -> Race:
     """Move torch alone, where all else is there."""
     family = ("--index", f"{index.torch_index}/cpu")
-    ours = (OURS, "install", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
+    ours = (GPUINSTALL, "install", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
     before = (*ours[:2], "torch==2.13.0", *ours[3:])
     return Race(
         index, folder, _environment(index, folder), (ours,), ((*INTO, *family, "torch==2.14.1"),), (before,), KINDS

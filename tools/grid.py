@@ -1,7 +1,8 @@
-"""What is chosen and locked over a grid of machines and requests, a line each: ``python -m tools.grid > before.txt``.
+"""What is chosen and locked over a grid of machines and requests, a line each: ``python -m tools.grid``.
 
-A change that is to leave every answer as it is runs it before and after, and compares. The catalogue is the one that
-stands still, the sources are a stand-in on loopback; ports are left out of what is printed.
+A line has the choice, the codes of its reasons and warnings, and a digest of what was rejected; words may change
+(``tools.sentences``). ``make same`` compares with tools/baseline/grid.txt. The catalogue is the one that stands still,
+the sources are a stand-in on loopback; ports are left out of what is printed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.frozen import frozen_catalog
 from tests.lab.index import StandInIndex
@@ -101,19 +102,19 @@ def _answer(workshop: Workshop, *words: str) -> str:
     done = workshop.run(*words, "--python", "3.12", "--json")
     document = json.loads(done.out)
     data = document["data"] or {}
-    told = (
-        _essence(data)
-        if "rejected" in data
-        else " ".join(error["code"] + error["message"] for error in document["errors"])
-    )
+    told = _essence(data) if "rejected" in data else " ".join(error["code"] for error in document["errors"])
     locks = [f"{path.name} {_digest(path.read_text('utf-8'))}" for path in sorted(workshop.folder.glob("pylock*"))]
-    warnings = sorted(line for line in done.err.splitlines() if line.startswith("warning"))
-    return _portless(f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {' '.join(warnings)}")
+    warnings = sum(line.startswith("warning") for line in done.err.splitlines())
+    return f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {warnings} warnings"
 
 
-def _essence(plan: dict[str, object]) -> str:
-    said = {key: plan[key] for key in ("status", "build", "reasons", "warnings", "gpus")}
-    return f"{json.dumps(said)} {_digest(json.dumps(plan['rejected']))}"
+def _essence(plan: dict[str, Any]) -> str:
+    build = plan["build"] or {}
+    choice = [plan["status"], *(str(build[key]) for key in ("torch", "backend", "python") if build)]
+    codes = [reason["code"] for key in ("reasons", "warnings") for reason in plan[key]]
+    rejected = [(row["torch"], row["backend"], row["code"]) for row in plan["rejected"]]
+    details = [plan["gpus"], build.get("index"), build.get("requirements"), rejected]
+    return " ".join([*choice, *codes, _digest(json.dumps(details))])
 
 
 def _digest(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import netrc
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,33 +135,36 @@ def _strangers(folder: Path, file: str, key: str, address: str) -> Path:
     return _write(folder / (file if file in tables and file != "pip table" else "pyproject.toml"), tables[file] + uv)
 
 
-@pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
-@pytest.mark.parametrize("key", CHOICES)
-@pytest.mark.parametrize(
-    "address",
-    [
-        "https://evil.example/whl",
-        "https://evil.example/whl/",
-        "https://evil.example/whl/cpu/..//torch//",
-        "HTTPS://EVIL.example:443/whl/",
-        "https://evil.example./whl/",
-        "https://me:secret@evil.example/whl/",
-        "file:///srv/evil/",
-        "file:///srv/./evil//",
-        "/srv/evil/",
-    ],
+ADDRESSES = (
+    "https://evil.example/whl",
+    "https://evil.example/whl/",
+    "https://evil.example/whl/cpu/..//torch//",
+    "HTTPS://EVIL.example:443/whl/",
+    "https://evil.example./whl/",
+    "https://me:secret@evil.example/whl/",
+    "file:///srv/evil/",
+    "file:///srv/./evil//",
+    "/srv/evil/",
 )
+
+
+@pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
 def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
-    environ: dict[str, str], tmp_path: Path, file: str, key: str, address: str
+    environ: dict[str, str], tmp_path: Path, file: str
 ) -> None:
-    folder = tmp_path / "project"
-    environ |= {"VIRTUAL_ENV": str(folder / ".venv"), "PIP_CONFIG_FILE": ""}
-    path = _strangers(folder, file, key, address)
-    (setting,) = read_sources(None, environ, folder).chosen
-    assert (setting.key, setting.file) == (key, path)
-    assert Location.parse(setting.value) == Location.parse(address)
-    assert "secret" not in str(setting)
-    assert setting.role == ("a source of torch" if key == "find-links" else "")
+    wrong = []
+    for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
+        folder = tmp_path / str(number)
+        path = _strangers(folder, file, key, address)
+        variables = environ | {"VIRTUAL_ENV": str(folder / ".venv"), "PIP_CONFIG_FILE": ""}
+        (setting,) = read_sources(None, variables, folder).chosen
+        role = "a source of torch" if key == "find-links" else ""
+        is_known = (setting.key, setting.file, setting.role) == (key, path, role)
+        is_same = Location.parse(setting.value) == Location.parse(address)
+        if not (is_known and is_same and "secret" not in str(setting)):
+            wrong.append((key, address, str(setting)))
+
+    assert wrong == []
 
 
 def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ: dict[str, str], tmp_path: Path) -> None:

@@ -1,0 +1,128 @@
+"""What every measurement is made with: programs that are timed, things that take turns, and the line of the report."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.environments import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Words = Sequence[str | Path]
+
+TOOLS = Path(sys.executable).parent
+GPUINSTALL, UV = TOOLS / "gpuinstall", TOOLS / "uv"
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
+"""What ``install`` says of the proof, which the bare tools do not give."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement, how it compares, and what it should be; ``met`` is None if there is no goal."""
+
+    what: str
+    ours: str = ""
+    beside: str = ""
+    compared: str = ""
+    goal: str = ""
+    met: bool | None = None
+
+    def __str__(self) -> str:
+        mark = {True: "met", False: "MISSED", None: ""}[self.met]
+        return f"{self.what:<46} {self.ours:>9} {self.beside:>10} {self.compared:>8}  {self.goal} {mark}".rstrip()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The median seconds of ours and of what stands beside it."""
+
+    ours: float
+    beside: float
+
+    @classmethod
+    def of_turns(cls, turns: Sequence[tuple[float, float]]) -> Pair:
+        """Return the medians of turns, each the seconds of ours and of the other."""
+        ours, beside = zip(*turns, strict=True)
+        return cls(statistics.median(ours), statistics.median(beside))
+
+    def times(self, what: str, most: float | None = None) -> Row:
+        """Return the row that says how many times as long ours takes."""
+        ratio = self.ours / self.beside
+        goal = f"≤ {most:g}×" if most else ""
+        met = ratio <= most if most else None
+        return Row(what, duration(self.ours), duration(self.beside), f"{ratio:.2f}×", goal, met)
+
+    def more(self, what: str, most: float | None = None) -> Row:
+        """Return the row that says how many seconds more ours takes."""
+        more = self.ours - self.beside
+        goal = f"≤ {duration(most)} more" if most else ""
+        met = more <= most if most else None
+        return Row(what, duration(self.ours), duration(self.beside), f"+{duration(more)}", goal, met)
+
+
+def single(what: str, took: float, most: float | None = None, beside: str = "") -> Row:
+    """Return the row of seconds that are compared with nothing but a goal."""
+    goal = f"≤ {duration(most)}" if most else ""
+    return Row(what, duration(took), beside, "", goal, took <= most if most else None)
+
+
+def duration(seconds: float) -> str:
+    """Write a time."""
+    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.1 else f"{seconds:.2f} s"
+
+
+def paired(ours: Callable[[], float], beside: Callable[[], float], runs: int) -> Pair:
+    """Take turns, after one turn that does not count, so that what slows the machine down slows both.
+
+    Args:
+        ours: Returns its seconds, as ``beside`` does.
+        beside: What ours is compared with.
+        runs: How many turns count.
+    """
+    turns = [(ours(), beside()) for _ in range(runs + 1)]
+    return Pair.of_turns(turns[1:])
+
+
+def seconds(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> float:
+    """Run a program to its good end and return how long it took."""
+    began = time.perf_counter()
+    run(argv, env=env, cwd=cwd)
+    return time.perf_counter() - began
+
+
+def installed(argv: Words, *, env: Mapping[str, str], cwd: Path) -> tuple[float, float]:
+    """Run an installation of ours; return its seconds without those of its proof, and those of the proof."""
+    began = time.perf_counter()
+    done = subprocess.run(argv, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    took = time.perf_counter() - began
+    proof = VERIFIED.search(done.stderr)
+    if done.returncode or not proof:
+        raise RuntimeError(done.stderr)
+    return took - float(proof[1]), float(proof[1])
+
+
+def run(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Run a program and return its output; what it says on failure is raised."""
+    words = [str(word) for word in argv]
+    done = subprocess.run(
+        words, env=env, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def real_torch() -> Path | None:
+    """Return the wheel of the real torch for the CPU in pip's find-links; None if there is none."""
+    folder = Path(os.environ.get("PIP_FIND_LINKS") or "/nonexistent")
+    return next(folder.glob(f"torch-{VERSION}-cp{PYTHON.replace('.', '')}-*.whl"), None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Words = Sequence[str | Path]
 
 TOOLS = Path(sys.executable).parent
-GPUINSTALL, UV = TOOLS / "gpuinstall", TOOLS / "uv"
+GPUINSTALL, UV = str(TOOLS / "gpuinstall"), str(TOOLS / "uv")
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
 """What ``install`` says of the proof, which the bare tools do not give."""

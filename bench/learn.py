@@ -93,7 +93,7 @@ def _again(folder: Path, index: StandInIndex) -> Row:
     newest = {**MACHINE, "driver": {"version": "615.71.09", "cuda": "13.4"}}
     file, caches = folder / "newest.json", folder / "again"
     file.write_text(json.dumps(newest), encoding="utf-8")
-    plan = [GPUINSTALL, "plan", "--live", "--machine", file, "--python", "3.12"]
+    plan = [GPUINSTALL, "plan", "--live", "--machine", str(file), "--python", "3.12"]
     environment = {**os.environ, **index.environment(), "XDG_CACHE_HOME": str(caches)}
 
     def first() -> float:
@@ -116,7 +116,7 @@ def _plans(folder: Path) -> Row:
     """A plan of one who has learned rows, against one who has none."""
     file = folder / "machine.json"
     file.write_text(json.dumps(MACHINE), encoding="utf-8")
-    plan = [GPUINSTALL, "plan", "--machine", file]
+    plan = [GPUINSTALL, "plan", "--machine", str(file)]
     with_rows, without = ({**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty"))
     pair = paired(lambda: seconds(plan, env=with_rows), lambda: seconds(plan, env=without), 25)
     return pair.times("plan with learned rows, against without", 1.1)

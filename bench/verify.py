@@ -22,6 +22,6 @@ def rows() -> Iterator[Row]:
         python = Path(folder) / "env" / "bin" / "python"
         run([UV, "venv", "-q", "--no-project", "--python", sys.executable, python.parents[1]])
         run([UV, "pip", "install", "-q", "--python", python, wheel])
-        ours = [GPUINSTALL, "verify", "--python", python]
+        ours = [GPUINSTALL, "verify", "--python", str(python)]
         pair = paired(lambda: seconds(ours), lambda: seconds([python, "-c", "import torch"]), 5)
     yield pair.more("verify, against import torch", 2.0)

@@ -391,8 +391,8 @@ def letters(text: str) -> str:
 
 def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
     sold = defaultdict(set)  # the capabilities of the products with these letters, derived without the reader
-    for product in products():
-        sold[letters(bare(product.name))].add(str(product.capability))
+    for sold_gpu in products():
+        sold[letters(bare(sold_gpu.name))].add(str(sold_gpu.capability))
     wrong = {
         spelling: outcome
         for name in {product.name for product in products()}

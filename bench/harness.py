@@ -67,7 +67,7 @@ class Pair:
         more = self.ours - self.beside
         goal = f"≤ {duration(most)} more" if most else ""
         met = more <= most if most else None
-        return Row(what, duration(self.ours), duration(self.beside), f"+{duration(more)}", goal, met)
+        return Row(what, duration(self.ours), duration(self.beside), f"{'+' * (more >= 0)}{duration(more)}", goal, met)
 
 
 def single(what: str, took: float, most: float | None = None, beside: str = "") -> Row:

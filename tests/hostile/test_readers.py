@@ -19,6 +19,7 @@ from gpuinstall import process
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.install.scripts import read_script
+from gpuinstall.web import Page
 from tests.lab.clone import ROOT
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import COSTLY, JSON, costing, fuzzed, known_readers
@@ -69,7 +70,7 @@ def test_a_package_of_100_000_files_is_read() -> None:
     file = {"filename": "x-1-py3-none-any.whl", "url": "x", "size": 3, "upload-time": "2026-11-21", "yanked": False}
     file |= {**hashes, "provenance": None, "requires-python": ">=3"}
     page = json.dumps({"files": [file] * 100_000})
-    assert len(parse_page.__wrapped__(page, JSON, "https://index.example/torch/")) == 100_000
+    assert len(parse_page.__wrapped__(Page(page, JSON, "https://index.example/torch/"))) == 100_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")

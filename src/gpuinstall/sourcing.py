@@ -34,8 +34,5 @@ class Sourcing:
     build_extensions: bool = False
     """Whether extensions without a prebuilt file are compiled."""
 
-    parallel: bool = True
-    """Whether a large file is downloaded in several parts at once."""
-
 
 DEFAULT_SOURCING = Sourcing()

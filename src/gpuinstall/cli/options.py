@@ -93,13 +93,7 @@ wheels = click.option(
     type=click.Path(path_type=Path, resolve_path=True),
     help="Take the wheels from this folder.",
 )
-_FETCHING = (
-    torch_index,
-    click.option(
-        "--parallel/--no-parallel", default=True, help="Download a large file over four connections, or over one."
-    ),
-    offline,
-)
+_FETCHING = (torch_index, offline)
 _SOURCING = (
     *_FETCHING,
     click.option(

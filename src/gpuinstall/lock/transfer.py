@@ -63,7 +63,7 @@ class Transfer:
 
         with (
             transfers({file.name: size or None for file, size in self.missing.items()}, session) as (_, count),
-            Relay(session.client, count, keep, parallel=session.sourcing.parallel) as relay,
+            Relay(session.client, count, keep) as relay,
         ):
 
             def address(file: LockedFile) -> str:

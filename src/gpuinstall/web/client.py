@@ -81,14 +81,10 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 
 @dataclass(frozen=True)
 class Head:
-    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is.
-
-    ``ranges`` says that its server gives parts of it.
-    """
+    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is."""
 
     size: int | None = None
     etag: str | None = None
-    ranges: bool = False
 
 
 class Client:
@@ -145,8 +141,7 @@ class Client:
         response.close()
         if response.status_code >= 400:
             return Head()
-        headers = response.headers
-        return Head(declared(response), headers.get("ETag"), headers.get("Accept-Ranges") == "bytes")
+        return Head(declared(response), response.headers.get("ETag"))
 
     def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
         """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
@@ -167,27 +162,13 @@ class Client:
         """
         with self._ask("GET", url, _AS_IT_IS) as response:
             _check(response, url)
-            _check_length(url, size, declared(response))
-            yield from self._whole(response, url, size or declared(response))
-
-    def part(self, url: str, span: range, head: Head) -> Iterator[bytes]:
-        """Stream some bytes of the file that ``head`` was said of; raise InstallationError where others would come."""
-        first, last = span.start, span.stop - 1
-        headers = {**_AS_IT_IS, "Range": f"bytes={first}-{last}", "If-Range": head.etag or ""}
-        with self._ask("GET", url, headers) as response:
-            _check(response, url)
-            fields = response.headers
-            given = response.status_code, fields.get("Content-Range"), fields.get("ETag")
-            if given != (206, f"bytes {first}-{last}/{head.size}", head.etag):
-                raise InstallationError("no-ranges", f"{url} cannot be downloaded in parts, though its server says so")
-            yield from self._whole(response, url, len(span))
-
-    def _whole(self, response: Response, url: str, length: int | None) -> Iterator[bytes]:
-        came = 0
-        for chunk in read_chunks(response, url, length, self.patience):
-            came += len(chunk)
-            yield chunk
-        _check_length(url, length, came)
+            length = declared(response)
+            _check_length(url, size, length)
+            came = 0
+            for chunk in read_chunks(response, url, size or length, self.patience):
+                came += len(chunk)
+                yield chunk
+        _check_length(url, size or length, came)
 
     def _page(self, url: str) -> Page | None:
         remembered = self._pages.known(url)

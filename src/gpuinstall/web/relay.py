@@ -1,45 +1,27 @@
-"""A relay on loopback from which uv fetches files: our limits, certificates and logins, and hashes taken on the way.
-
-A large file comes in several ranges at once where its server gives them under one mark, else in one stream.
-"""
+"""A relay on loopback from which uv fetches files: our limits, certificates and logins, and hashes taken on the way."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, islice
-from threading import BoundedSemaphore, Thread
-from time import monotonic
+from itertools import chain
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpuinstall.errors import InstallationError, InterruptedByUserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
     from typing_extensions import Self
 
     from gpuinstall.reporter import Progress
-    from gpuinstall.web.client import Client, Head
-
-LARGE = 64_000_000
-"""The bytes above which a file comes in ranges."""
-PIECE = 4_000_000
-"""The bytes of one range: a quarter of a second at the 30 MB/s that a connection to such servers has."""
-FAST = 80_000_000
-"""The bytes a second of a connection from which on more of them bring nothing: 75 ranges of a file take three times the
-processor of one stream (0.75 s for 300 MB, 0.25), and servers that are slow for each connection give 20 to 60 MB/s.
-"""
-AT_ONCE, FOR_EACH = 16, 4
-"""How many ranges are asked for at once, of all files and of each."""
+    from gpuinstall.web.client import Client
 
 
 @dataclass
@@ -50,24 +32,24 @@ class _Relayed:
     name: str
     size: int | None
     hashed: bool
-    in_ranges: bool
     failure: InstallationError | None = None
 
 
 class Relay:
     """Passes files on from their servers to programs of this machine that were given their addresses.
 
-    ``progress`` counts the bytes of each file by its name; ``keep`` gets the address of each file that had no hash and
-    its sha256, once all of it came; ``parallel`` says whether large ones come in ranges.
+    Args:
+        client: What fetches them.
+        progress: Counts the bytes of each file by its name.
+        keep: Takes the address of each file that had no hash and its sha256, once all of it came.
     """
 
-    def __init__(
-        self, client: Client, progress: Progress, keep: Callable[[str, str], None], *, parallel: bool = True
-    ) -> None:
-        self._client, self._progress, self._keep, self._parallel = client, progress, keep, parallel
+    def __init__(self, client: Client, progress: Progress, keep: Callable[[str, str], None]) -> None:
+        self._client = client
+        self._progress = progress
+        self._keep = keep
         self._files: dict[str, _Relayed] = {}
         self._failures: list[InstallationError] = []
-        self._slots = BoundedSemaphore(AT_ONCE)
         self._closed = False
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.relay = self
@@ -87,7 +69,7 @@ class Relay:
         ``hashed`` says that its hash is known, which whoever fetches it compares.
         """
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
-        self._files[path] = _Relayed(url, name, size, hashed, self._parallel)
+        self._files[path] = _Relayed(url, name, size, hashed)
         return f"http://127.0.0.1:{self._server.server_port}{path}"
 
     @property
@@ -103,9 +85,11 @@ class Relay:
         """Bring a file, hash and count it; raise InstallationError, the same again where it cannot be had."""
         if file.failure:
             raise file.failure
-        digest, came, complete = hashlib.sha256(), 0, False
+        digest = hashlib.sha256()
+        came = 0
+        complete = False
         try:
-            for chunk in self._brought(file):
+            for chunk in self._client.chunks(file.url, file.size):
                 if self._closed:
                     raise InterruptedByUserError("interrupted", "the download was interrupted")
                 if not file.hashed:
@@ -118,42 +102,12 @@ class Relay:
                 self._keep(file.url, digest.hexdigest())
         except InstallationError as error:
             self._failures.append(error)
-            file.in_ranges = False
-            file.failure = None if error.code in {"no-ranges", "transfer"} else error
+            # A connection that broke may hold the next time: uv asks again.
+            file.failure = None if error.code == "transfer" else error
             raise
         finally:
             if not complete:
                 self._progress(file.name, -came)
-
-    def _brought(self, file: _Relayed) -> Iterator[bytes]:
-        if file.in_ranges and (file.size or 0) > LARGE:
-            head = self._client.head(file.url)
-            if head.ranges and head.size == file.size and head.etag and not head.etag.startswith("W/"):
-                return self._pieces(file, head)
-        return self._client.chunks(file.url, file.size)
-
-    def _pieces(self, file: _Relayed, head: Head) -> Iterator[bytes]:
-        """Bring a file in ranges, a few of them ahead of the one that is passed on; in one where that is fast."""
-        size, began = head.size or 0, monotonic()
-        yield self._piece(file.url, head, range(PIECE))
-        if PIECE / (monotonic() - began) > FAST:
-            yield from self._client.part(file.url, range(PIECE, size), head)
-            return
-        spans = (range(start, min(start + PIECE, size)) for start in range(PIECE, size, PIECE))
-        fetch = partial(self._piece, file.url, head)
-        with ThreadPoolExecutor(FOR_EACH) as pool:
-            ahead = deque(pool.submit(fetch, span) for span in islice(spans, FOR_EACH))
-            try:
-                while ahead:
-                    piece = ahead.popleft().result()
-                    ahead.extend(pool.submit(fetch, span) for span in islice(spans, 1))
-                    yield piece
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-    def _piece(self, url: str, head: Head, span: range) -> bytes:
-        with self._slots:
-            return b"".join(self._client.part(url, span, head))
 
 
 class _Server(ThreadingHTTPServer):

@@ -79,7 +79,7 @@ def test_each_subcommand_has_only_options_that_it_reads() -> None:
     assert {name: names for name, names in own.items() if name in {"audit", "diff", "download", "merge"}} == {
         "audit": {"offline"},
         "diff": {"old", "new"},
-        "download": {"folder", "torch_index", "parallel", "offline"},
+        "download": {"folder", "torch_index", "offline"},
         "merge": {"ours", "theirs"},
     }
     assert {"upgrade", "packages", "prune", "per_target"} & own["check"] == set()

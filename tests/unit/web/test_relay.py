@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-import re
 import socket
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
 from gpuinstall.patience import Patience
-from gpuinstall.web import Client, relay
+from gpuinstall.web import Client
 from gpuinstall.web.relay import Relay
-from tests.lab.host import Answer, Host, part_of
+from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
 if TYPE_CHECKING:
@@ -33,17 +30,16 @@ PATIENCE = Patience(silence=0.4, floor=1000)
 NAME = "torch-2.14.1+cu126-py3-none-any.whl"
 SMALL = os.urandom(100_000)
 LARGE = os.urandom(2_000_000)
-RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 class Passed:
     """A relay before a host, and what was counted of the file."""
 
-    def __init__(self, client: Client, respond: Respond, *, parallel: bool = True) -> None:
+    def __init__(self, client: Client, respond: Respond) -> None:
         self.counted: Counter[str] = Counter()
         self.host = Host("files", respond)
         self.hashes: dict[str, str] = {}
-        self.relay = Relay(client, self.count, self.hashes.__setitem__, parallel=parallel)
+        self.relay = Relay(client, self.count, self.hashes.__setitem__)
 
     def count(self, part: str, size: int) -> None:
         self.counted[part] += size
@@ -68,15 +64,12 @@ def get(address: str) -> bytes:
 
 
 @pytest.fixture
-def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Passed]]:
-    monkeypatch.setattr(relay, "LARGE", 1_000_000)
-    monkeypatch.setattr(relay, "PIECE", 300_000)
-    monkeypatch.setattr(relay, "FAST", float("inf"))
+def passed(tmp_path: Path) -> Iterator[Callable[..., Passed]]:
     begun: list[Passed] = []
     with Client(cache=tmp_path, patience=PATIENCE) as client:
 
-        def begin(respond: Respond, *, parallel: bool = True) -> Passed:
-            begun.append(Passed(client, respond, parallel=parallel))
+        def begin(respond: Respond) -> Passed:
+            begun.append(Passed(client, respond))
             begun[-1].relay.__enter__()
             return begun[-1]
 
@@ -108,103 +101,10 @@ def test_a_file_comes_as_it_is_counted_and_hashed(
     assert way.relay.failure is None
 
 
-def test_a_large_file_comes_in_ranges_and_never_more_than_its_bytes(passed: Callable[..., Passed]) -> None:
+def test_a_file_whose_hash_is_known_is_not_hashed_again(passed: Callable[..., Passed]) -> None:
     way = passed(serving(LARGE))
     assert way.fetch(len(LARGE), hashed=True) == LARGE
-    ranges = [asked.range for asked in way.host.log if asked.method == "GET"]
-    assert len(ranges) == 7
-    assert None not in ranges
-    assert way.sent == len(LARGE)
-    assert way.hashes == {}, "whose hash is known is not hashed again"
-
-
-def test_a_fast_connection_brings_the_rest_of_a_file_alone(
-    passed: Callable[..., Passed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "FAST", 0)
-    way = passed(serving(LARGE))
-    assert way.fetch(len(LARGE)) == LARGE
-    ranges = [asked.range for asked in way.host.log if asked.method == "GET"]
-    assert ranges == ["bytes=0-299999", "bytes=300000-1999999"]
-
-
-def test_ranges_of_a_file_come_side_by_side(passed: Callable[..., Passed]) -> None:
-    there, first = threading.Barrier(relay.FOR_EACH), iter([True])
-
-    def together(body: bytes) -> Iterator[bytes]:
-        if not next(first, False):
-            there.wait(5)
-        yield body
-
-    said = {"ETag": '"1"', "Accept-Ranges": "bytes"}
-    way = passed(lambda _path, headers: part_of(Answer(200, LARGE[:1_500_000], headers=said, pieces=together), headers))
-    assert way.fetch(1_500_000) == LARGE[:1_500_000]
-
-
-@pytest.mark.parametrize("parallel", [False, True])
-def test_it_comes_in_one_stream_where_ranges_are_off_or_not_given(
-    passed: Callable[..., Passed], *, parallel: bool
-) -> None:
-    no = {"Accept-Ranges": "none"} if parallel else {}
-    way = passed(lambda *_: Answer(200, LARGE, headers=no), parallel=parallel)
-    assert way.fetch(len(LARGE)) == LARGE
-    assert [asked.range for asked in way.host.log if asked.method == "GET"] == [None]
-
-
-def _weak(answer: Answer) -> Answer:
-    return replace(answer, headers={**answer.headers, "ETag": 'W/"1"'})
-
-
-def _unmarked(answer: Answer) -> Answer:
-    return replace(answer, headers={**answer.headers, "ETag": ""})
-
-
-@pytest.mark.parametrize("mark", [_weak, _unmarked])
-def test_it_comes_in_one_stream_where_nothing_says_that_it_stays_the_same(
-    passed: Callable[..., Passed], mark: Callable[[Answer], Answer]
-) -> None:
-    way = passed(lambda *_: mark(Answer(200, LARGE)))
-    assert way.fetch(len(LARGE)) == LARGE
-    assert [asked.range for asked in way.host.log if asked.method == "GET"] == [None]
-
-
-def other_bytes(path: str, headers: dict[str, str]) -> Answer:
-    """Give other ranges than were asked for."""
-    del path
-    if "range" not in headers:
-        return Answer(200, LARGE)
-    said = {"Content-Range": f"bytes 0-299999/{len(LARGE)}", "ETag": '"1"'}
-    return Answer(206, LARGE[1000:301_000], headers=said)
-
-
-def promising(respond: Respond) -> Respond:
-    def answer(path: str, headers: dict[str, str]) -> Answer:
-        found = respond(path, headers)
-        return replace(found, headers={"ETag": '"1"', "Accept-Ranges": "bytes", **found.headers})
-
-    return answer
-
-
-def exchanged() -> Respond:
-    """Hold another file after the third answer."""
-    count = itertools.count()
-
-    def answer(path: str, headers: dict[str, str]) -> Answer:
-        del path, headers
-        return Answer(200, LARGE if next(count) < 3 else LARGE[::-1])
-
-    return answer
-
-
-@pytest.mark.parametrize("respond", [promising(other_bytes), exchanged()])
-def test_a_server_that_gives_other_ranges_is_asked_for_one_stream(
-    passed: Callable[..., Passed], respond: Respond
-) -> None:
-    way = passed(respond)
-    body = way.fetch(len(LARGE), times=3)
-    assert body in {LARGE, LARGE[::-1]}
-    assert way.counted[NAME] == len(LARGE)
-    assert way.hashes == {f"{way.host.url}/{NAME}": hashlib.sha256(body).hexdigest()}
+    assert way.hashes == {}
 
 
 def test_a_transfer_that_breaks_off_is_made_again(passed: Callable[..., Passed]) -> None:

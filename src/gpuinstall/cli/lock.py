@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock, DeclaredUse
-    from gpuinstall.lock.lock import VersionChange
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
     from gpuinstall.machine import Machine
     from gpuinstall.session import Session
@@ -227,7 +226,17 @@ def cover_command(
 @framed("lock")
 def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
     """Compare two locks."""
-    return _diff(old, new)
+    from gpuinstall.lock.lock import compare_locks, read_lock
+
+    changes = compare_locks(read_lock(old), read_lock(new))
+
+    def show(screen: Terminal) -> None:
+        for change in changes:
+            screen.line(str(change))
+        if not changes:
+            screen.line("the two locks are identical")
+
+    return Outcome({"changes": [change._asdict() for change in changes]}, show)
 
 
 @command.command("merge", help="For git's merge driver: combine the requests of two locks in OURS.")
@@ -236,7 +245,13 @@ def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
 @framed("lock")
 def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
     """Combine the requests of two locks."""
-    return _merge(ours, theirs)
+    from gpuinstall.files import write_atomically
+    from gpuinstall.lock.lock import both_asked, read_lock
+
+    lock = both_asked(read_lock(ours), read_lock(theirs))
+    write_atomically(ours, lock.text)
+    text = f"{' '.join(lock.inputs)}; run gpuinstall lock to resolve them"
+    return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))
 
 
 @command.command("download", help="Download every file of the locks into DIR.")
@@ -245,8 +260,13 @@ def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
 @framed("lock")
 def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) -> Outcome:
     """Download the files of the locks."""
+    from gpuinstall.lock.fetch import download
+    from gpuinstall.lock.fit import read_locks
+
     with open_project(Path.cwd(), Settings(Request((), sourcing=sourcing)), terminal) as project:
-        return _download(Path.cwd(), folder, project.session)
+        names = download(read_locks(Path.cwd()), folder, project.session)
+    data = {"folder": str(folder), "files": names}
+    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {folder}, all hashes verified"))
 
 
 @command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
@@ -254,9 +274,30 @@ def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) ->
 @framed("lock")
 def audit_command(terminal: Terminal, *, offline: bool) -> Outcome:
     """Look for known vulnerabilities."""
+    from gpuinstall.lock.audit import advisories
+    from gpuinstall.lock.fit import read_locks
+
+    locks = read_locks(Path.cwd())
     request = Request((), sourcing=Sourcing(offline=offline))
     with open_project(Path.cwd(), Settings(request), terminal) as project:
-        return _audit(Path.cwd(), project.session)
+        rows = [row for lock in locks for row in advisories(lock, project.session)]
+    lines = []
+    for row in rows:
+        package = row["dependency"]
+        found = f"{row['display_id']}: {row['summary']}"
+        lines.append(f"{row['lock']}: {package['name']} {package['version']}, {found}")
+
+    def show(screen: Terminal) -> None:
+        for line in lines:
+            screen.field("Audit", line)
+        if not lines:
+            screen.field("Audit", f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities")
+
+    data = {"vulnerabilities": rows}
+    if not rows:
+        return Outcome(data, show)
+    errors = tuple(error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade")) for line in lines)
+    return Outcome(data, show, status="error", exit_code=LockError.exit_code, errors=errors)
 
 
 class _LockRun(NamedTuple):
@@ -377,51 +418,6 @@ def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredU
     )
 
 
-def _download(folder: Path, destination: Path, session: Session) -> Outcome:
-    from gpuinstall.lock.fetch import download
-    from gpuinstall.lock.fit import read_locks
-
-    names = download(read_locks(folder), destination, session)
-    data = {"folder": str(destination), "files": names}
-    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {destination}, all hashes verified"))
-
-
-def _audit(folder: Path, session: Session) -> Outcome:
-    from gpuinstall.lock.audit import advisories
-    from gpuinstall.lock.fit import read_locks
-
-    locks = read_locks(folder)
-    rows = [row for lock in locks for row in advisories(lock, session)]
-    told = [(row["lock"], row["dependency"], f"{row['display_id']}: {row['summary']}") for row in rows]
-    lines = [f"{lock}: {package['name']} {package['version']}, {what}" for lock, package, what in told]
-    errors = tuple(error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade")) for line in lines)
-    count = f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities"
-
-    def show(screen: Terminal) -> None:
-        for line in lines or [count]:
-            screen.field("Audit", line)
-
-    data = {"vulnerabilities": rows}
-    return Outcome(data, show, "error", LockError.exit_code, errors) if rows else Outcome(data, show)
-
-
-def _merge(ours: Path, theirs: Path) -> Outcome:
-    from gpuinstall.files import write_atomically
-    from gpuinstall.lock.lock import both_asked, read_lock
-
-    lock = both_asked(read_lock(ours), read_lock(theirs))
-    write_atomically(ours, lock.text)
-    text = f"{' '.join(lock.inputs)}; run gpuinstall lock to resolve them"
-    return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))
-
-
-def _diff(old: Path, new: Path) -> Outcome:
-    from gpuinstall.lock.lock import compare_locks, read_lock
-
-    changes = compare_locks(read_lock(old), read_lock(new))
-    return Outcome({"changes": [change._asdict() for change in changes]}, lambda screen: _show_changes(screen, changes))
-
-
 def _show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
     private: dict[str, list[str]] = {}
     for written in made:
@@ -442,10 +438,3 @@ def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
             terminal.prose(f"{'':11} {reason.message}", 12)
     for command in dict.fromkeys(row.command for row in checked if row.reasons):
         terminal.line(f"  do    {command}")
-
-
-def _show_changes(terminal: Terminal, changes: Sequence[VersionChange]) -> None:
-    for change in changes:
-        terminal.line(str(change))
-    if not changes:
-        terminal.line("the two locks are identical")

@@ -15,17 +15,16 @@ from gpuinstall.lock.fit import Misfit, fit
 from gpuinstall.lock.lock import Lock, read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import LockRequest, machine_for_target, pin_torch
+from gpuinstall.lock.request import LockRequest, pin_torch
 from gpuinstall.lock.strangers import check_hosts
-from gpuinstall.lock.target import GLIBC, Target, minor
+from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.fleet.fleet_plan import FleetPlan, PlannedGroup
     from gpuinstall.fleet.run_folder import RunFolder
-    from gpuinstall.machine import Gpu, Machine
     from gpuinstall.request import Request
     from gpuinstall.session import Session
 
@@ -99,26 +98,9 @@ def lock_request(group: PlannedGroup, plan: FleetPlan, request: Request, catalog
         requirements = (*request.requirements, f"torch<={build.torch}")
     else:
         requirements = pin_torch(request.requirements, str(build.torch))
-    wanted = replace(request, backend=build.backend.tag, python=group.python, requirements=requirements)
-    runs = [{id(other) for other in plan.plans[position].runnable} for position in group.classes]
-    everywhere = set.intersection(*runs)
-    runnable = catalog.without(lambda build: id(build) not in everywhere, "failed")
-    machine = _machine(group, [plan.classes[position].machine for position in group.classes])
-    return LockRequest(machine, wanted, runnable, builds_here=False)
-
-
-def _machine(group: PlannedGroup, machines: Sequence[Machine]) -> Machine:
-    """The machine that stands for all: every kind of GPU under the newest driver, and the oldest glibc."""
-    build = group.build
-    glibcs = [machine.glibc for machine in machines if machine.glibc]
-    target = Target(build.backend.tag, build.os, build.arch, min([*glibcs, GLIBC], key=minor))
-    kinds: dict[object, Gpu] = {}
-    for machine in machines:
-        for gpu in machine.gpus:
-            kinds.setdefault((gpu.compute_capability, gpu.architecture), gpu)
-    gpus = tuple(replace(gpu, index=number) for number, gpu in enumerate(kinds.values()))
-    newest = max(machines, key=lambda machine: (machine.driver and machine.driver.version) or (0,))
-    return replace(machine_for_target(target), gpus=gpus, driver=newest.driver, makers=newest.makers)
+    wanted = replace(request, python=group.python, requirements=requirements)
+    machines = tuple(plan.classes[position].machine for position in group.classes)
+    return LockRequest.for_target(_target(build), wanted, catalog, machines)
 
 
 def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, catalog: Catalog) -> None:
@@ -138,5 +120,8 @@ def _group(group: PlannedGroup, lock: Lock, plan: FleetPlan) -> LockGroup:
 
 
 def _name(group: PlannedGroup) -> str:
-    build = group.build
-    return f"torch-{build.torch}-{Target(build.backend.tag, build.os, build.arch)}"
+    return f"torch-{group.build.torch}-{_target(group.build)}"
+
+
+def _target(build: Build) -> Target:
+    return Target(build.backend.tag, build.os, build.arch)

@@ -72,8 +72,12 @@ class LockRequest:
         cls, target: Target, request: Request, catalog: Catalog, serves: tuple[Machine, ...] = ()
     ) -> LockRequest:
         """A lock for every machine that a target means, among them those that it ``serves``."""
+        machine = machine_for_target(target)
+        if machine.glibc:
+            known = [served.glibc for served in serves if served.glibc]
+            machine = replace(machine, glibc=min([machine.glibc, *known], key=minor))
         request = replace(request, backend=target.backend)
-        return cls(machine_for_target(target), request, catalog, builds_here=False, serves=serves)
+        return cls(machine, request, catalog, builds_here=False, serves=serves)
 
     def with_torch(self, torch: str) -> LockRequest:
         """The same, asking for one version of torch."""

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from gpuinstall.fleet.classes import NodeClass, node_classes
 from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
+from gpuinstall.fleet.locks import lock_request
+from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -110,6 +112,16 @@ def test_every_lock_has_the_same_python() -> None:
 def test_the_python_that_is_asked_for_comes_before_those_preferred(asked: str, python: str) -> None:
     request = Request(python=asked, preferred_pythons=("3.11", "3.12"))
     assert {group.python for group in plan_fleet(fleet(H100, A100), request, frozen_catalog()).groups} == {python}
+
+
+def test_a_lock_is_for_the_gpus_of_every_class_under_its_own_driver() -> None:
+    plan = planned(("V100", "580.95.05"), ("H100 SXM", "610.43.02"))
+    (group,) = plan.groups
+    wanted = lock_request(group, plan, Request(), frozen_catalog())
+
+    # Driver 610 no longer drives a V100, which has another.
+    assert wanted.plan.warnings == ()
+    assert [gpu.label for _, gpu in served_gpus(wanted, wanted.plan)] == ["V100"] * 8 + ["H100 SXM"] * 8
 
 
 def test_what_no_lock_serves_is_named_with_its_reason() -> None:

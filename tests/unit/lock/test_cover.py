@@ -7,6 +7,7 @@ import pytest
 from gpuinstall.errors import MachineError
 from gpuinstall.lock.cover import Served, cover
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
@@ -64,6 +65,13 @@ def test_a_card_that_no_build_runs_on_is_left_out() -> None:
     assert [str(target) for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])] == [
         "cu130"
     ]
+
+
+def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves() -> None:
+    serves = tuple(replace(machine("535.183.01", "8.0"), glibc=glibc) for glibc in ("2.39", "2.17"))
+    request = LockRequest.for_target(Target("cu118"), Request(), CATALOG, serves)
+
+    assert request.target.glibc == "2.17"
 
 
 def test_catalogues_of_two_machines_share_a_target() -> None:

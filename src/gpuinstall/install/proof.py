@@ -15,7 +15,7 @@ from gpuinstall.environments.written_files import write_faults
 from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.install.inspection import proof_file
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.shell import quoted
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import with_programs, without_programs
@@ -74,7 +74,7 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
 
     Raise InstallationError where one of a package that was asked for cannot; warn of the others.
     """
-    named = {parse_requirement(text).name for text in fit.choice.requirements}
+    named = requirement_names(fit.choice.requirements)
     libraries, members = read_libraries(site), load_members()
     there = {name for library in libraries for name in (Path(library.path).name, library.elf.soname)}
     told = os.environ.get("LD_LIBRARY_PATH", "").split(":")

@@ -20,7 +20,7 @@ from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.plan.values import Reason
 from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
@@ -125,8 +125,8 @@ class CodeCheck:
         return [MissingCode(wheel, why, self._decides(wheel.package)) for wheel, why in against if why]
 
     @cached_property
-    def _requested(self) -> set[str]:
-        return {parse_requirement(text).name for text in self._resolution.choice.requirements}
+    def _requested(self) -> frozenset[str]:
+        return requirement_names(self._resolution.choice.requirements)
 
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:

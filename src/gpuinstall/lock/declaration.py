@@ -26,7 +26,7 @@ from gpuinstall.lock.project_sources import (
     project_settings,
 )
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.plan.values import Reason
 from gpuinstall.poetry import poetry_specifiers
 from gpuinstall.provenance import TEAM_LOCK, SourceSetting, source_setting
@@ -286,7 +286,7 @@ def _from_folder(folder: Path, text: str) -> str:
 
 def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     """Add the packages of conda that have wheels; what the pip part asks for stands for them."""
-    names = {parse_requirement(text).name for text in listed.requirements}
+    names = requirement_names(listed.requirements)
     wheels = parse_conda(listed.conda).requirements
     others = tuple(text for text in wheels if parse_requirement(text).name not in names)
     return listed._replace(requirements=(*others, *listed.requirements))

@@ -19,7 +19,7 @@ from gpuinstall.lock.declaration import (
     plain,
     spelled,
 )
-from gpuinstall.plan.requirement import normalised, parse_requirement
+from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class FolderRequest:
         replaced = {*PROJECT_FILES, declared.file, *(DECLARING if forget else ())}
         before = {line for name in replaced for line in self.files.get(name, ())}
         listed = spelled(declared.whole.requirements)
-        fresh = _names(set(listed) - before)
-        by_hand = [text for text in self.requirements if text not in before and not _names([text]) & fresh]
-        kept = [text for text in listed if not _names([text]) & _names(by_hand)]
+        fresh = requirement_names(set(listed) - before)
+        by_hand = [text for text in self.requirements if text not in before and not requirement_names([text]) & fresh]
+        kept = [text for text in listed if not requirement_names([text]) & requirement_names(by_hand)]
         limits = [text for text in self.constraints if f"-c {text}" not in before]
         files = {name: lines for name, lines in self.files.items() if name not in replaced}
         return replace(
@@ -82,7 +82,7 @@ class FolderRequest:
         read = [line for lines in files.values() for line in lines]
         added = spelled((*by_hand.requirements, *(line for line in read if not line.startswith("-c "))))
         before = {line for name in files for line in self.files.get(name, ())}
-        names, places = _names(added), [parse_requirement(one).name for one in (*self.requirements, *added)]
+        names, places = requirement_names(added), [parse_requirement(one).name for one in (*self.requirements, *added)]
         kept = [one for one in self.requirements if one not in before and parse_requirement(one).name not in names]
         constraints = [one for one in self.constraints if f"-c {one}" not in before]
         constraints += spelled(by_hand.constraints)
@@ -121,11 +121,11 @@ class FolderRequest:
             hint = "gpuinstall env remove   # removes the environment"
             raise UsageError("torch-stays", "torch cannot be removed from its environment", hint=hint)
         for file, lines in self.files.items():
-            if name in _names(line for line in lines if not line.startswith("-c ")):
+            if name in requirement_names(line for line in lines if not line.startswith("-c ")):
                 again = "" if file in {*PROJECT_FILES, *DECLARING} else f" with -r {file}"
                 hint = f"Remove it from {file}, then install again{again}"
                 raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
-        if name not in _names(self.requirements):
+        if name not in requirement_names(self.requirements):
             message = f"{name} was not requested here; the request is: {' '.join(self.requirements) or 'torch'}"
             raise UsageError("not-requested", message, why="dependencies go with the packages that require them")
 
@@ -179,7 +179,3 @@ def _recorded(path: Path) -> FolderRequest:
 def _of(lock: Lock) -> FolderRequest:
     asked, limits = spelled(lock.inputs), spelled(lock.constraints)
     return FolderRequest(asked, limits, lock.requirements_files, lock.revision, lock.sources, lock.code_check)
-
-
-def _names(requirements: Iterable[str]) -> set[str]:
-    return {parse_requirement(text).name for text in requirements}

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.declaration import digest, is_requirement, plain
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import requirement_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -153,7 +153,7 @@ class Lock:
     @property
     def asked(self) -> frozenset[str]:
         """The names of what it was made from."""
-        return frozenset(parse_requirement(text).name for text in self.inputs)
+        return requirement_names(self.inputs)
 
     @property
     def asked_backend(self) -> str | None:

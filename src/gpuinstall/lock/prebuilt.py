@@ -12,7 +12,7 @@ from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
-from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement
+from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, requirement_names
 from gpuinstall.plan.values import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def with_brought(
 
 def optional_extensions(resolution: Resolution) -> str | None:
     """What the programs that were named do without and can use, in one line; None where it is nothing."""
-    names = {parse_requirement(text).name for text in resolution.request.request.requirements}
+    names = requirement_names(resolution.request.request.requirements)
     users = {row.name: row.optional_for & names for row in load_extensions().rows.values()}
     there = {name: users for name, users in users.items() if users and name not in resolution.versions}
     if not there or resolution.choice.build.toolkit is None:

@@ -13,7 +13,7 @@ from packaging.version import Version
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import Asked, parse_requirement
+from gpuinstall.plan.requirement import Asked, parse_requirement, requirement_names
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ListedProgram(NamedTuple):
 
 def names_programs(requirements: Iterable[str]) -> bool:
     """Say whether something is asked for whose versions the catalogue does not pair with torch's."""
-    return any(parse_requirement(text).name not in PAIRED for text in requirements)
+    return not requirement_names(requirements) <= PAIRED
 
 
 def programs_first(requirements: Iterable[str], family: Collection[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import parse_requirement, requirement_names
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice, Reason
 from gpuinstall.provenance import Effect
 from gpuinstall.threads import side_by_side
@@ -68,7 +68,8 @@ class Binding(NamedTuple):
 
 def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session) -> Binding:
     """Bind the family, and whatever else the torch index has itself for these backends."""
-    requested, tags = {parse_requirement(text).name for text in requirements}, frozenset(backends)
+    requested = requirement_names(requirements)
+    tags = frozenset(backends)
 
     def is_copied(name: str) -> bool:
         return any(name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied)
@@ -80,7 +81,7 @@ def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog,
         return named & catalog.family | own
 
     listed = frozenset[str]().union(*side_by_side(names_of, sorted(tags)))
-    return Binding(tags, catalog.family | listed, listed, frozenset(requested))
+    return Binding(tags, catalog.family | listed, listed, requested)
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:

@@ -34,7 +34,7 @@ from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import parse_requirement, requirement_names
 from gpuinstall.process import Finished
 from gpuinstall.sources import Sources
 from gpuinstall.text import without_logins
@@ -126,10 +126,11 @@ class ResolverProject:
         """The text of pyproject.toml."""
         project = {"name": "the-request", "version": "0", "requires-python": f"=={self.python}.*"}
         dependencies = [text for text in self.requirements if not parse_requirement(text).url]
+        names = requirement_names(dependencies)
         indexes = {
             name: address
             for name, address in sorted(self.sources.package_indexes.items())
-            if name not in self.pages and any(parse_requirement(text).name == name for text in dependencies)
+            if name not in self.pages and name in names
         }
         # uv applies the source of a package to whoever requires it, as long as the project itself does.
         uv = {
@@ -196,8 +197,8 @@ def _resolved(project: ResolverProject, session: Session, *, reasons: bool = Fal
         done = project.compile(Path(folder), session, reasons=reasons)
     if done.ok:
         return done.out
-    requested = {parse_requirement(text).name for text in project.requirements}
-    names = PackageNames(session, frozenset({*requested, *project.pins.preferred}), project.pages)
+    requested = requirement_names(project.requirements)
+    names = PackageNames(session, requested.union(project.pins.preferred), project.pages)
     failure = explain_failure(done.err, project.unlisted, names)
     if isinstance(failure, Conflict):
         return failure

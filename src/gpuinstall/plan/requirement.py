@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from packaging.markers import Marker
     from packaging.specifiers import SpecifierSet
@@ -108,6 +108,11 @@ def parse_requirement(text: str) -> Asked:
     if editable and not requirement.url:
         raise UsageError("requirement-malformed", f"{text!r} is not a folder", hint="gpuinstall install -e ./folder")
     return requirement._replace(editable=True, text=f"-e {requirement.text}") if editable else requirement
+
+
+def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
+    """Return the names of the packages of requirements; raise UsageError for a malformed one."""
+    return frozenset(parse_requirement(text).name for text in requirements)
 
 
 def parse_specifier(text: str) -> SpecifierSet:

@@ -48,20 +48,41 @@ class Hashes(NamedTuple):
 
 
 def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session) -> Hashes:
-    """Find every hash that costs no transfer; ``catalogued`` gives the official index's, by the name of the file."""
+    """Return every hash that costs no transfer; for the other files, what their hosts say of them.
+
+    The sources are tried in the order of their cost.
+
+    Args:
+        files: The files, some of them with the hash that their index gives.
+        catalogued: Gives the hashes of the official index, by the name of the file.
+        session: What asks the hosts.
+    """
     known = {file.url: file.sha256 for file in files if file.sha256}
-    here = {file: path for file in files if not file.sha256 and (path := local_path(file.url))}
-    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in here.items()}
+    for source in (partial(_hash_local_files, session), partial(_look_up, catalogued)):
+        known |= source([file for file in files if file.url not in known])
+    missing = {}
+    remaining = [file for file in files if file.url not in known]
+    for file, answer in zip(remaining, side_by_side(partial(_ask, session), remaining), strict=True):
+        if isinstance(answer, FileHash):
+            known[file.url] = answer.sha256
+        else:
+            missing[file] = answer
+    return Hashes(known, missing)
+
+
+def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str, str]:
+    """Hash the files that lie on this machine."""
+    paths = {file: path for file in files if (path := local_path(file.url))}
+    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in paths.items()}
     with session.reporter.progress("Hash", parts) as progress:
-        known |= {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in here.items()}
-    rest = [file for file in files if file.url not in known]
-    official = [file for file in rest if is_of_pytorch(file.url)]
+        return {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in paths.items()}
+
+
+def _look_up(catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]) -> dict[str, str]:
+    """Look up the hashes of files of the official index."""
+    official = [file for file in files if is_of_pytorch(file.url)]
     published = catalogued() if official else {}
-    known |= {file.url: published[file.name] for file in official if file.name in published}
-    rest = [file for file in files if file.url not in known]
-    answers = dict(zip(rest, side_by_side(partial(_ask, session), rest), strict=True))
-    known |= {file.url: answer.sha256 for file, answer in answers.items() if isinstance(answer, FileHash)}
-    return Hashes(known, {file: answer for file, answer in answers.items() if isinstance(answer, Head)})
+    return {file.url: published[file.name] for file in official if file.name in published}
 
 
 def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:

@@ -18,7 +18,7 @@ from gpuinstall.finding import Finding
 from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.fit import Misfit, fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-from gpuinstall.lock.lock import held_apart, read_lock
+from gpuinstall.lock.lock import read_lock, version_conflicts
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.request import Request
 from gpuinstall.shell import quoted
@@ -129,7 +129,7 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
         fixes = (replace(command, place=folder),) if command else ()
         message = f"a lock is out of date: {reason.message}"
         yield Finding("lock-stale", message, fixes=fixes, where="project", blocking=False)
-    if apart := held_apart(locks):
+    if apart := version_conflicts(locks):
         message = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
         yield replace(_stale("locks-disagree", message, folder), why="they were not made together")
 

@@ -13,7 +13,7 @@ from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageE
 from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
 from gpuinstall.lock.declaration import changed_inputs, command_again, digest, plain
 from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
-from gpuinstall.lock.lock import Lock, held_apart
+from gpuinstall.lock.lock import Lock, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
@@ -84,7 +84,7 @@ def check_locks(
 
     apart = {
         name: Reason("versions-differ", f"the locks here disagree: {name} {', '.join(versions)}")
-        for name, versions in held_apart(locks).items()
+        for name, versions in version_conflicts(locks).items()
     }
 
     def reasons(lock: Lock) -> tuple[Reason, ...]:

@@ -333,20 +333,25 @@ def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Ve
     return tuple(changes)
 
 
-def held_apart(locks: Sequence[Lock]) -> dict[str, list[str]]:
-    """The packages that locks hold in different versions without need, each with ``version for target``.
+def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
+    """Return the packages that locks hold in different versions, each with its version by target.
 
-    A backend in a version does not count, nor what a lock is known to hold apart.
+    A backend in a version does not count.
     """
-    meant = frozenset[str]().union(*(lock.apart for lock in locks))
     held: dict[str, dict[str, str]] = {}
     for lock in locks:
         for name, version in lock.versions.items():
             held.setdefault(name, {})[lock.target] = version.partition("+")[0]
+    return {name: held[name] for name in sorted(held) if len(set(held[name].values())) > 1}
+
+
+def version_conflicts(locks: Sequence[Lock]) -> dict[str, list[str]]:
+    """Return the packages that locks hold in different versions without need, each with ``version for target``."""
+    known = frozenset[str]().union(*(lock.apart for lock in locks))
     return {
-        name: [f"{version} for {target}" for target, version in by_target.items()]
-        for name, by_target in held.items()
-        if len(set(by_target.values())) > 1 and name not in meant
+        name: [f"{version} for {target}" for target, version in versions.items()]
+        for name, versions in split_packages(locks).items()
+        if name not in known
     }
 
 
@@ -357,7 +362,7 @@ def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
         return plain(lock.inputs), plain(lock.constraints)
 
     ours = [other for other in others if other.evidence]
-    return [other.name for other in ours if request_of(other) != request_of(lock) or held_apart([lock, other])]
+    return [other.name for other in ours if request_of(other) != request_of(lock) or version_conflicts([lock, other])]
 
 
 def render(document: Mapping[str, Any]) -> str:

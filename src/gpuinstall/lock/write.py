@@ -17,10 +17,11 @@ from gpuinstall.lock.lock import (
     Lock,
     VersionChange,
     compare_versions,
-    held_apart,
     parse,
     read_lock,
     sides,
+    split_packages,
+    version_conflicts,
 )
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
@@ -55,11 +56,11 @@ def differences(written: Sequence[Written], family: Collection[str]) -> tuple[Ta
             return f"it belongs to torch {one.lock.versions.get('torch')}"
         return one.apart.get(name, "the newest for this target")
 
+    by_target = {one.lock.target: one for one in written}
     different = []
-    for name in sorted({name for one in written for name in one.lock.versions}):
-        held = [(one, version.partition("+")[0]) for one in written if (version := one.lock.versions.get(name))]
-        if len({version for _, version in held}) > 1:
-            different += [TargetDifference(name, one.lock.target, version, why(name, one)) for one, version in held]
+    for name, versions in split_packages(one.lock for one in written).items():
+        for target, version in versions.items():
+            different.append(TargetDifference(name, target, version, why(name, by_target[target])))
     return tuple(different)
 
 
@@ -173,7 +174,7 @@ def _serving(options: LockOptions) -> list[Lock]:
         if fit is None:
             return []
         serving.append(fit.lock)
-    together = len({lock.python for lock in serving}) == 1 and not held_apart(serving)
+    together = len({lock.python for lock in serving}) == 1 and not version_conflicts(serving)
     return serving if together else []
 
 

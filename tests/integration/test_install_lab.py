@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -259,12 +260,23 @@ def test_a_package_of_the_users_is_named_and_stays(workshop: Workshop, play: Pla
 
 def test_a_folder_that_is_not_ours_is_replaced_only_when_told(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
-    (workshop.folder / ".venv").mkdir()
-    (workshop.folder / ".venv" / "thesis.txt").write_text("mine", encoding="utf-8")
-    assert workshop.document("install", exit_code=2)["errors"][0]["code"] == "not-ours"
-    workshop.document("install", "--replace")
-    kept = workshop.folder / ".venv.gpuinstall" / "previous" / "thesis.txt"
+    folder = workshop.folder / "env"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine", encoding="utf-8")
+    venv = ("--venv", "env")
+    assert workshop.document("install", *venv, exit_code=2)["errors"][0]["code"] == "not-ours"
+
+    replaced = workshop.run("install", "--replace", *venv)
+
+    kept = workshop.folder / "env.gpuinstall" / "previous" / "thesis.txt"
     assert kept.read_text(encoding="utf-8") == "mine"
+    undo = re.search(r"undo: gpuinstall (.*)", replaced.out)
+    assert undo, replaced.out
+    back = workshop.run(*shlex.split(undo[1]))
+    assert "env, as it was before; gpuinstall did not make it" in back.out, back.err
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    data = workshop.document(*shlex.split(undo[1]))["data"]
+    assert data["environment"]["torch"] == "2.14.1+cu126"
 
 
 def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Workshop, play: Play) -> None:

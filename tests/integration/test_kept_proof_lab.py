@@ -53,7 +53,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     rehearsed = workshop.run("install", "cowsay", "--dry-run", "--verbose").out
     assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), "torch is linked, and takes no space"
     assert ("uv pip install" in rehearsed, "uv pip sync" in rehearsed) == (True, False), rehearsed
-    added = workshop.run("install", "cowsay")
+    added = workshop.run("install", "cowsay", "ipykernel")
     assert (added.status, KEPT in added.out) == (0, True), added.err
     assert "Preflight" not in added.err
     assert workshop.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
@@ -61,9 +61,15 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     assert (workshop.folder / ".venv.gpuinstall" / "previous" / "notes.txt").read_text() == "mine"
     nothing = workshop.run("install", "--upgrade-package", "cowsay")
     assert "already up to date" in nothing.out, nothing.err
+    module = site / "ipykernel" / "__init__.py"
+    recorded = module.read_text()
+    module.unlink()
+    module.write_text("1" * len(recorded))
     removed = workshop.run("remove", "cowsay")
     assert (removed.status, KEPT in removed.out) == (0, True), removed.err
     assert not (site / "cowsay").exists()
+    assert "Renewed     ipykernel: changed since they were installed" in removed.err
+    assert module.read_text() == recorded
     spare = (workshop.folder / ".venv.gpuinstall" / "spare").stat().st_ino
     again = workshop.run("install", "cowsay")
     assert (again.status, KEPT in again.out) == (0, True), again.err

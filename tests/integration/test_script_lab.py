@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 from gpuinstall.in_use import IN_USE
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
+from tests.lab.environments import put_package
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -115,6 +117,29 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
     done = workshop.run("run", "--with", "cowsay", "train.py")
     assert f"{venv.parent.name}, a script's environment that was not used for long" in done.err
     assert not venv.parent.exists()
+
+
+def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop: Workshop, play: Play) -> None:
+    venv = Path(workshop.run("run", "train.py").out.split()[-1])
+    [site] = venv.glob("lib/*/site-packages")
+    play(RTX_5090)  # which the environment is not for
+    put_package(site, "cowsay", {"cowsay/__init__.py": ""}, version="6.1")
+    refused = workshop.run("run", "train.py", "--epochs", "3")
+    assert refused.status == 2
+    hints = [line.split("   # ")[0].strip() for line in refused.err.splitlines() if "   # " in line]
+    commands = [shlex.split(hint.partition("gpuinstall ")[2]) for hint in hints]
+    assert commands == [
+        ["run", "--with", "cowsay==6.1", "train.py", "--epochs", "3"],
+        ["env", "remove", "--venv", str(venv), "--yes"],
+    ]
+    more = workshop.run(*commands[0])
+    assert (more.status, more.out.split()[0]) == (0, "2.13.0+cu130"), more.err
+    assert workshop.run(*commands[1]).status == 0
+    assert workshop.run("run", "train.py").out.split()[0] == "2.13.0+cu130"
+
+    (venv / "gpuinstall.json").unlink()
+    refused = workshop.run("run", "train.py")
+    assert f"mv {venv} {venv}.other   # then the same again" in refused.err
 
 
 def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop: Workshop) -> None:

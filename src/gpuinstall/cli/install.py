@@ -146,34 +146,51 @@ def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
 
 
 def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
-    from gpuinstall.environments.environment import installed_packages
+    from gpuinstall.environments.environment import installed_packages, read_marker
+    from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.previous import roll_back
     from gpuinstall.install.swap import size_of
     from gpuinstall.lock.lock import compare_versions
 
     paths, start = EnvironmentPaths.at(venv), monotonic()
-    marker = roll_back(paths, wait, terminal)
+    roll_back(paths, wait, terminal)
+    marker = read_marker(paths.venv)
     changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
     for label, text in zip_longest(["Changes"], map(str, changes), fillvalue=""):
         terminal.step(label, text or "no version changes")
-    environment = {"path": str(paths.venv), "python": marker.python, "torch": marker.torch, "backend": marker.backend}
     data = {
         "plan": None,
-        "lock": {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
-        "environment": environment,
+        "lock": marker and {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
+        "environment": {
+            "path": str(paths.venv),
+            "python": marker and marker.python,
+            "torch": marker and marker.torch,
+            "backend": marker and marker.backend,
+        },
         "previous": {"path": str(paths.previous), "bytes": size_of(paths.previous)},
-        "verdict": marker.verdict,
+        "verdict": marker and marker.verdict,
         "bytes": 0,
         "seconds": round(monotonic() - start, 3),
     }
 
     def show(screen: Terminal) -> None:
-        screen.field("Environment", f"{display_path(paths.venv)} · torch {marker.torch} · Python {marker.python}")
-        screen.field("Lock", f"{marker.lock}, restored")
-        screen.field("Undo", "gpuinstall install --rollback")
-        screen.field("Ready", _ready(paths.venv))
+        venv = display_path(paths.venv)
+        if marker:
+            screen.field("Environment", f"{venv} · torch {marker.torch} · Python {marker.python}")
+            screen.field("Lock", f"{marker.lock}, restored")
+        else:
+            screen.field("Environment", f"{venv}, as it was before; gpuinstall did not make it")
+        screen.field("Undo", _undo(paths))
+        if is_environment(paths.venv):
+            screen.field("Ready", _ready(paths.venv))
 
     return Outcome(data, show)
+
+
+def _undo(paths: EnvironmentPaths) -> str:
+    """Return the command that exchanges an environment for its previous one."""
+    place = "" if paths.venv == Path.cwd() / ".venv" else f" --venv {quoted(paths.venv)}"
+    return f"gpuinstall install --rollback{place}"
 
 
 def show_installed(terminal: Terminal, result: InstallResult) -> None:
@@ -188,7 +205,8 @@ def show_installed(terminal: Terminal, result: InstallResult) -> None:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
         size = readable(result.previous.bytes)
-        terminal.field("Previous", f"{display_path(result.previous.path)}, {size}; undo: gpuinstall install --rollback")
+        previous = display_path(result.previous.path)
+        terminal.field("Previous", f"{previous}, {size}; undo: {_undo(result.paths)}")
     if (kernel_folder(result.paths.venv) / "kernel.json").exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
     fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""

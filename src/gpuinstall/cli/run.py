@@ -20,6 +20,7 @@ from gpuinstall.in_use import claim, hold, share
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
 from gpuinstall.request import Request
+from gpuinstall.shell import quoted
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
@@ -164,9 +165,31 @@ def _install(project: Project) -> None:
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.scripts import remove_unused_scripts
 
-    install(project, InstallOptions(keep=False))
+    try:
+        install(project, InstallOptions(keep=False))
+    except UsageError as error:
+        error.hint = _way_round(error, project.paths) or error.hint
+        raise
     share(str(project.paths.folder))
     remove_unused_scripts(project.reporter)
+
+
+def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
+    """Return what helps if something of the user's lies in the cache; None for any other error.
+
+    No option of ``run`` replaces it: it is not where the user keeps such things.
+    """
+    venv = quoted(paths.venv)
+    if error.code == "not-ours":
+        return f"mv {venv} {quoted(f'{paths.venv}.other')}   # then the same again"
+    if error.code == "users-packages" and error.data:
+        versions = [text.replace(" ", "==") for text in error.data["packages"]]
+        options = " ".join(f"--with {quoted(version)}" for version in versions)
+        return (
+            f"the same with {options}   # in another environment\n"
+            f"gpuinstall env remove --venv {venv} --yes   # without them; then the same again"
+        )
+    return None
 
 
 def _check_fitness(project: Project) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_document, write_atomically
+from gpuinstall.files import is_folder, read_document, write_atomically
 
 if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
@@ -45,6 +45,25 @@ def was_made_here(folder: Path, venv: Path) -> bool:
     """Say whether the environment in ``folder`` was made by this user, for ``venv``."""
     marker = read_marker(folder)
     return marker is not None and is_vouched(venv, marker.id)
+
+
+def remember_replaced(venv: Path) -> None:
+    """Keep which folder lies at ``venv``, if others made it: this user is about to replace it."""
+    if is_folder(venv) and not was_made_here(venv, venv):
+        remember(venv, _number(venv))
+
+
+def was_at(venv: Path, folder: Path) -> bool:
+    """Whether an environment was made by this user for ``venv``, or replaced there by this user."""
+    return was_made_here(folder, venv) or is_vouched(venv, _number(folder))
+
+
+def _number(folder: Path) -> str:
+    """Return what tells a folder from one that came with a repository, wherever it is moved.
+
+    The colon keeps it apart from the id of a marker, which has none.
+    """
+    return f"inode:{folder.lstat().st_ino}"
 
 
 def say_stranger(venv: Path, reporter: Reporter) -> None:

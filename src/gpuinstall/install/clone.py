@@ -52,7 +52,7 @@ def unchanged_packages(
     return unchanged if _TORCH in unchanged else frozenset()
 
 
-def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str]:
+def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -> frozenset[str]:
     """Give one environment the packages ``names`` of another; return those that it got, whole.
 
     Nothing writes through the links: installers and Python replace a file, and never write into it. Only what an
@@ -60,6 +60,13 @@ def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str
 
     The folder ``new`` may hold an older environment that was made in the same way: what it has already stays, and
     everything else in it is deleted. Most of 17,000 links are there then.
+
+    Args:
+        old: The environment that has the packages.
+        new: The environment that gets them.
+        names: The packages.
+        built_ns: When the old one was built, in nanoseconds: a package that was changed since, by an
+            installer or an editor, is not linked.
     """
     old = old.resolve()
     # pip belongs to no lock, and every environment has one.
@@ -70,13 +77,13 @@ def link_packages(old: Path, new: Path, names: Collection[str]) -> frozenset[str
     for package in packages:
         if counts[package.name] == 1:
             with suppress(OSError):
-                files[package.name] = dict(_installed_files(package, old))
+                files[package.name] = dict(_installed_files(package, old, built_ns))
     placed = _keep_links(new, {path: status for each in files.values() for path, status in each.items()})
     return frozenset(name for name, paths in files.items() if _link_files(paths, old, new, placed))
 
 
-def _installed_files(package: InstalledPackage, old: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files of a package, by their path in the environment; raise OSError if one of them is not whole."""
+def _installed_files(package: InstalledPackage, old: Path, built_ns: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files of a package, by their path in the environment; raise OSError if one of them is not as it was."""
     site = package.record.parent.relative_to(old).as_posix()
     for row in package.recorded:
         path = f"{site}/{row.path}"
@@ -87,8 +94,8 @@ def _installed_files(package: InstalledPackage, old: Path) -> Iterator[tuple[str
         if path.startswith(".."):
             raise OSError(f"{row.path} lies outside the environment")
         status = os.stat(f"{old}/{path}")
-        # RECORD has no size for itself.
-        if row.size and status.st_size != row.size:
+        # RECORD has no size for itself. Whoever installs the same version again writes another one.
+        if status.st_mtime_ns > built_ns or (row.size and status.st_size != row.size):
             raise OSError(f"{row.path} is not as it was installed")
         yield path, status
     for name in bytecode_of(package, package.record.parent):

@@ -62,6 +62,11 @@ class ExistingEnvironment:
     """Its proof on this machine, if all that it covers is as it was."""
 
     @property
+    def built_ns(self) -> int:
+        """When it was built, in nanoseconds: its lock comes last, and is not written again; 0 without one."""
+        return (self.paths.venv / self.lock.name).stat().st_mtime_ns if self.lock else 0
+
+    @property
     def is_proven(self) -> bool:
         """Whether every device of this machine passed, and all that the proof covers is as it was."""
         return self.proof is not None and self.proof.is_passed
@@ -102,9 +107,14 @@ class ExistingEnvironment:
     @property
     def restoring(self) -> str:
         """The command that brings the proven state back."""
+        note = f"restores the proven environment; this one stays in {self.paths.previous}"
+        return f"gpuinstall sync{self._option}   # {note}"
+
+    @property
+    def _option(self) -> str:
+        """The option that names it in a command; none if commands mean it anyway."""
         venv = self.paths.venv
-        place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
-        return f"gpuinstall sync{place}   # restores the proven environment; this one stays in {self.paths.previous}"
+        return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
 
     @property
     def evidence(self) -> list[str]:
@@ -172,7 +182,7 @@ class ExistingEnvironment:
                 f"{venv} has packages that are not in its lock: {some(extra)}",
                 why="pip or uv installed them; a new environment would not have them",
                 hint=f"the same with --replace   # without them; they stay in {previous}\n"
-                f"gpuinstall install --replace {joined(names)}   # with them, at these versions",
+                f"gpuinstall install --replace{self._option} {joined(names)}   # with them, at these versions",
                 data={"packages": list(extra)},
             )
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import Marker, installed_packages, read_marker
+from gpuinstall.environments.environment import installed_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel, settle_kernel
 from gpuinstall.environments.ownership import added_packages, compiled_paths
-from gpuinstall.environments.records import forget, was_made_here
+from gpuinstall.environments.records import forget, was_at
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.files import is_folder, remove_file
 from gpuinstall.in_use import hold_alone
@@ -43,24 +43,22 @@ def find_previous(paths: EnvironmentPaths) -> Previous | None:
     return Previous(paths.previous, size_of(paths.previous)) if paths.has_previous else None
 
 
-def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Marker:
-    """Exchange the environment, and its lock, for the previous one.
+def roll_back(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> None:
+    """Exchange the environment, and its lock, for the previous one, whoever made that.
 
-    Raise UsageError if there is none, or an environment that gpuinstall did not make is in its place.
+    Raise UsageError if there is none, or if this user has replaced neither it nor what is in its place.
     """
     with environment_lock(paths, wait, reporter):
-        marker = read_marker(paths.previous) if paths.has_previous else None
-        if marker is None:
+        if not paths.has_previous:
             raise _no_previous(paths)
-        if not was_made_here(paths.previous, paths.venv):
-            message = f"the previous environment of {paths.venv} was not made on this machine"
+        if not was_at(paths.venv, paths.previous):
+            message = f"the previous environment of {paths.venv} was not replaced by you on this machine"
             why = "it may have come with the folder, and would run unproven"
             hint = "gpuinstall sync   # makes one from the lock"
             raise UsageError("not-made-here", message, why=why, hint=hint)
         _check_ours(paths.venv)
         swap_in(paths, paths.previous, reporter)
     settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
-    return marker
 
 
 def remove(
@@ -150,8 +148,8 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_package
 
 
 def _check_ours(venv: Path) -> None:
-    """Raise UsageError if something lies there that is no environment of ours: the next change would delete it."""
-    if os.path.lexists(venv) and read_marker(venv) is None:
+    """Raise UsageError if something else of the user's lies there: the next change would delete it."""
+    if os.path.lexists(venv) and read_marker(venv) is None and not was_at(venv, venv):
         hint = f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then the same again"
         raise _not_ours(venv, hint)
 

@@ -29,6 +29,7 @@ from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
 from gpuinstall.shell import joined, quoted
+from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -85,7 +86,10 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
     if priced.unchanged:
         if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
             paths.spare.rename(paths.staging)
-        linked = link_packages(paths.venv, paths.staging, priced.unchanged)
+        linked = link_packages(paths.venv, paths.staging, priced.unchanged, existing.built_ns)
+    if changed := priced.unchanged - linked:
+        text = f"{some(sorted(changed))}: changed since they were installed, and installed again"
+        session.reporter.step("Renewed", text)
     run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - linked
     if new:

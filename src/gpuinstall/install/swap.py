@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.ownership import left_paths
+from gpuinstall.environments.records import remember_replaced
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     holds_text,
@@ -67,6 +68,7 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
     write_atomically(paths.journal, json.dumps(journal._asdict()))
+    remember_replaced(paths.venv)
     try:
         if not paths.venv.exists():
             newcomer.rename(paths.venv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ MARKER = Marker("an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126
 PASSED = {"status": "passed", "devices": []}
 HASHES = {"torch": ("1" * 64,)}
 SITE = "lib/python3.12/site-packages"
+BUILT_NS = 1_700_000_000_000_000_000
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def cloned(venv: Path, *left_out: str) -> Path:
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
     names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops", "starter"} - set(left_out)
-    assert link_packages(venv, new, names) == names
+    assert link_packages(venv, new, names, time.time_ns()) == names
     make_skeleton(new)
     return new
 
@@ -288,7 +290,7 @@ def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) 
     new = venv.with_name("new")
     make_skeleton(new)
 
-    linked = link_packages(venv, new, {"torch", "pillow"})
+    linked = link_packages(venv, new, {"torch", "pillow"}, time.time_ns())
 
     names = {path.relative_to(new / SITE).as_posix() for path in (new / SITE).rglob("*") if path.is_file()}
     assert linked == {"torch"}
@@ -299,6 +301,24 @@ def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) 
     }
 
 
+def test_a_clone_has_no_package_that_was_changed_at_the_same_version(venv: Path) -> None:
+    names = {"torch", "pillow", "einops"}
+    for file in (venv / SITE).rglob("*"):
+        os.utime(file, ns=(BUILT_NS, BUILT_NS))
+    module = venv / SITE / "PIL" / "__init__.py"
+    module.write_text(module.read_text().replace("6", "9"))
+    shutil.rmtree(venv / SITE / "einops-1.0.dist-info")
+    put_package(venv / SITE, "einops", {"einops/__init__.py": "another wheel's"})
+    os.utime(venv / SITE / "einops" / "__init__.py", ns=(BUILT_NS, BUILT_NS))
+    new = venv.with_name("new")
+    make_skeleton(new)
+
+    linked = link_packages(venv, new, names, BUILT_NS)
+
+    assert linked == {"torch"}
+    assert [path.name for path in (new / SITE).rglob("*.py")] == ["__init__.py"], "torch's"
+
+
 def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
     for name in ("nvidia_cublas", "nvidia_cudnn", "nvidia_nccl"):
         put_package(venv / SITE, name, {"nvidia/__init__.py": "", f"nvidia/{name}.so": "1"})
@@ -306,7 +326,7 @@ def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
     new = venv.with_name("new")
     make_skeleton(new)
 
-    linked = link_packages(venv, new, {"nvidia-cublas", "nvidia-cudnn", "nvidia-nccl"})
+    linked = link_packages(venv, new, {"nvidia-cublas", "nvidia-cudnn", "nvidia-nccl"}, time.time_ns())
 
     assert linked == {"nvidia-cudnn", "nvidia-nccl"}
     names = {path.name for path in (new / SITE / "nvidia").iterdir()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.environments.records import remember
+from gpuinstall.environments.records import forget, remember
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.install.previous import remove, roll_back
 from gpuinstall.install.scripts import Script
+from gpuinstall.install.swap import swap_in
 from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import make_environment, name_of
 
@@ -45,6 +47,38 @@ def test_what_gpuinstall_did_not_make_is_not_replaced(paths: EnvironmentPaths) -
     )
     assert (paths.venv / "pyvenv.cfg").exists()
     assert name_of(paths.previous) == "previous"
+
+
+def test_what_others_made_comes_back_and_goes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    paths = EnvironmentPaths(tmp_path / "project" / ".venv")
+    (paths.venv / "bin").mkdir(parents=True)
+    (paths.venv / "thesis.txt").write_text("mine")
+    make_environment(paths.staging, "ours")
+    remember(paths.venv, "ours")
+    swap_in(paths, paths.staging, SilentReporter())
+
+    roll_back(paths, 0, SilentReporter())
+    assert {path.name for path in paths.venv.iterdir()} == {"bin", "thesis.txt"}
+    assert name_of(paths.previous) == "ours"
+
+    roll_back(paths, 0, SilentReporter())
+    assert name_of(paths.venv) == "ours"
+    assert {path.name for path in paths.previous.iterdir()} == {"bin", "thesis.txt"}
+
+
+def test_a_previous_that_came_with_the_folder_is_refused(paths: EnvironmentPaths) -> None:
+    forget(paths.venv)
+    for marker in ("previous", "inode:1", None):
+        (paths.previous / "gpuinstall.json").unlink()
+        if marker:
+            shutil.rmtree(paths.previous)
+            make_environment(paths.previous, marker)
+
+        with pytest.raises(UsageError) as raised:
+            roll_back(paths, 0, SilentReporter())
+
+        assert raised.value.code == "not-made-here", marker
 
 
 def test_the_previous_comes_back_to_an_empty_place(paths: EnvironmentPaths) -> None:

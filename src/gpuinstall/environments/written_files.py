@@ -19,7 +19,7 @@ from gpuinstall.environments.ownership import MADE_FILES
 from gpuinstall.files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
@@ -33,6 +33,18 @@ _SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|to
 _NAMESPACE = re.compile(rb"extend_path|declare_namespace")
 
 
+_IN_PACKAGES = re.compile(r"(?:lib(?:64)?/[^/]+|Lib)/site-packages/(?P<path>.+)")
+_TOOLS = {
+    "pip": "pip",
+    "setuptools": "setuptools",
+    "pkg_resources": "setuptools",
+    "_distutils_hack": "setuptools",
+    "uv": "uv",
+    "gpuinstall": "gpuinstall",
+}
+"""Modules of the tools that install, whether they are in the environment or come later, with their packages."""
+
+
 class WrittenFile(NamedTuple):
     """A file that a package has written: its path below the environment, and the row of its RECORD."""
 
@@ -41,9 +53,10 @@ class WrittenFile(NamedTuple):
     row: RecordedFile
 
     @property
-    def is_importable(self) -> bool:
-        """Whether it lies in the folder of the packages: no script, and no data."""
-        return not self.row.path.startswith("../")
+    def import_path(self) -> str:
+        """Its path below the folder of the packages, however its record gets there; empty for scripts and data."""
+        found = _IN_PACKAGES.fullmatch(self.path)
+        return found["path"] if found else ""
 
 
 class WriteFault(NamedTuple):
@@ -55,16 +68,25 @@ class WriteFault(NamedTuple):
 
 
 def write_faults(
-    packages: Sequence[InstalledPackage], root: Path, is_tied: Callable[[str], bool]
+    packages: Sequence[InstalledPackage],
+    root: Path,
+    *,
+    family: Collection[str],
+    is_tied: Callable[[str], bool],
 ) -> Iterator[WriteFault]:
-    """Yield what the packages of the environment at ``root`` have written where they may not.
+    """Yield what packages have written where they may not.
 
-    ``is_tied`` says of a name whether it belongs to torch's build, which nothing else may change.
+    Args:
+        packages: All packages of the environment.
+        root: The environment.
+        family: The packages of torch's index, into whose modules nothing else may write.
+        is_tied: Says of a name whether it belongs to torch's build: the family, and what it loads.
     """
+    modules = _TOOLS | _modules_of(family, packages)
     owners: dict[str, list[WrittenFile]] = defaultdict(list)
     for package in packages:
         for file in written_files(package, root):
-            if fault := _misplaced(file):
+            if fault := _misplaced(file) or _intruding(file, modules, family):
                 yield WriteFault((package,), fault)
             else:
                 owners[file.path].append(file)
@@ -74,11 +96,37 @@ def write_faults(
             shared[tuple(file.package for file in files)].append(files[0])
     for sharing, files in shared.items():
         names = " and ".join(f"{package.name} {package.version}" for package in sharing)
-        module = files[0].row.path.partition("/")[0].replace("_", "-").lower()
+        module = files[0].import_path.partition("/")[0].replace("_", "-").lower()
         by_guilt = sorted(sharing, key=lambda package: is_tied(package.name) or package.name == module)
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         message = f"{names} both write {files[0].path}{more}, with different contents"
         yield WriteFault(tuple(by_guilt), message, _is_refused(sharing, files, root, is_tied))
+
+
+def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -> dict[str, str]:
+    """Return the modules of torch's family in an environment, each with its package."""
+    modules: dict[str, str] = {}
+    for package in packages:
+        if package.name not in family:
+            continue
+        for file in package.files:
+            folder, _, name = file.path.rpartition("/")
+            if name == "__init__.py" and "/" not in folder:
+                modules[folder.lower()] = package.name
+    return modules
+
+
+def _intruding(file: WrittenFile, modules: Mapping[str, str], family: Collection[str]) -> str | None:
+    """Say that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
+
+    Other packages share folders in good faith: ``nvidia``, ``google``, ``airflow`` and ``mlflow``.
+    """
+    # "torchvision.libs" is torchvision's, "pip.py" would be imported as pip; some file systems ignore case.
+    module = file.import_path.partition("/")[0].partition(".")[0].lower()
+    owner = modules.get(module)
+    if owner is None or file.package.name == owner or {file.package.name, owner} <= set(family):
+        return None
+    return f"{file.package.name} {file.package.version} writes {file.path}, a file of a module of {owner}"
 
 
 def written_files(package: InstalledPackage, root: Path) -> Iterator[WrittenFile]:
@@ -100,9 +148,9 @@ def _misplaced(file: WrittenFile) -> str | None:
         return f"{package} names {file.row.path}, which is outside the environment, as a file of its own"
     if _OF_THE_ENVIRONMENT.fullmatch(file.path):
         return f"{package} writes {file.path}, a file of the environment itself"
-    top = file.row.path.partition("/")[0]
-    if file.is_importable and _RECORD.fullmatch(top) and top != file.package.record.name:
-        return f"{package} writes {file.row.path}, the record of another package"
+    top = file.import_path.partition("/")[0]
+    if _RECORD.fullmatch(top) and top != file.package.record.name:
+        return f"{package} writes {file.import_path}, the record of another package"
     return None
 
 
@@ -129,7 +177,7 @@ def _is_refused(
     tied = [is_tied(package.name) for package in sharing]
     if any(tied):
         return not all(tied)  # the parts of CUDA come from one source and share folders
-    counts = [sum(file.is_importable for file in written_files(package, root)) for package in sharing]
+    counts = [sum(bool(file.import_path) for file in written_files(package, root)) for package in sharing]
     if len(files) * 2 >= max(counts):
         return False
     return not all(_is_untidy(file, root) for file in files)
@@ -137,9 +185,9 @@ def _is_refused(
 
 def _is_untidy(file: WrittenFile, root: Path) -> bool:
     """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
-    if not file.is_importable or _SHIPPED_BY_MISTAKE.fullmatch(file.row.path):
+    if not file.import_path or _SHIPPED_BY_MISTAKE.fullmatch(file.import_path):
         return True
-    is_head = file.row.path.endswith("/__init__.py")
+    is_head = file.import_path.endswith("/__init__.py")
     return is_head and _NAMESPACE.search(_content(root / file.path) or b"") is not None
 
 

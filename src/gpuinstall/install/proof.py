@@ -100,7 +100,8 @@ def check_written_files(
 
     ``packages`` are all in the environment at ``root``.
     """
-    for fault in write_faults(packages, root, load_catalog().is_tied):
+    catalog = load_catalog()
+    for fault in write_faults(packages, root, family=catalog.family, is_tied=catalog.is_tied):
         if not any(package.name in changed for package in fault.packages):
             continue
         if not fault.is_refused:

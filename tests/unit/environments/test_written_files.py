@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.packages import read_packages
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SITE = "lib/python3.12/site-packages"
-TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": "", "nvidia/__init__.py": "a"}
+TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
 OPENCV = {f"cv2/{number}.py": f"{number}" for number in range(4)}
 NAMESPACE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)"
 
@@ -41,7 +42,12 @@ def digest(content: str) -> str:
 def faults(root: Path) -> list[tuple[str, bool]]:
     """Each message, and whether it refuses."""
     packages = read_packages([root / SITE])
-    found = write_faults(packages, root, lambda name: name == "torch" or name.startswith("nvidia-"))
+    family = {"torch", "torchvision", "triton"}
+
+    def is_tied(name: str) -> bool:
+        return name in family or name.startswith("nvidia-")
+
+    found = write_faults(packages, root, family=family, is_tied=is_tied)
     return [(fault.message, fault.is_refused) for fault in found]
 
 
@@ -58,6 +64,7 @@ REFUSED = {
     "../../../Scripts/PythonW.exe": "evil 1.0 writes Scripts/PythonW.exe, a file of the environment itself",
     "../../../bin/python3.12": "evil 1.0 writes bin/python3.12, a file of the environment itself",
     "./_virtualenv.py": f"evil 1.0 writes {SITE}/_virtualenv.py, a file of the environment itself",
+    f"../../../{SITE}/six-2.dist-info/RECORD": "evil 1.0 writes six-2.dist-info/RECORD, the record of another package",
     "torch-2.8.3.dist-info/METADATA": "evil 1.0 writes torch-2.8.3.dist-info/METADATA, the record of another package",
     "six.egg-info/PKG-INFO": "evil 1.0 writes six.egg-info/PKG-INFO, the record of another package",
     "/etc/passwd": "evil 1.0 names /etc/passwd, which is outside the environment, as a file of its own",
@@ -90,27 +97,62 @@ def test_a_package_writes_its_own_files_scripts_and_data(tmp_path: Path) -> None
     assert faults(tmp_path) == []
 
 
-def test_a_file_of_torch_is_nobody_elses(tmp_path: Path) -> None:
+INTRUDING = {
+    "torch/evil.py": "torch",
+    "torch/version.py": "torch",
+    "Torch/evil.py": "torch",
+    "torchvision.libs/libevil.so": "torchvision",
+    "../../../lib/python3.12/site-packages/torch/evil.py": "torch",
+    "../../../lib64/python3.12/site-packages/torch/evil.py": "torch",
+    "pip/__init__.py": "pip",
+    "pip.py": "pip",
+    "uv/evil.py": "uv",
+    "setuptools/__init__.py": "setuptools",
+    "pkg_resources/evil.py": "setuptools",
+    "gpuinstall/evil.py": "gpuinstall",
+}
+
+
+def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path: Path) -> None:
+    wrong = {}
+    for number, (path, owner) in enumerate(INTRUDING.items()):
+        root = tmp_path / str(number)
+        add_package(root, "torch", TORCH)
+        add_package(root, "torchvision", {"torchvision/__init__.py": "", "torchvision.libs/a.so": "a"})
+        add_package(root, "nvidia_evil", {"evil.py": "", path: "evil"})
+        expected = f"nvidia-evil 1.0 writes .*, a file of a module of {owner}"
+        found = faults(root)
+        if not (len(found) == 1 and re.fullmatch(expected, found[0][0]) and found[0][1]):
+            wrong[path] = found
+    assert wrong == {}
+
+
+def test_the_family_and_namespaces_may_share_folders(tmp_path: Path) -> None:
     add_package(tmp_path, "torch", TORCH)
-    add_package(tmp_path, "zevil", {"zevil.py": "", "torch/version.py": "evil"})
-    message = f"torch 1.0 and zevil 1.0 both write {SITE}/torch/version.py, with different contents"
-    assert faults(tmp_path) == [(message, True)]
+    add_package(tmp_path, "triton", {"triton/__init__.py": "", "torch/of_triton.py": ""})
+    add_package(tmp_path, "setuptools", {"setuptools/__init__.py": "", "pkg_resources/__init__.py": ""})
+    add_package(tmp_path, "mlflow_skinny", {"mlflow/__init__.py": "a"})
+    add_package(tmp_path, "mlflow", {"mlflow/__init__.py": "a", "mlflow/server.py": "b"})
+    add_package(tmp_path, "nvidia_dali", {"nvidia/dali/__init__.py": "", "pip_tools/a.py": "", "uvloop/a.py": ""})
+    assert faults(tmp_path) == []
 
 
 def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path: Path) -> None:
     """Whoever comes last wrote the file; the other's hash in its RECORD, or none, makes it no better."""
     wrong = {}
-    for number, claimed in enumerate((TORCH["torch/version.py"], "")):
+    files = {"numpy/core.py": "1", "numpy/b.py": ""}
+    for number, claimed in enumerate((files["numpy/core.py"], "")):
         root = tmp_path / str(number)
-        add_package(root, "torch", TORCH)
-        add_package(root, "evil", {"torch/version.py": "evil"}, hashed={"torch/version.py": claimed})
+        add_package(root, "numpy", files)
+        intruder = {"numpy/core.py": "evil", "evil.py": "", "e.py": ""}
+        add_package(root, "evil", intruder, hashed={"numpy/core.py": claimed})
         if [refused for _, refused in faults(root)] != [True]:
             wrong[claimed] = faults(root)
     assert wrong == {}
 
 
 def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path: Path) -> None:
-    add_package(tmp_path, "torch", TORCH)
+    add_package(tmp_path, "nvidia_nccl", {"nvidia/__init__.py": "a"})
     add_package(tmp_path, "other", {"nvidia/__init__.py": "a", "other.py": "b"})
     assert faults(tmp_path) == []
 

@@ -542,7 +542,7 @@ def tool_environment(kit: Kit, screen: Screen) -> Path:
     began = time.monotonic()
     data = data_folder()
     tool = data / kit.name
-    check_owners(tool)
+    check_owners(python_of(tool))
     if not python_of(tool).exists():
         with private_umask(), staging_folder(data, screen) as stage:
             if not python_of(tool).exists():
@@ -615,18 +615,18 @@ def remove_old(data: Path, current_uv: Path) -> None:
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
-def check_owners(folder: Path) -> None:
-    """Raise BootstrapError if another user can exchange ``folder`` of the data folder, or anything on the way to it.
+def check_owners(path: Path) -> None:
+    """Raise BootstrapError if another user can exchange a path of the data folder, or anything on the way to it.
 
     A sticky folder is safe to pass through, as only the owner of an entry can exchange it, but not to hold the tool,
-    whose name can be foreseen: whoever makes it first owns it.
+    whose name can be foreseen: whoever makes it first owns it. What a Python that is a link leads to is not ours.
     """
     if WINDOWS:
         return
     owners = {0, os.getuid(), Path("/").stat().st_uid}  # in a user namespace, root is seen as another user
-    holders = {data_folder().resolve(), folder.resolve()}
+    data = data_folder().resolve()
     elsewhere = f"{SET} XDG_DATA_HOME=/path/to/folder   # a folder of your own; then run this again"
-    for part in way_to(folder):
+    for part in (*way_to(path.parent), path):
         try:
             status = part.lstat()
         except FileNotFoundError:
@@ -635,9 +635,10 @@ def check_owners(folder: Path) -> None:
             message = f"{part} belongs to another user (uid {status.st_uid}), who could change what is run from it"
             by_sudo = ["Run it without sudo, or with root's own home: sudo -H"] if "SUDO_UID" in os.environ else []
             raise BootstrapError(4, message, do=[*by_sudo, elsewhere])
-        is_everybodys = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_IWOTH)
+        is_everybodys = not stat.S_ISLNK(status.st_mode) and bool(status.st_mode & stat.S_IWOTH)
         is_sticky = bool(status.st_mode & stat.S_ISVTX)
-        if is_everybodys and (part.resolve() in holders or not is_sticky):
+        place = part.resolve()
+        if is_everybodys and (not is_sticky or data in (place, *place.parents)):
             message = f"everyone can write to {part}, and so change what is run from it"
             raise BootstrapError(4, message, do=[f"chmod o-w {shlex.quote(str(part))}", elsewhere])
 
@@ -669,8 +670,8 @@ def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     try:
         with exclusive(data, screen) as certain:
             data.mkdir(parents=True, exist_ok=True)
-            for folder in (data, *data.iterdir()):  # another user may have been faster than the first look
-                check_owners(folder)
+            for path in (data, *data.glob("*"), *data.glob("uv-*/*")):  # another user may have been faster
+                check_owners(path)
             remove_leftovers(data, 0 if certain else 86400)
             stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
             try:

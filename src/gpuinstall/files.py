@@ -214,14 +214,30 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     if os.name != "posix":
         return
     if status.st_mode & stat.S_IWOTH:  # sticky too: what a cache is asked for has a name that can be foreseen
-        message = f"everyone can write to the cache {folder} and so change what is installed from it"
-        hint = f"chmod o-w {quoted(folder)}   # or use another: XDG_CACHE_HOME, UV_CACHE_DIR"
-        raise InstallationError("unsafe-cache", message, hint=hint)
-    for above in folder.resolve().parents:
-        if _is_everybodys(above.stat()):
-            reporter.warn(f"everyone can write to {above} and so exchange the cache {folder}, which is installed from")
-    if not is_of_this_user(folder.resolve()):
-        reporter.warn(f"the cache {folder} belongs to another user (uid {status.st_uid}), who can change what it holds")
+        raise _unsafe_cache(folder, f"everyone can write to the cache {folder} and so change what is installed from it")
+    owners = {0, os.getuid(), Path("/").stat().st_uid}  # in a user namespace, root is seen as another user
+    others = []
+    for part in _way_to(folder.absolute()):
+        status = part.lstat()
+        if stat.S_ISDIR(status.st_mode) and _is_everybodys(status):
+            raise _unsafe_cache(part, f"everyone can write to {part} and so exchange the cache {folder}")
+        if status.st_uid not in owners:
+            others.append(f"{part} belongs to another user (uid {status.st_uid})")
+    if others:
+        reporter.warn(f"{others[-1]}, who can change what is installed from the cache {folder}")
+
+
+def _unsafe_cache(place: Path, message: str) -> InstallationError:
+    hint = f"chmod o-w {quoted(place)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR"
+    return InstallationError("unsafe-cache", message, hint=hint)
+
+
+def _way_to(path: Path) -> Iterator[Path]:
+    """Yield each folder and each link that a path leads through, the path included, from the root on."""
+    for part in (*reversed(path.parents), path):
+        yield part
+        if part.is_symlink():
+            yield from _way_to(part.parent / part.readlink())
 
 
 def _is_everybodys(status: os.stat_result) -> bool:
@@ -330,7 +346,7 @@ def written(
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _created_private(part) if is_private else _created_like(part, path) as file:
+        with _created(part, path, is_private=is_private) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -344,27 +360,30 @@ def written(
             part.unlink()
 
 
-def _created_like(part: Path, path: Path) -> IO[bytes]:
-    """Create a file that is as open as the one that it replaces, and never more; a new one as the umask leaves it.
+def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
+    """Create a file of the owner of the one that it replaces, as open as that; a new one as the umask leaves it.
 
     A token in the file is not shown to others for a moment, nor for good where a file system refuses a chmod.
     """
-    try:
-        status = path.lstat()
-    except OSError:
-        return part.open("xb")
-    if not stat.S_ISREG(status.st_mode):
-        return part.open("xb")
-    file = _created_private(part)
-    if os.name == "posix":
-        with suppress(OSError):
-            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+    replaced = _status_of(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    mode = 0o600 if is_private or replaced else 0o666
+    file = os.fdopen(os.open(part, flags, mode), "wb")
+    if replaced and os.name == "posix":
+        with suppress(OSError):  # only root can give a file away
+            os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
+        if not is_private:
+            with suppress(OSError):
+                os.fchmod(file.fileno(), stat.S_IMODE(replaced.st_mode))
     return file
 
 
-def _created_private(part: Path) -> IO[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(part, flags, 0o600), "wb")
+def _status_of(path: Path) -> os.stat_result | None:
+    """Return the status of a regular file; None if there is none."""
+    with suppress(OSError):
+        status = path.lstat()
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def has_login(text: bytes) -> bool:

@@ -240,28 +240,52 @@ def refusal(folder: Path) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", [".", "data", "data/gpuinstall", "data/gpuinstall/1-abc"])
+WAY = (".", "data", "data/gpuinstall", "data/gpuinstall/1-abc", "data/gpuinstall/1-abc/bin")
+PROGRAM = "data/gpuinstall/1-abc/bin/python"
+
+
+@pytest.mark.parametrize("name", [*WAY, PROGRAM])
 @pytest.mark.parametrize("sticky", [False, True])
-def test_a_folder_that_everyone_writes_to_holds_no_tool(
+def test_what_everyone_can_write_to_holds_no_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, sticky: bool
 ) -> None:
-    tool = data_below(tmp_path / "data", monkeypatch)
-    assert refusal(tool) == ""
+    python = program_below(tmp_path / "data", monkeypatch)
+    assert refusal(python) == ""
     folder = tmp_path / name
     folder.chmod(0o1777 if sticky else 0o777)
     is_only_passed = name in {".", "data"}
 
     message = f"everyone can write to {folder}, and so change what is run from it"
-    assert refusal(tool) == ("" if sticky and is_only_passed else message)
+    assert refusal(python) == ("" if sticky and is_only_passed else message)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
-@pytest.mark.parametrize("name", [".", "data", "data/gpuinstall", "data/gpuinstall/1-abc"])
-def test_another_users_folder_holds_no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    tool = data_below(tmp_path / "data", monkeypatch)
+@pytest.mark.parametrize("name", [*WAY, PROGRAM])
+def test_what_another_user_owns_holds_no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
-    assert refusal(tool).startswith(f"{tmp_path / name} belongs to another user (uid 12345)")
+    assert refusal(python).startswith(f"{tmp_path / name} belongs to another user (uid 12345)")
+
+
+def program_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the program that bootstrap.py would start; return it."""
+    python: Path = bootstrap.python_of(data_below(folder, monkeypatch))
+    python.parent.mkdir()
+    python.touch()
+    return python
+
+
+def test_a_tool_that_another_user_changes_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = bootstrap.read_kit()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    python = bootstrap.python_of(bootstrap.data_folder() / kit.name)
+    python.parent.mkdir(parents=True)
+    python.touch()
+    python.parent.chmod(0o777)
+
+    with pytest.raises(bootstrap.BootstrapError, match=f"everyone can write to {python.parent}"):
+        bootstrap.tool_environment(kit, bootstrap.Screen(quiet=True))
 
 
 def test_the_way_through_links_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

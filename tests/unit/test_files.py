@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import IO
@@ -83,17 +84,33 @@ def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path: P
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
-def test_a_folder_above_a_cache_that_everyone_can_write_to_is_named(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    warned = []
-    for mode in (0o777, 0o1777, 0o755):
-        tmp_path.chmod(mode)
+def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path: Path) -> None:
+    above, links = tmp_path / "above", tmp_path / "links"
+    (above / "cache").mkdir(parents=True)
+    links.mkdir()
+    (links / "link").symlink_to(above)
+    for folder in (above, links):
+        folder.chmod(0o1777)
+        check_cache(links / "link" / "cache", Warnings())
+        folder.chmod(0o777)
+        with pytest.raises(InstallationError, match=f"everyone can write to {folder} and so exchange") as refused:
+            check_cache(links / "link" / "cache", Warnings())
+        assert (refused.value.hint or "").startswith(f"chmod o-w {folder} ")
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
+def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path: Path) -> None:
+    cache = tmp_path / "above" / "cache"
+    cache.mkdir(parents=True)
+    for folder in (cache, cache.parent):
+        os.chown(folder, 12345, -1)
         warnings = Warnings()
         check_cache(cache, warnings)
-        warned.append(warnings.texts)
-    text = f"everyone can write to {tmp_path} and so exchange the cache {cache}, which is installed from"
-    assert warned == [[text], [], []]
+        assert warnings.texts == [
+            f"{folder} belongs to another user (uid 12345), who can change what is installed from the cache {cache}"
+        ]
+        os.chown(folder, 0, -1)
 
 
 def _half_written(file: IO[bytes]) -> None:
@@ -145,6 +162,20 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path: Path, monk
                 assert part.stat().st_mode & 0o777 == expected
                 file.write(b"token")
         assert path.stat().st_mode & 0o777 == expected
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_bytes(b"old")
+    file.chmod(0o640)
+    os.chown(file, 12345, 54321)
+    for text in (b"new", b"https://user:token@index.example/"):
+        rewrite(file, lambda _, text=text: text)
+        status = file.stat()
+        found = (file.read_bytes(), status.st_uid, status.st_gid)
+        assert found == (text, 12345, 54321)
+    assert stat.S_IMODE(status.st_mode) == 0o600, "it has a login now"
 
 
 def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ import pytest
 
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.files import remove_path
+from gpuinstall.install import undo
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.undo import UNDO_SCHEMA, UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.reporter import SilentReporter
@@ -127,6 +131,29 @@ def test_the_guard_goes_with_the_change_unless_it_was_edited(
     assert record is not None
     record.undo()
     assert tree(environment) == before | edited
+
+
+@pytest.mark.parametrize("moment", range(1, 14))
+def test_going_back_is_finished_by_the_next_run_if_it_dies(
+    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    before = tree(environment)
+    record = changed(environment, wheel)
+    calls = count(1)
+
+    def dying(path: Path) -> None:
+        if next(calls) == moment:
+            raise KeyboardInterrupt
+        remove_path(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(undo, "remove_path", dying)
+        with suppress(KeyboardInterrupt):
+            record.undo()
+
+    if tree(environment) != before:
+        assert finish_undo(environment), "the next run says that it put something back"
+    assert tree(environment) == before
 
 
 def test_a_change_by_another_program_is_not_undone(environment: ForeignEnvironment, wheel: Path) -> None:

@@ -338,8 +338,9 @@ def written(
 ) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
 
-    It has the mode of the file that it replaces from its first byte, and with ``is_private`` that of a file which only
-    this user can read. ``check`` is called immediately before it takes its place, and prevents that by an exception.
+    From its first byte it has the owner and the mode of the file that it replaces; with ``is_private``
+    only this user can read it. ``check`` is called immediately before it takes its place, and prevents
+    that by an exception.
     """
     import secrets
 

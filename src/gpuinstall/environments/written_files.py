@@ -33,7 +33,6 @@ _SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|to
 _NAMESPACE = re.compile(rb"extend_path|declare_namespace")
 
 
-_IN_PACKAGES = re.compile(r"(?:lib(?:64)?/[^/]+|Lib)/site-packages/(?P<path>.+)")
 _TOOLS = {
     "pip": "pip",
     "setuptools": "setuptools",
@@ -55,8 +54,8 @@ class WrittenFile(NamedTuple):
     @property
     def import_path(self) -> str:
         """Its path below the folder of the packages, however its record gets there; empty for scripts and data."""
-        found = _IN_PACKAGES.fullmatch(self.path)
-        return found["path"] if found else ""
+        folder, _, path = self.path.partition("-packages/")
+        return path if folder.endswith(("/site", "/dist")) else ""
 
 
 class WriteFault(NamedTuple):

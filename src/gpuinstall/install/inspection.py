@@ -100,9 +100,12 @@ class ExistingEnvironment:
 
         Whatever starts in an environment asks here first.
         """
-        if self.changed_build:
+        changed = self.changed_build
+        if self.marker and self.lock is None:  # by which nobody can say what belongs there
+            changed = f"{self.marker.lock} in {self.paths.venv} is gone, or is not the lock that it was made from"
+        if changed:
             why = "the environment as it is now was never proven on this machine"
-            raise LockError("environment-changed", self.changed_build, why=why, hint=self.restoring)
+            raise LockError("environment-changed", changed, why=why, hint=self.restoring)
 
     @property
     def restoring(self) -> str:

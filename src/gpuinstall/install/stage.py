@@ -82,14 +82,7 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    linked = frozenset[str]()
-    if priced.unchanged:
-        if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
-            paths.spare.rename(paths.staging)
-        linked = link_packages(paths.venv, paths.staging, priced.unchanged, existing.built_ns)
-    if changed := priced.unchanged - linked:
-        text = f"{some(sorted(changed))}: changed since they were installed, and installed again"
-        session.reporter.step("Renewed", text)
+    linked = _link_unchanged(priced, existing, project)
     run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - linked
     if new:
@@ -123,6 +116,20 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
     return staged
+
+
+def _link_unchanged(priced: PricedLock, existing: ExistingEnvironment, project: Project) -> frozenset[str]:
+    """Link what stays as it was from the existing environment; return those packages."""
+    paths = project.paths
+    if not priced.unchanged:
+        return frozenset()
+    if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
+        paths.spare.rename(paths.staging)
+    linked = link_packages(paths.venv, paths.staging, priced.unchanged, existing.built_ns)
+    if changed := priced.unchanged - linked:
+        text = f"{some(sorted(changed))}: changed since they were installed, and installed again"
+        project.session.reporter.step("Renewed", text)
+    return linked
 
 
 def _has_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:

@@ -117,7 +117,9 @@ class UndoRecord:
         guard = [self.root / name for name in GUARD_FILES if os.path.lexists(self.root / name)]
         # What the user has edited stays, and what it names with it.
         edited = frozenset() if all(map(is_own_guard_file, guard)) else frozenset(GUARD_FILES)
-        if begun.state in {"saved", "proven"}:
+        if begun.state == "proven":  # a run that dies now leaves what is no proven change any more
+            begun = begun.at("saved")
+        if begun.state == "saved":
             for name in self.new:
                 if name not in edited:
                     remove_path(self.root / name)

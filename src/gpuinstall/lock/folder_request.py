@@ -150,14 +150,16 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
 
 
 def read_own_lock(venv: Path) -> Lock | None:
-    """Read the copy of its lock that an environment of ours holds; None where that is gone or damaged."""
+    """Read the copy of its lock that an environment of ours holds; None if that is gone or another."""
     marker = read_marker(venv)
     if marker is None:
         return None
     from gpuinstall.lock.lock import read_lock
 
     with suppress(LockError):
-        return read_lock(venv / marker.lock)
+        lock = read_lock(venv / marker.lock)
+        if lock.sha256 == marker.lock_sha256:
+            return lock
     return None
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from tests.unit.install.environments import make_environment
+from tests.unit.install.environments import lock_text, make_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,20 @@ def test_everything_is_the_users_where_the_environments_lock_is_gone(paths: Envi
     (make_environment(paths.venv, "ours") / "pylock.cu126.toml").unlink()
     assert inspect_environment(paths).lock is None
     assert refused(paths).code == "users-packages"
+
+
+def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(paths: EnvironmentPaths) -> None:
+    make_environment(paths.venv, "ours")
+    inspect_environment(paths).check_unchanged()
+    packages = paths.venv / "lib/python3.12/site-packages"
+    (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
+    lock = paths.venv / "pylock.cu126.toml"
+    lock.write_text(lock_text("2.13.0"))
+    with pytest.raises(LockError, match="is not the lock that it was made from"):
+        inspect_environment(paths).check_unchanged()
+    lock.unlink()
+    with pytest.raises(LockError, match="is gone"):
+        inspect_environment(paths).check_unchanged()
 
 
 @pytest.mark.parametrize("file", ["thesis.txt", "pyvenv.cfg"])

@@ -161,7 +161,7 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     assert any("torchvision-0.29.2+cu126" in name for name in files(environment))
     constraint = shlex.split(offered(workshop.run(*into), "Guard"))[-2:]
     by_uv = (uv.uv(), "pip", "install", "--python", environment / "bin" / "python", *constraint)
-    assert "torch==2.14.1+cu126" in process.run([*by_uv, "torch==2.13.0"], env=workshop.environment).err
+    assert "torch==2.14.1+cu126" in process.run([*map(str, by_uv), "torch==2.13.0"], env=workshop.environment).err
 
     moved = workshop.run(*into[:-1], "torch==2.13.0")
     assert moved.status == 0, moved.err

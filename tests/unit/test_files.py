@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -164,6 +165,10 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path: Path, monk
         assert path.stat().st_mode & 0o777 == expected
 
 
+def _replaced_by(text: bytes, _before: bytes | None) -> bytes:
+    return text
+
+
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
@@ -171,7 +176,7 @@ def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
     file.chmod(0o640)
     os.chown(file, 12345, 54321)
     for text in (b"new", b"https://user:token@index.example/"):
-        rewrite(file, lambda _, text=text: text)
+        rewrite(file, partial(_replaced_by, text))
         status = file.stat()
         found = (file.read_bytes(), status.st_uid, status.st_gid)
         assert found == (text, 12345, 54321)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,10 @@ def venv(tmp_path: Path) -> Path:
     return venv
 
 
+NOW = sys.maxsize
+"""Later than any change."""
+
+
 def links(folder: Path) -> dict[str, int]:
     """Return the inode of every file in a folder, by its path there."""
     files = [path for path in folder.rglob("*") if not path.is_dir()]
@@ -36,8 +41,8 @@ def links(folder: Path) -> dict[str, int]:
 def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_path: Path) -> None:
     fresh, older = tmp_path / "fresh", tmp_path / "older"
     names = {"torch", "numpy"}
-    assert link_packages(venv, fresh, names) == names
-    link_packages(venv, older, {"torch"})
+    assert link_packages(venv, fresh, names, NOW) == names
+    link_packages(venv, older, {"torch"}, NOW)
     torch = older / SITE / "torch/__init__.py"
     torch.unlink()
     torch.write_text("another")
@@ -47,7 +52,7 @@ def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_pa
     (older / "bin" / "python").symlink_to(os.devnull)
     (older / "pyvenv.cfg").write_text("home = /nowhere\n")
 
-    assert link_packages(venv, older, names) == names
+    assert link_packages(venv, older, names, NOW) == names
 
     assert links(older) == links(fresh) == links(venv)
     assert not (older / SITE / "einops").exists()
@@ -60,7 +65,7 @@ def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv: Path, tm
     (older / SITE / "torch").symlink_to(elsewhere / "torch")
     (older / "notes").symlink_to(elsewhere)
 
-    assert link_packages(venv, older, {"torch"}) == {"torch"}
+    assert link_packages(venv, older, {"torch"}, NOW) == {"torch"}
 
     assert (elsewhere / "torch/__init__.py").read_text() == "not ours"
     assert not (older / SITE / "torch").is_symlink()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from gpuinstall.advice import Advice
@@ -29,7 +30,8 @@ def environment(venv: Path, locked: dict[str, str], installed: dict[str, str]) -
     packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
     text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
     (venv / "pylock.cpu.toml").write_text(text, encoding="utf-8")
-    Marker("1", "pylock.cpu.toml", "0", "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
     return doctor_evidence(venv=venv, contents=read_contents(venv), renewing=("--venv", str(venv), "--replace"))
 
 

@@ -35,10 +35,10 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """A machine without a GPU whose torch index does not answer; the default index has torch, of 3 GB as it says."""
+    """A machine without a GPU whose torch index does not answer; the default index says that files have 500 MB."""
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     as_it_is = lab._json_file
-    monkeypatch.setattr(lab, "_json_file", lambda *file: {**as_it_is(*file), "size": 3_000_000_000})
+    monkeypatch.setattr(lab, "_json_file", lambda *file: {**as_it_is(*file), "size": 500_000_000})
     stand_in.torch.close()
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
@@ -70,7 +70,7 @@ def test_a_no_leaves_everything_as_it_was(workshop: Workshop) -> None:
 
     assert status == 2, rows
     asked = next(row for row in rows if QUESTION in row)
-    assert asked.startswith(f"torch {TORCH}+cu130 is a download of 15.0 GB: the index of the CPU build, ")
+    assert asked.startswith(f"torch {TORCH}+cu130 is a download of 2.5 GB: the index of the CPU build, ")
     assert asked.endswith(f"{QUESTION} [y/N]: n")
     assert any(row.endswith("--yes   # downloads it all the same") for row in rows)
     assert workshop.entries() == set()

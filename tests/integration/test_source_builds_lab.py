@@ -124,7 +124,7 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Worksho
 def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
     error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)["errors"][0]
     command = "gpuinstall install torch flash-attn --backend cu130 --json"
-    assert f"{command} nvidia-cuda-nvcc==13.0.* nvidia-cuda-cccl==13.0.* " in error["hint"]
+    assert f"{command} 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*' " in error["hint"]
 
 
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(workshop: Workshop) -> None:

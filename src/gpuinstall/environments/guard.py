@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
-PIP_CONFIGURATION = "pip.ini" if os.name == "nt" else "pip.conf"
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 _OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 _OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
@@ -69,6 +68,11 @@ def pip_section(constraints: Sequence[str], links: Sequence[str] = ()) -> list[s
     return lines
 
 
+def pip_configuration() -> str:
+    """Return the name of pip's settings in an environment."""
+    return "pip.ini" if os.name == "nt" else "pip.conf"
+
+
 def write_guard(built: Path, final: Path, source: str, lines: Sequence[str], constraints: Sequence[str] = ()) -> None:
     """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
 
@@ -80,11 +84,11 @@ def write_guard(built: Path, final: Path, source: str, lines: Sequence[str], con
         constraints: Further constraints files, the user's own, which pip would pass over otherwise.
     """
     text = "".join(f"{line}\n" for line in lines)
-    lift = f"{PIP_CONFIGURATION} beside this file names it; to lift it, delete that line."
+    lift = f"{pip_configuration()} beside this file names it; to lift it, delete that line."
     write_atomically(built / CONSTRAINTS, f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}")
     section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
     # An address in the user's own file may have a login that nobody else can read.
-    write_atomically(built / PIP_CONFIGURATION, section, is_private=has_login(section.encode()))
+    write_atomically(built / pip_configuration(), section, is_private=has_login(section.encode()))
 
 
 def is_own_guard_file(file: Path) -> bool:

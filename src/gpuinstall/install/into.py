@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall import uv
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
-    PIP_CONFIGURATION,
     constraint_lines,
     is_own_guard_file,
+    pip_configuration,
     write_guard,
 )
 from gpuinstall.environments.packages import read_packages
@@ -247,7 +247,7 @@ def _write_guard(change: _Change, project: Project) -> bool:
     Its own configuration, if it has one, is not ours to change.
     """
     environment, fit, family = change.environment, change.fit, project.catalog.family
-    files = [environment.prefix / name for name in (CONSTRAINTS, PIP_CONFIGURATION)]
+    files = [environment.prefix / name for name in (CONSTRAINTS, pip_configuration())]
     others = [file for file in files if os.path.lexists(file) and not is_own_guard_file(file)]
     if others or environment.root != environment.prefix:
         reason = f"{others[0]} is not gpuinstall's" if others else "its pip may be another environment's too"

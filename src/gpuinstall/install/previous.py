@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
+
+
+_ROOM = 1_000_000
+"""The bytes that removing an environment needs, for the folders and the lock of its run."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def remove(
     """
     check_replaceable(paths)
     removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
-    if is_idle(paths):
+    if is_idle(paths) and shutil.disk_usage(paths.folder).free < _ROOM:
         _make_room(removed)
     with _unused(paths), environment_lock(paths, wait, reporter):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)

@@ -39,6 +39,9 @@ A package of 100,000 files has 400,000 and 1,200,000.
 
 _REWRITES, _LEFT_S = 10, 60
 """How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
+_AT_FDCWD = -100
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
+_EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 _LOGIN = re.compile(rb"://[^/\s]+@")
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 _AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
@@ -334,13 +337,21 @@ def write_atomically(path: Path, text: str, folder: Path | None = None, *, is_pr
 
 @contextmanager
 def written(
-    path: Path, folder: Path | None = None, check: Callable[[], None] | None = None, *, is_private: bool = False
+    path: Path,
+    folder: Path | None = None,
+    put: Callable[[Path, Path], object] = os.replace,
+    *,
+    is_private: bool = False,
 ) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
 
-    From its first byte it has the owner and the mode of the file that it replaces; with ``is_private``
-    only this user can read it. ``check`` is called immediately before it takes its place, and prevents
-    that by an exception.
+    From its first byte it has the owner and the mode of the file that it replaces.
+
+    Args:
+        path: the file that is written.
+        folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
+        put: puts the complete file, its first argument, in the place of the second; an exception prevents that.
+        is_private: only this user can read it.
     """
     import secrets
 
@@ -351,9 +362,7 @@ def written(
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if check:
-            check()
-        part.replace(path)
+        put(part, path)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -415,8 +424,8 @@ def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
                 place.unlink()
                 return
             is_private = has_login(after) and not has_login(before or b"")
-            check = partial(_check_unchanged, place, before)
-            with written(place, check=check, is_private=is_private) as file:
+            put = partial(_replace_unchanged, before=before)
+            with written(place, put=put, is_private=is_private) as file:
                 file.write(after)
             return
     raise InstallationError("file-busy", f"{path} was changed by another program each time it was to be written")
@@ -438,6 +447,64 @@ def _remove_parts(place: Path) -> None:
 def _check_unchanged(place: Path, before: bytes | None) -> None:
     if _bytes_at(place) != before:
         raise _ChangedMeanwhileError
+
+
+def _replace_unchanged(part: Path, place: Path, *, before: bytes | None) -> None:
+    """Put ``part`` in the place of a file that still holds ``before``, or where there is none.
+
+    Another program may save the file after every look at it. So the two are exchanged, and what comes out is looked
+    at: if it is not what was read, it goes back.
+
+    Raises:
+        _ChangedMeanwhileError: another program has written the file, which is left as that program wrote it.
+    """
+    _check_unchanged(place, before)
+    if before is None:
+        _create(part, place)
+        return
+    try:
+        if not exchange(part, place):
+            part.replace(place)
+            return
+    except FileNotFoundError:
+        raise _ChangedMeanwhileError from None
+    if _bytes_at(part) != before:
+        exchange(part, place)
+        raise _ChangedMeanwhileError
+
+
+def _create(part: Path, place: Path) -> None:
+    """Give ``part`` the name of a file that does not exist; a link, unlike a rename, replaces none."""
+    try:
+        os.link(part, place)
+    except FileExistsError:
+        raise _ChangedMeanwhileError from None
+    except OSError:  # a file system without links
+        part.replace(place)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two files, or two folders; False if the system cannot. Raise OSError if it may not."""
+    names = os.fsencode(first), os.fsencode(second)
+    if sys.platform == "linux":
+        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
+    if sys.platform == "darwin":
+        return _call("renamex_np", *names, _EXCHANGE)
+    return False
+
+
+def _call(function: str, *arguments: object) -> bool:
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), function, None)
+    if rename is None:
+        return False
+    if rename(*arguments) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _EXCHANGE_UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))
 
 
 def _bytes_at(place: Path) -> bytes | None:

@@ -12,6 +12,7 @@ from typing import IO
 import pytest
 from platformdirs import user_cache_path
 
+from gpuinstall import files
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
     check_cache,
@@ -223,6 +224,23 @@ def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
 
 def _refused(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="two files cannot be exchanged there")
+def test_a_change_made_after_the_last_look_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, looks = tmp_path / "file", []
+    path.write_text("mine\n", encoding="utf-8")
+
+    def look(_place: Path, before: bytes | None) -> None:
+        looks.append(before)
+        if len(looks) == 1:
+            path.write_text("mine, and more\n", encoding="utf-8")
+
+    monkeypatch.setattr(files, "_check_unchanged", look)
+    rewrite(path, lambda text: (text or b"") + b"ours\n")
+    assert looks == [b"mine\n", b"mine, and more\n"]
+    assert path.read_text(encoding="utf-8") == "mine, and more\nours\n"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")

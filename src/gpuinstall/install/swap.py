@@ -11,12 +11,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
 import re
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +23,7 @@ from gpuinstall.environments.ownership import left_paths
 from gpuinstall.environments.records import remember_replaced
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import (
+    exchange,
     holds_text,
     is_folder,
     read_document,
@@ -45,13 +44,9 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
-_AT_FDCWD = -100
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
 _NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 """A file of ours that was being written."""
-
-_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 class _Journal(NamedTuple):
@@ -157,25 +152,3 @@ def publish_lock(paths: EnvironmentPaths) -> None:
         beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
         if not holds_text(beside, text):
             write_atomically(beside, text, paths.work if paths.work.exists() else None)
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Exchange two folders of one file system; False where the system cannot. Raise OSError where it may not."""
-    names = os.fsencode(first), os.fsencode(second)
-    if sys.platform == "linux":
-        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE))
-    if sys.platform == "darwin":
-        return _call("renamex_np", *names, ctypes.c_uint(_EXCHANGE))
-    return False
-
-
-def _call(function: str, *arguments: object) -> bool:
-    rename = getattr(ctypes.CDLL(None, use_errno=True), function, None)
-    if rename is None:
-        return False
-    if rename(*arguments) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number))

@@ -101,9 +101,8 @@ def _malformed_if_unreadable(name: str) -> Iterator[None]:
     except (
         BadZipFile,
         EOFError,
-        NotImplementedError,
         OSError,
-        RuntimeError,
+        RuntimeError,  # NotImplementedError too, for a compression that it does not know
         ValueError,
         struct.error,
         zlib.error,

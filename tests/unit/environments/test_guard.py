@@ -68,7 +68,9 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
 @pytest.mark.parametrize(("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)])
 def test_a_login_in_the_users_constraints_stays_private(tmp_path: Path, address: str, mode: int) -> None:
     usual = os.umask(0o022)
-    write_guard(tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",))
-    os.umask(usual)
+    try:
+        write_guard(tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",))
+    finally:
+        os.umask(usual)
     written = next(tmp_path.glob("pip.*"))
     assert written.stat().st_mode & 0o777 == mode

@@ -10,8 +10,9 @@ import pytest
 
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
+from gpuinstall.files import exchange
 from gpuinstall.install import swap
-from gpuinstall.install.swap import exchange, finish_swap, swap_in
+from gpuinstall.install.swap import finish_swap, swap_in
 from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import lock_text, make_environment, name_of
 

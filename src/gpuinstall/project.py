@@ -5,8 +5,6 @@ Every command and every call of the API begins here, so that they cannot differ.
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import re
 from contextlib import ExitStack, contextmanager
@@ -24,11 +22,11 @@ from gpuinstall.plan.requirement import marker_environment, parse_requirement
 from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.requirements_file import RequirementsFile, split_group
+from gpuinstall.requirements_file import RequirementsFile, joined_files, split_group
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -38,9 +36,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
-    from gpuinstall.requirements_file import Inclusion
     from gpuinstall.session import Session
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.sources import FolderSetting
 
 FOLDERS_OWN = Request(())
 """A request that names no requirements: those of the folder are meant."""
@@ -260,50 +258,109 @@ class Project:
         named = (package for listed in self.settings.files.values() for package in listed.conda)
         return parse_conda((*declared, *named))
 
+    @cached_property
+    def _added_by_hand(self) -> RequirementsFile:
+        """What the caller adds in words, or by a pipe, which no later command can read again."""
+        from gpuinstall.lock.declaration import has_place
+
+        settings = self.settings
+        piped = [listed for name, listed in settings.files.items() if not has_place(name, self.paths.folder)]
+        return joined_files((self._requested_in_words, *piped))
+
+    @cached_property
+    def _added_files(self) -> dict[str, tuple[str, ...]]:
+        """The lines of the requirements files that the caller adds, by their paths from the folder."""
+        from gpuinstall.lock.declaration import has_place, lines_of
+
+        folder = self.paths.folder
+        placed = {name: listed for name, listed in self.settings.files.items() if has_place(name, folder)}
+        return lines_of(placed, folder)
+
+    @property
+    def _requested_in_words(self) -> RequirementsFile:
+        request = self.settings.request
+        return RequirementsFile(request.requirements, request.constraints)
+
     def read_folder_request(self, *, quiet: bool = False) -> FolderRequest:
-        """Read what the folder asks for now, and add what the caller does.
+        """Return what the folder is to hold; say what counts of it, and where it comes from.
 
-        A project that is asked for by hand brings its dependencies. ``quiet`` says nothing of the folder's files.
+        Args:
+            quiet: Say nothing; it was said before.
+
+        Raises:
+            UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
         """
-        from gpuinstall.lock.declaration import changed_inputs, has_place, lines_of, spelled
-        from gpuinstall.lock.folder_request import FolderRequest, recorded_request
+        from gpuinstall.lock.folder_request import recorded_request
 
-        folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
-        placed = {name: lines for name, lines in self.settings.files.items() if has_place(name, folder)}
-        piped = [lines for name, lines in self.settings.files.items() if name not in placed]
-        named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
-        by_hand = functools.reduce(operator.or_, piped, named)
-        read = lines_of(placed, folder)
+        recorded = recorded_request(self.paths.folder, self.own_lock)
+        request = self._merge(recorded)
+        if not self.settings.only:
+            reporter = SilentReporter() if quiet else self.reporter
+            self._announce(recorded, reporter)
+            self._admit_included((self.declaration.listed, *self.settings.files.values()), reporter)
+            self.admit_addresses(request, self._added_lines, reporter)
+        return request
+
+    def _merge(self, recorded: FolderRequest) -> FolderRequest:
+        """Return what the folder is to hold. Of two that name a package, the later one counts:
+
+        - what its locks record: added by hand or from a file by an earlier command;
+        - its own files, by a line that is new there;
+        - what the caller adds now, which is all of it with ``only``.
+        """
+        from gpuinstall.lock.folder_request import FolderRequest
+
         if self.settings.only:
-            return FolderRequest().adding(by_hand, read).following(recorded)
-        before = {line for lines in recorded.files.values() for line in lines}
-        others = (text for text in recorded.requirements if text not in before)
-        addresses = (parse_requirement(text).url for text in (*others, *by_hand.requirements))
-        brought = any(address and (folder / address).resolve() == folder.resolve() for address in addresses)
-        declared = self.declaration.beside_project if brought and self.declaration.package else self.declaration
-        reporter = SilentReporter() if quiet else self.reporter
+            return FolderRequest().adding(self._added_by_hand, self._added_files).following(recorded)
+        request = recorded.declaring(self._declaration_beside(recorded), forget=not self.settings.declared)
+        request = request.adding(self._added_by_hand, self._added_files)
+        if self.settings.without:
+            request = request.without(self.settings.without)
+        return request.following(recorded)
+
+    def _declaration_beside(self, recorded: FolderRequest) -> Declaration:
+        """Return what the files of the folder ask for, without its project if that is requested by hand."""
+        if not self.declaration.package:
+            return self.declaration
+        listed = {line for lines in recorded.files.values() for line in lines}
+        by_hand = [text for text in recorded.requirements if text not in listed]
+        for text in (*by_hand, *self._added_by_hand.requirements):
+            address = parse_requirement(text).url
+            if address and (self.folder / address).resolve() == self.folder.resolve():
+                return self.declaration.beside_project
+        return self.declaration
+
+    def _announce(self, recorded: FolderRequest, reporter: Reporter) -> None:
+        """Say which files of the folder count, and which have changed since they were read."""
+        from gpuinstall.lock.declaration import changed_inputs
+
+        declared = self._declaration_beside(recorded)
+        read = {*self._added_files, declared.file}
         if declared.whole.requirements not in {(), ("torch",)}:
             kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
-            reporter.step("Project", f"{declared}{kept}{declared.uncounted({*recorded.files, *read})}")
-        unread = {name: recorded.files[name] for name in recorded.files.keys() - {*read, declared.file}}
-        for change in changed_inputs(unread, folder):
+            uncounted = declared.uncounted({*recorded.files, *self._added_files})
+            reporter.step("Project", f"{declared}{kept}{uncounted}")
+        unread = {name: lines for name, lines in recorded.files.items() if name not in read}
+        for change in changed_inputs(unread, self.paths.folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
-        asked = recorded.declaring(declared, forget=not self.settings.declared).adding(by_hand, read)
-        asked = asked.without(self.settings.without) if self.settings.without else asked
-        if note := self.conda.note:
-            reporter.warn(f"environment.yml: {note}")
-        own = {*spelled(by_hand.requirements), *(line for lines in read.values() for line in lines)}
-        files = (declared.listed, *self.settings.files.values())
-        self._admit_included([inclusion for file in files for inclusion in file.included], reporter)
-        self.admit_addresses(asked, own, reporter)
-        return asked.following(recorded)
+        if self.conda.note:
+            reporter.warn(f"environment.yml: {self.conda.note}")
 
-    def _admit_included(self, inclusions: Sequence[Inclusion], reporter: Reporter) -> None:
+    @property
+    def _added_lines(self) -> set[str]:
+        """Every requirement that the caller adds, who knows where it comes from."""
+        from gpuinstall.lock.declaration import spelled
+
+        lines = {line for lines in self._added_files.values() for line in lines}
+        return lines.union(spelled(self._added_by_hand.requirements))
+
+    def _admit_included(self, files: Iterable[RequirementsFile], reporter: Reporter) -> None:
         """Name the files outside the folder that requirements files include; raise UsageError if it is not trusted."""
         from gpuinstall.sources.sources import FolderSetting
 
         folder = self.folder.resolve()
-        outside = [each for each in dict.fromkeys(inclusions) if not each.file.is_relative_to(folder)]
+        inclusions = dict.fromkeys(inclusion for file in files for inclusion in file.included)
+        outside = [each for each in inclusions if not each.file.is_relative_to(folder)]
         settings = [FolderSetting("-r", each.included_by, str(each.file), "requirements") for each in outside]
         if settings:
             self.sources.admit(settings, reporter)
@@ -311,56 +368,56 @@ class Project:
     def admit_addresses(self, declared: FolderRequest, own: Container[str], reporter: Reporter) -> None:
         """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
 
-        Raise UsageError where the folder is not trusted; then also for packages in it, whose code would run.
+        Raise UsageError if the folder is not trusted; then also for packages in it, whose code would run.
         """
+        settings = [self._address_setting(text, declared) for text in declared.requirements if text not in own]
+        named = [setting for setting in settings if setting]
+        if named:
+            self.sources.admit(named, reporter)
+
+    def _address_setting(self, text: str, declared: FolderRequest) -> FolderSetting | None:
+        """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
         from gpuinstall.sources.sources import FolderSetting
         from gpuinstall.text import redacted
 
-        settings = []
-        for text in (text for text in declared.requirements if text not in own):
-            requirement = parse_requirement(text)
-            url = requirement.url or ""
-            place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
-            location = Location.parse(place)
-            inside = location.is_from(Location.parse(str(self.folder)))
-            if url and not (inside and self.sources.trust_folder):
-                file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
-                if location.server == "file://" and not inside:
-                    check_outside(Path(location.path), self.folder)
-                role = f"the source of {requirement.name}"
-                settings.append(FolderSetting(requirement.name, self.folder / file, redacted(place), role))
-        if settings:
-            self.sources.admit(settings, reporter)
+        requirement = parse_requirement(text)
+        url = requirement.url
+        if not url:
+            return None
+        place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
+        location = Location.parse(place)
+        is_inside = location.is_from(Location.parse(str(self.folder)))
+        if is_inside and self.sources.trust_folder:
+            return None
+        if location.server == "file://" and not is_inside:
+            check_outside(Path(location.path), self.folder)
+        file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
+        role = f"the source of {requirement.name}"
+        return FolderSetting(requirement.name, self.folder / file, redacted(place), role)
 
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
         from gpuinstall.lock.folder_request import FolderRequest
 
-        named = RequirementsFile(self.settings.request.requirements, self.settings.request.constraints)
-        listed = functools.reduce(operator.or_, self.settings.files.values(), named)
+        listed = joined_files((self._requested_in_words, *self.settings.files.values()))
         if not listed.requirements:
             self.admit_addresses(FolderRequest().declaring(self.declaration), (), self.reporter)
             listed = self.declaration.listed | listed
-        self._admit_included(listed.included, self.reporter)
+        self._admit_included([listed], self.reporter)
         return self.request_for(listed)
 
     def request_for(self, listed: RequirementsFile) -> Request:
-        """The request for what is ``listed``, by the settings of the caller and of the project.
+        """Return the request for what is ``listed``. Of each other thing, who says it first here decides:
 
-        Raise UsageError for a path of this machine that is not there.
+        - the caller, by an option or an argument;
+        - ``[tool.gpuinstall]``, then ``.python-version`` and ``requires-python``;
+        - what conda's packages ask for, of which the backend is a preference only.
+
+        Raise UsageError for a path of this machine that does not exist.
         """
         configured = self.config.requirements if self.settings.declared else None
         requirements = listed.requirements or configured or ("torch",)
-        folders = list[str]()
-        for text in requirements:
-            requirement = parse_requirement(text)
-            path = None if requirement.is_remote else requirement.url
-            if not path or requirement.name == "torch":  # torch by a path is refused later
-                continue
-            if not (self.folder / Path(path).expanduser()).exists():
-                raise UsageError("requirement-not-there", f"there is no {path}", hint="Check the path")
-            folders.append(text)
         request = self.settings.request
         running = () if self.settings.machine else (RUNNING_PYTHON,)
         return replace(
@@ -371,12 +428,25 @@ class Project:
             preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.backends,
             preferred_pythons=(*request.preferred_pythons, *running),
-            managed_pythons=request.managed_pythons and not self.settings.request.sourcing.offline,
+            managed_pythons=request.managed_pythons and not request.sourcing.offline,
             preferred=self.preferred,
             sources=self._sources_to_record(),
-            build_files_digest=self._build_files_digest(folders),
+            build_files_digest=self._build_files_digest(self._existing_folders(requirements)),
             sourcing=self.sourcing,
         )
+
+    def _existing_folders(self, requirements: Iterable[str]) -> list[str]:
+        """Return the requirements that are paths; raise UsageError for one that does not exist."""
+        folders = list[str]()
+        for text in requirements:
+            requirement = parse_requirement(text)
+            path = None if requirement.is_remote else requirement.url
+            if not path or requirement.name == "torch":  # torch by a path is refused later
+                continue
+            if not (self.folder / Path(path).expanduser()).exists():
+                raise UsageError("requirement-not-there", f"there is no {path}", hint="Check the path")
+            folders.append(text)
+        return folders
 
     def _sources_to_record(self) -> tuple[str, ...]:
         """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""

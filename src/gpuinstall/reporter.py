@@ -36,6 +36,9 @@ class Reporter(Protocol):
     def notice(self, label: str, text: str) -> None:
         """Say what is said also to who wants to hear nothing of the progress: what a stranger chose."""
 
+    def detail(self, label: str, text: str) -> None:
+        """Say what only a reader who follows every step wants to know."""
+
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
 
@@ -57,6 +60,9 @@ class SilentReporter:
         """Say nothing."""
 
     def notice(self, label: str, text: str) -> None:
+        """Say nothing."""
+
+    def detail(self, label: str, text: str) -> None:
         """Say nothing."""
 
     def wait(self, text: str) -> None:

@@ -135,6 +135,12 @@ class Terminal:
         )
         self._say(f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
 
+    def detail(self, label: str, text: str) -> None:
+        """Say a step that ``--verbose`` shows and the log keeps."""
+        if self.verbose:
+            self.notice(label, text)
+        self.record(f"{label}: {text}")
+
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:

@@ -114,7 +114,9 @@ def _resolve_newest(requests: Sequence[LockRequest], session: Session) -> list[R
     """Resolve for every target with the planned torch and the newest wheel of every program; empty if that fails."""
     first = requests[0]
     family = first.catalog.family.union(first.files)
-    programs = list_programs(first.request.requirements, family, first.target, first.choice.python, session)
+    requirements, limits = first.request.requirements, first.pins.constraints
+    target, python = first.target.up_to(first.machine.glibc), first.choice.python
+    programs = list_programs(requirements, family, target, python, session, constraints=limits)
     if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return []
     bounds = [f"{program.name}>={program.newest.public}" for program in programs if program.newest]

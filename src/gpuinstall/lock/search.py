@@ -23,6 +23,7 @@ from packaging.version import Version
 
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.lock.code_check import HINT, NO_CODE, CodeCheck, Exclusion
+from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.prebuilt import with_brought, with_prebuilt, without_torch
 from gpuinstall.lock.programs import list_programs, names_programs
 from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
@@ -123,8 +124,12 @@ def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: b
     """
     last_run = len(session.uv_runs) + RUNS_PER_TARGET * len(requests)
     state: SearchState | Resolutions | Conflict = _start(requests, session)
+    rounds = 0
     while isinstance(state, SearchState):
-        if len(session.uv_runs) > last_run:
+        rounds += 1
+        runs = len(session.uv_runs)
+        if runs > last_run:
+            session.reporter.detail("Search", f"ended after {RUNS_PER_TARGET} runs of uv for each target")
             return _exhausted(state)
         proposal = _propose(state, session, newest=newest)
         if isinstance(proposal, RejectedTorch):
@@ -133,7 +138,24 @@ def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: b
             state = _retreat(state, proposal, session)
         else:
             state = _check(state, proposal, session)
+        cost = len(session.uv_runs) - runs
+        session.reporter.detail("Search", f"{rounds}: {_told(proposal, state)} ({cost} run{'s' * (cost != 1)} of uv)")
     return state
+
+
+def _told(proposal: Resolutions | RejectedTorch | Conflict, state: SearchState | Resolutions | Conflict) -> str:
+    """Describe one round of the search: what was proposed, and what came of it."""
+    if isinstance(proposal, RejectedTorch):
+        return f"without torch {proposal.torch}: {shortened(proposal.conflict.why)}"
+    if isinstance(proposal, Conflict):
+        following = "the last choice is taken back" if isinstance(state, SearchState) else "the search ends"
+        return f"no versions go together: {shortened(proposal.why)}; {following}"
+    builds = ", ".join(dict.fromkeys(f"torch {resolution.choice.build.name}" for resolution in proposal))
+    if isinstance(state, list):
+        return f"{builds}: nothing stands against it"
+    if isinstance(state, SearchState) and not state.answer:
+        return f"{builds}: {state.exclusions[-1].message}"
+    return f"{builds}: once more with the files of extensions that came along"
 
 
 def resolve_unchecked(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> Resolutions | Conflict:

@@ -46,6 +46,9 @@ RUNS_PER_TARGET = 64
 EXTENSION_TORCHES = 3
 """How many versions of torch to try that requested extensions have files for."""
 
+NEWEST_GLIBC = "2.40"
+"""The glibc up to which wheels are looked for that this machine may be able to load, too."""
+
 ALIGNMENTS = 3
 """How often the targets are lowered to each other: one that was lowered may lead the others on."""
 
@@ -329,16 +332,22 @@ def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
     requirements, target = request.request.requirements, resolutions[0].target
     if len(resolutions) > 1 or request.machine.glibc or target.os != "linux" or not names_programs(requirements):
         return []
-    newest = replace(request, machine=replace(request.machine, glibc="2.40"), settled=None)
-    family = request.catalog.family.union(request.files)
-    wide = request.target.up_to(newest.machine.glibc)
-    programs = list_programs(requirements, family, wide, request.choice.python, session)
-    versions = {program.name: resolutions[0].versions.get(program.name, "0") for program in programs}
-    if not any(program.wheel and program.is_newer_than(versions[program.name]) for program in programs):
+    listed = partial(
+        list_programs,
+        requirements,
+        request.catalog.family.union(request.files),
+        python=request.choice.python,
+        session=session,
+        constraints=request.pins.constraints,
+    )
+    assumed, newest = listed(target=request.target), listed(target=request.target.up_to(NEWEST_GLIBC))
+    if [program.wheel for program in assumed] == [program.wheel for program in newest]:
         return []
-    proposal = resolve_unchecked([newest], session, newest=False)
+    elsewhere = replace(request, machine=replace(request.machine, glibc=NEWEST_GLIBC), settled=None)
+    proposal = resolve_unchecked([elsewhere], session, newest=False)
     if isinstance(proposal, Conflict):
         return []
+    versions = {program.name: resolutions[0].versions.get(program.name, "0") for program in newest}
     newer = proposal[0].versions
     why = f"glibc {request.target.glibc} is assumed; --glibc names the machine's own"
     return [

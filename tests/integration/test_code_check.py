@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -194,7 +195,13 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(worksho
 
 
 def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
-    done = workshop.run("lock", "engine", "--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
+    machine = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
+    done = workshop.run("lock", "engine", *machine, "--verbose")
+    rounds = re.findall(r"Search +(\d+: torch \S+: \S+ \S+) .*?\((\d runs? of uv)\)", " ".join(done.err.split()))
+    assert rounds == [
+        ("1: torch 2.13.0+cu129: engine 2.0", "1 run of uv"),
+        ("2: torch 2.13.0+cu129: nothing stands", "1 run of uv"),
+    ]
     assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0" in done.err
     assert "engine 1.0 is the newest that has" in done.err
     assert "engine is 1.0" not in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import installed_packages
@@ -66,6 +67,19 @@ def test_advice_that_is_pasted_mends_what_it_is_about(
     (newest,) = advised(workshop, "install numpy==99.0 --backend cpu", 3)
     assert pasted(workshop, newest) == "gpuinstall install numpy --backend cpu"
     assert installed_packages(venv).keys() >= {"torch", "scipy", "numpy"}
+
+    make_wheel(simple, "fleeting", "1.0")
+    stand_in.forget()
+    assert workshop.run("install", "fleeting", "--backend", "cpu").status == 0
+    (simple / "fleeting-1.0-py3-none-any.whl").unlink()
+    make_wheel(simple, "fleeting", "2.0")
+    stand_in.forget()
+    shutil.rmtree(venv)
+    shutil.rmtree(workshop.caches)
+    (anew,) = advised(workshop, "sync --target cpu", 4)
+    assert pasted(workshop, anew) == "gpuinstall lock --upgrade"
+    assert workshop.run("sync", "--target", "cpu").status == 0
+    assert installed_packages(venv)["fleeting"] == "2.0"
 
     site = next((venv / "lib").glob("python*/site-packages"))
     for name in ("lonely", "sociable"):

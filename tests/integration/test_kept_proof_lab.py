@@ -111,6 +111,25 @@ def test_a_new_program_is_tested_by_itself(workshop: Workshop, tmp_path: Path, m
     assert "matmul-float32" in names
 
 
+def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, stand_in_folder: Path) -> None:
+    names = ["cv-a", "cv-b", "cv-c"]
+    for position, name in enumerate(names):
+        modules = {"cv2/__init__.py": f"OF = {name!r}{' ' * position}", f"cv2/only_{position}.py": ""}
+        make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
+    whose = "import cv2; print(cv2.OF)"
+
+    shared = workshop.run("install", *reversed(names))
+    assert shared.status == 0, shared.err
+    assert "cv-a 1.0, cv-b 1.0 and cv-c 1.0 write " in shared.err
+    assert workshop.python(whose) == "cv-c", "the last in the lock"
+    beside = workshop.run("install", "cowsay")
+    assert (beside.status, "Renewed" in beside.err) == (0, False), beside.err
+    assert workshop.python(whose) == "cv-c"
+    without = workshop.run("remove", "cv-c")
+    assert without.status == 0, without.err
+    assert workshop.python(whose) == "cv-b"
+
+
 def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: Workshop) -> None:
     workshop.document("install", "ipykernel", "--jupyter")
     kernel = next((workshop.caches / "jupyter").glob("kernels/*/kernel.json"))

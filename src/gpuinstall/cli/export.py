@@ -12,6 +12,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
+from gpuinstall.export.pins import folders_of
 from gpuinstall.files import read_document, write_in_place
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
@@ -42,8 +43,11 @@ def _add(format_: ExportFormat) -> None:
         from gpuinstall.extensions.rows import load_extensions
 
         lock = _lock(path)
-        if lock.unserved:
-            names = ", ".join(lock.unserved)
+        folders = {} if format_.has_folders else folders_of(lock)
+        for name, words in folders.items():
+            terminal.warn(f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}")
+        if unserved := [name for name in lock.unserved if name not in folders]:
+            names = ", ".join(unserved)
             terminal.warn(f"{names} in {lock.name} is in a local folder: the export works on this machine only")
         elsewhere = load_catalog().family.union(load_extensions().rows)
         return _outcome(format_.name, format_.write(lock, elsewhere), output)

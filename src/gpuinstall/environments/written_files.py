@@ -29,10 +29,6 @@ _OF_THE_ENVIRONMENT = re.compile(
 )
 """What the environment's making writes, and we."""
 _RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
-_SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*")
-_NAMESPACE = re.compile(rb"extend_path|declare_namespace")
-
-
 _TOOLS = {
     "pip": "pip",
     "setuptools": "setuptools",
@@ -59,11 +55,13 @@ class WrittenFile(NamedTuple):
 
 
 class WriteFault(NamedTuple):
-    """Packages of which the first has written where it may not; what is not ``refused`` is no more than untidy."""
+    """Packages that have written where they may not."""
 
     packages: tuple[InstalledPackage, ...]
+    """Of several that write the same files, the one to do without comes first."""
     message: str
     is_refused: bool = True
+    """Whether they may not be installed; else they are as pip installs them, which lets the last one win."""
 
 
 def write_faults(
@@ -94,12 +92,16 @@ def write_faults(
         if len(files) > 1 and _differ(files, root):
             shared[tuple(file.package for file in files)].append(files[0])
     for sharing, files in shared.items():
-        names = " and ".join(f"{package.name} {package.version}" for package in sharing)
+        *names, last = [f"{package.name} {package.version}" for package in sharing]
         module = files[0].import_path.partition("/")[0].replace("_", "-").lower()
         by_guilt = sorted(sharing, key=lambda package: is_tied(package.name) or package.name == module)
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        message = f"{names} both write {files[0].path}{more}, with different contents"
-        yield WriteFault(tuple(by_guilt), message, _is_refused(sharing, files, root, is_tied))
+        message = f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents"
+        tied = [is_tied(package.name) for package in sharing]
+        # The parts of CUDA come from one source and share folders.
+        is_refused = any(tied) and not all(tied)
+        is_refused = is_refused or any(package.name in _TOOLS.values() for package in sharing)
+        yield WriteFault(tuple(by_guilt), message, is_refused)
 
 
 def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -> dict[str, str]:
@@ -160,34 +162,6 @@ def _differ(files: Sequence[WrittenFile], root: Path) -> bool:
         return False
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
     return any(file.row.digest != digest if file.row.digest else file.row.size != len(content) for file in files)
-
-
-def _is_refused(
-    sharing: Sequence[InstalledPackage],
-    files: Sequence[WrittenFile],
-    root: Path,
-    is_tied: Callable[[str], bool],
-) -> bool:
-    """Whether packages that write the same files may not be installed together.
-
-    Two distributions of one thing (opencv-python and its headless form) replace each other as a whole, which pip and
-    uv allow and projects live with.
-    """
-    tied = [is_tied(package.name) for package in sharing]
-    if any(tied):
-        return not all(tied)  # the parts of CUDA come from one source and share folders
-    counts = [sum(bool(file.import_path) for file in written_files(package, root)) for package in sharing]
-    if len(files) * 2 >= max(counts):
-        return False
-    return not all(_is_untidy(file, root) for file in files)
-
-
-def _is_untidy(file: WrittenFile, root: Path) -> bool:
-    """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
-    if not file.import_path or _SHIPPED_BY_MISTAKE.fullmatch(file.import_path):
-        return True
-    is_head = file.import_path.endswith("/__init__.py")
-    return is_head and _NAMESPACE.search(_content(root / file.path) or b"") is not None
 
 
 def _content(path: Path) -> bytes | None:

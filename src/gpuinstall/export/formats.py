@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
-from gpuinstall.export.pins import PLATFORM_NAMES, name_for_others, pins, systems_of
+from gpuinstall.export.pins import PLATFORM_NAMES, name_for_others, pins, systems_of, without_folders
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(NamedTuple):
-    """A format: its name on the command line, what is said of it there, and how it is written.
-
-    ``write`` takes the lock and the names whose files no default index has, those of the PyTorch family and of
-    extensions; it raises UsageError where the lock does not say enough.
-    """
+    """A format: its name on the command line, what is said of it there, and how it is written."""
 
     name: str
     help: str
     write: Callable[[Lock, Collection[str]], str]
+    """Takes the lock and the names whose files no default index has, those of the PyTorch family and of extensions.
+
+    It raises UsageError where the lock does not say enough.
+    """
+    has_folders: bool = False
+    """Whether it names also the packages that are in folders."""
 
 
 def requirements(lock: Lock, family: Collection[str]) -> str:
     """Write a lock as a requirements file; raise UsageError where a package has no address that others can use."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
-    head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
+    head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n{without_folders(lock)}"
     return head + "".join(" \\\n    ".join(pin.words) + "\n" for pin in pins(lock, family))
 
 
@@ -47,6 +49,7 @@ def conda(lock: Lock, family: Collection[str]) -> str:
     python = f"python={lock.python}" if lock.python else json.dumps(f"python{lock.pylock.requires_python or ''}")
     lines = [
         f"# From {visible(lock.name)}: conda env create -f environment.yml",
+        *without_folders(lock).splitlines(),
         f"name: {name_for_others(lock)}",
         "channels:",
         "  - conda-forge",
@@ -74,6 +77,7 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
             packages.append(f"{requirement.name} = {value}")
     lines = [
         f"# From {visible(lock.name)}: pixi install",
+        *without_folders(lock).splitlines(),
         "[workspace]",
         f"name = {json.dumps(name_for_others(lock))}",
         'channels = ["conda-forge"]',
@@ -111,6 +115,6 @@ FORMATS = (
     ExportFormat("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     ExportFormat("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
-    ExportFormat("sbom", "Write a bill of materials, CycloneDX 1.6.", sbom),
+    ExportFormat("sbom", "Write a bill of materials, CycloneDX 1.6.", sbom, has_folders=True),
     ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

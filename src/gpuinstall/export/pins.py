@@ -10,6 +10,8 @@ from packaging.utils import canonicalize_name
 from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.target import Target
+from gpuinstall.shell import joined
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -46,9 +48,32 @@ class Pin(NamedTuple):
         return self.requirement, *(f"--hash=sha256:{digest}" for digest in self.hashes)
 
 
-def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
-    """Write each package of a lock as a requirement."""
+def folders_of(lock: Lock) -> dict[str, str]:
+    """Return the packages of a lock that are in folders, each with the words by which pip and uv install it.
+
+    pip takes no folder beside files that have hashes.
+    """
+    words = {}
     for package in lock.pylock.packages:
+        if package.directory:
+            editable = ["-e"] if package.directory.editable else []
+            path = package.directory.path
+            place = path if path.startswith((".", "/")) else f"./{path}"
+            words[package.name] = joined([*editable, place])
+    return words
+
+
+def without_folders(lock: Lock) -> str:
+    """Write, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
+    lines = (f"# Without {name}: pip install --no-deps {words}" for name, words in folders_of(lock).items())
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
+def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
+    """Write each package of a lock as a requirement, but what is in a folder."""
+    for package in lock.pylock.packages:
+        if package.directory:
+            continue
         possible = (*(package.wheels or ()), package.sdist, package.archive)
         files = [file for file in possible if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))]
         if not files:

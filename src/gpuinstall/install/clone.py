@@ -16,9 +16,9 @@ from gpuinstall.files import remove_path
 from gpuinstall.install.disposal import discard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
     from gpuinstall.install.inspection import ExistingEnvironment
 
     Files = Mapping[str, os.stat_result]
@@ -71,18 +71,50 @@ def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -
     old = old.resolve()
     # pip belongs to no lock, and every environment has one.
     wanted = {*names, "pip"}
-    packages = [package for package in read_packages(packages_folders(old)) if package.name in wanted]
+    present = read_packages(packages_folders(old))
+    packages = [package for package in present if package.name in wanted]
+    shared = _shared_files(present, wanted)
     counts = Counter(package.name for package in packages)
     files: dict[str, Files] = {}
     for package in packages:
-        if counts[package.name] == 1:
-            with suppress(OSError):
-                files[package.name] = dict(_installed_files(package, old, built_ns))
+        if counts[package.name] > 1:
+            continue
+        with suppress(OSError):
+            files[package.name] = dict(_installed_files(package, old, built_ns, shared))
     placed = _keep_links(new, {path: status for each in files.values() for path, status in each.items()})
     return frozenset(name for name, paths in files.items() if _link_files(paths, old, new, placed))
 
 
-def _installed_files(package: InstalledPackage, old: Path, built_ns: int) -> Iterator[tuple[str, os.stat_result]]:
+def _shared_files(packages: Sequence[InstalledPackage], staying: Collection[str]) -> dict[str, frozenset[int]]:
+    """Return the files that several packages have recorded, by path, with the sizes that each may have as it was.
+
+    The last that was installed has written it. Where that may be one that does not stay, there is no such size.
+    """
+    seen = set[str]()
+    several = set[str]()
+    for package in packages:
+        paths = {row.path for row in package.recorded}
+        several |= seen & paths
+        seen |= paths
+    rows: dict[str, list[RecordedFile]] = {path: [] for path in several}
+    leaving = set[str]()
+    for package in packages if several else ():
+        shared = [row for row in package.recorded if row.path in several]
+        for row in shared:
+            rows[row.path].append(row)
+        if package.name not in staying:
+            leaving.update(row.path for row in shared)
+    sizes = {}
+    for path, recorded in rows.items():
+        is_of_one_content = len({(row.digest, row.size) for row in recorded}) == 1
+        is_safe = is_of_one_content or path not in leaving
+        sizes[path] = frozenset(row.size for row in recorded) if is_safe else frozenset()
+    return sizes
+
+
+def _installed_files(
+    package: InstalledPackage, old: Path, built_ns: int, shared: Mapping[str, Collection[int]]
+) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files of a package, by their path in the environment; raise OSError if one of them is not as it was."""
     site = package.record.parent.relative_to(old).as_posix()
     for row in package.recorded:
@@ -94,8 +126,9 @@ def _installed_files(package: InstalledPackage, old: Path, built_ns: int) -> Ite
         if path.startswith(".."):
             raise OSError(f"{row.path} lies outside the environment")
         status = os.stat(f"{old}/{path}")
+        sizes = shared.get(row.path, (row.size,))
         # RECORD has no size for itself. Whoever installs the same version again writes another one.
-        if status.st_mtime_ns > built_ns or (row.size and status.st_size != row.size):
+        if status.st_mtime_ns > built_ns or (row.size and status.st_size not in sizes):
             raise OSError(f"{row.path} is not as it was installed")
         yield path, status
     for name in bytecode_of(package, package.record.parent):

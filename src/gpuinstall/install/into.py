@@ -229,7 +229,8 @@ def _carry_out(change: _Change, machine: Machine, here: Machine | None, session:
         run_uv(uv.put_into(python, private_lock, cache_words(None, fit.choice, session)), session.from_cache())
         session.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
         folders = dict.fromkeys(change.environment.paths[kind] for kind in ("purelib", "platlib"))
-        check_written_files(read_packages(folders), names, change.environment.root, session.reporter)
+        for fault in check_written_files(read_packages(folders), names, change.environment.root):
+            session.reporter.warn(fault.message)
         verdict = prove(fit, python, machine, here, session)
     except BaseException as error:
         record.undo()

@@ -23,11 +23,12 @@ from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.environments.written_files import WriteFault
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.proof_record import ProofRecord
@@ -94,18 +95,18 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
 
 
 def check_written_files(
-    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path, reporter: Reporter
-) -> None:
-    """Raise InstallationError if one of the ``changed`` packages has written where it may not; warn of untidy ones.
+    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path
+) -> Iterator[WriteFault]:
+    """Yield the ``changed`` packages that write the same files as others, and may.
 
-    ``packages`` are all in the environment at ``root``.
+    Raise InstallationError if one has written where it may not. ``packages`` are all in the environment at ``root``.
     """
     catalog = load_catalog()
     for fault in write_faults(packages, root, family=catalog.family, is_tied=catalog.is_tied):
         if not any(package.name in changed for package in fault.packages):
             continue
         if not fault.is_refused:
-            reporter.warn(fault.message)
+            yield fault
             continue
         package = fault.packages[0]
         hint = f"gpuinstall install {quoted(f'{package.name}!={package.version}')}   # another version; or leave it out"

@@ -96,7 +96,7 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         needs_pip = "pip" not in fit.lock.names | linked
         pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
         giving = pool.submit(run_uv, pip, session) if needs_pip else None
-        _check_files(staged, new, project)
+        _check_files(staged, new, priced, project)
     try:
         if giving:
             giving.result()
@@ -147,7 +147,7 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
     write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv))
 
 
-def _check_files(staged: StagedEnvironment, new: Collection[str], project: Project) -> None:
+def _check_files(staged: StagedEnvironment, new: Collection[str], priced: PricedLock, project: Project) -> None:
     """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
 
     What was linked was looked at when it was new, and what has no native code is loaded by no loader.
@@ -161,15 +161,25 @@ def _check_files(staged: StagedEnvironment, new: Collection[str], project: Proje
     # pip is being installed meanwhile, unless a lock holds it.
     packages = [package for package in read_packages([site]) if package.name in fit.lock.names or package.name != "pip"]
     if new:
-        check_written_files(packages, new, project.paths.staging, reporter)
+        overlaps = list(check_written_files(packages, new, project.paths.staging))
+        for fault in overlaps:
+            reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
+        _install_in_order({package.name for fault in overlaps for package in fault.packages}, fit, priced, project)
     if not staged.is_clone or any(package.is_native for package in packages if package.name in new):
         check_links(fit, site, project.machine, reporter)
 
 
-def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
+def _install_in_order(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> None:
+    """Install packages again that write the same files, one after the other: uv installs all of them at once."""
+    for package in fit.lock.pylock.packages:
+        if package.name in names:
+            _install({package.name}, fit, priced, project, again=True)
+
+
+def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project, *, again: bool = False) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
-    python, words = interpreter(paths.staging), refresh_words(fit.lock)
+    python, words = interpreter(paths.staging), [*refresh_words(fit.lock), *(["--reinstall"] if again else [])]
     builds, site = builds_of(fit, project.machine, project)
     builds = tuple(each for each in builds if each.package in names)
     compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}

@@ -76,7 +76,10 @@ class Transfer:
             try:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:
-                raise relay.failure or error from None
+                failed = relay.failure or error
+                if failed.code == "http-status":
+                    failed.hint = failed.hint or _REMAKE
+                raise failed from None
             except KeyboardInterrupt:
                 came = [replace(file, sha256=file.sha256 or hashes.get(file.url)) for file in self.missing]
                 whole = sum(cached_wheel(file, session.uv_cache) is not None for file in came)
@@ -207,7 +210,7 @@ def failure(message: str) -> InstallationError:
     return InstallationError("installation-failed", "uv could not create the environment", why=why)
 
 
-_REMAKE = "gpuinstall install --upgrade   # makes the lock again"
+_REMAKE = "the same with --upgrade   # makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
 _SIGNS = (
     ("No space left", "no-space", "no space left on the disk", "df -h"),
     ("Network connectivity is disabled", "offline", "this run is offline, and a file is not in the cache", ONLINE),

@@ -137,7 +137,11 @@ def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
 
 def _offered(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None:
     """The versions that a listing found for a build of a source; None where nothing was listed."""
-    return catalog.offered.get((name, build.backend.tag)) if build.source else None
+    offered = catalog.offered.get((name, build.backend.tag)) if build.source else None
+    if name == "triton" and not offered:
+        # Its files serve every build: what the build's own source has not comes from the default index.
+        return None
+    return offered
 
 
 def _has_labels(build: Build) -> bool:

@@ -65,7 +65,13 @@ def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
         pixi(parse("pylock.cpu.toml", text), FAMILY)
 
 
-def test_a_package_from_a_folder_is_refused_by_name() -> None:
-    mine = {"name": "mine", "directory": {"path": "mine"}}
+def test_a_package_from_a_folder_is_left_out_and_named() -> None:
+    text = pixi(lock("cpu", {"name": "mine", "directory": {"path": "mine"}}), FAMILY)
+    assert "# Without mine: pip install --no-deps ./mine\n" in text
+    assert document(text)["pypi-dependencies"] == {}
+
+
+def test_a_package_from_a_repository_is_refused_by_name() -> None:
+    checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
-        pixi(lock("cpu", mine), FAMILY)
+        pixi(lock("cpu", checkout), FAMILY)

@@ -56,6 +56,17 @@ def test_a_repository_is_refused_because_nothing_pins_it() -> None:
         requirements(lock("cpu", checkout), FAMILY)
 
 
+def test_a_project_in_its_own_folder_is_left_out_and_named() -> None:
+    project = {"name": "mine", "directory": {"path": ".", "editable": True}}
+    library = {"name": "lib", "directory": {"path": "my lib"}}
+    text = requirements(lock("cpu", wheel("numpy", "2.3.4"), project, library), FAMILY)
+    assert lines(text) == [f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"]
+    assert text.splitlines()[1:3] == [
+        "# Without mine: pip install --no-deps -e .",
+        "# Without lib: pip install --no-deps './my lib'",
+    ]
+
+
 def test_what_was_asked_for_by_address_is_taken_from_there() -> None:
     archive = {"url": f"{INDEX}/mine-1.tar.gz", "hashes": {"sha256": digest("mine")}, "subdirectory": "python"}
     mine = {"name": "mine", "version": "1", "archive": archive}

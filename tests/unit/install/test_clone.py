@@ -70,3 +70,12 @@ def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv: Path, tm
     assert (elsewhere / "torch/__init__.py").read_text() == "not ours"
     assert not (older / SITE / "torch").is_symlink()
     assert not (older / "notes").is_symlink()
+
+
+def test_a_file_that_two_packages_wrote_stays_while_both_stay(venv: Path, tmp_path: Path) -> None:
+    """The second has overwritten what the first has recorded, which nobody has while it has gone."""
+    put_package(venv / SITE, "opencv", {"cv2/__init__.py": "55555", "cv2/a.py": "6"})
+    put_package(venv / SITE, "opencv_headless", {"cv2/__init__.py": "7777777", "cv2/a.py": "6"})
+    every = {"torch", "numpy", "opencv", "opencv-headless"}
+    assert link_packages(venv, tmp_path / "both", every, NOW) == every
+    assert link_packages(venv, tmp_path / "one", every - {"opencv-headless"}, NOW) == {"torch", "numpy"}

@@ -57,6 +57,13 @@ def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_labe
     assert installed(plan(ARM, "torch==2.9.1", "torchvision", catalog=labelled))[1] == "torchvision==0.24.1+cu130"
 
 
+def test_triton_beside_the_cpu_build_comes_from_the_default_index() -> None:
+    unlisted = offering("cpu", torchaudio="2.6.0+cpu", triton="")
+
+    made = plan(machine(), "torch==2.6.0", "torchaudio==2.6.0", "triton==3.2.0", catalog=unlisted)
+    assert installed(made) == ("torch==2.6.0+cpu", "torchaudio==2.6.0+cpu", "triton==3.2.0")
+
+
 @pytest.mark.parametrize(("os", "arch"), [("windows", "x86_64"), ("macos", "arm64")])
 def test_triton_has_no_wheel_for_windows_and_macos(os: str, arch: str) -> None:
     asked = machine(*(["RTX 4090"] if os == "windows" else []), os=os, arch=arch)

@@ -53,7 +53,7 @@ def folders_of(lock: Lock) -> dict[str, str]:
 
     pip takes no folder beside files that have hashes.
     """
-    words = {}
+    words: dict[str, str] = {}
     for package in lock.pylock.packages:
         if package.directory:
             editable = ["-e"] if package.directory.editable else []

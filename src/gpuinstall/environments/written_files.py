@@ -11,8 +11,9 @@ import hashlib
 import os
 import posixpath
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.environments.ownership import MADE_FILES
@@ -29,6 +30,8 @@ _OF_THE_ENVIRONMENT = re.compile(
 )
 """What the environment's making writes, and we."""
 _RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
+_SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*")
+_NAMESPACE = re.compile(rb"extend_path|declare_namespace")
 _TOOLS = {
     "pip": "pip",
     "setuptools": "setuptools",
@@ -91,17 +94,56 @@ def write_faults(
     for files in owners.values():
         if len(files) > 1 and _differ(files, root):
             shared[tuple(file.package for file in files)].append(files[0])
+    forms = _forms_of_one_thing(owners) if shared else set()
     for sharing, files in shared.items():
         *names, last = [f"{package.name} {package.version}" for package in sharing]
         module = files[0].import_path.partition("/")[0].replace("_", "-").lower()
         by_guilt = sorted(sharing, key=lambda package: is_tied(package.name) or package.name == module)
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         message = f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents"
-        tied = [is_tied(package.name) for package in sharing]
-        # The parts of CUDA come from one source and share folders.
-        is_refused = any(tied) and not all(tied)
-        is_refused = is_refused or any(package.name in _TOOLS.values() for package in sharing)
+        is_refused = _is_refused(sharing, files, root, is_tied, forms)
         yield WriteFault(tuple(by_guilt), message, is_refused)
+
+
+def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[frozenset[str]]:
+    """Return the pairs of packages of which one writes most of what the other does.
+
+    opencv-python and its headless form replace each other as a whole, which pip and uv allow and projects live with.
+    """
+    counts = Counter[str]()
+    shared = Counter[frozenset[str]]()
+    for files in owners.values():
+        names = sorted({file.package.name for file in files if file.import_path})
+        counts.update(names)
+        shared.update(map(frozenset, combinations(names, 2)))
+    return {pair for pair, count in shared.items() if count * 2 >= max(counts[name] for name in pair)}
+
+
+def _is_refused(
+    sharing: Sequence[InstalledPackage],
+    files: Sequence[WrittenFile],
+    root: Path,
+    is_tied: Callable[[str], bool],
+    forms: Collection[frozenset[str]],
+) -> bool:
+    """Whether packages that write the same files may not be installed together."""
+    tied = [is_tied(package.name) for package in sharing]
+    if any(tied):
+        return not all(tied)  # the parts of CUDA come from one source and share folders
+    if any(package.name in _TOOLS.values() for package in sharing):
+        return True
+    names = sorted(package.name for package in sharing)
+    if all(frozenset(pair) in forms for pair in combinations(names, 2)):
+        return False
+    return not all(_is_untidy(file, root) for file in files)
+
+
+def _is_untidy(file: WrittenFile, root: Path) -> bool:
+    """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
+    if not file.import_path or _SHIPPED_BY_MISTAKE.fullmatch(file.import_path):
+        return True
+    is_head = file.import_path.endswith("/__init__.py")
+    return is_head and _NAMESPACE.search(_content(root / file.path) or b"") is not None
 
 
 def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -> dict[str, str]:

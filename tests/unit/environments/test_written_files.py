@@ -145,7 +145,7 @@ def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path: Path) -> None:
         intruder = {"numpy/core.py": "evil", "evil.py": "", "e.py": ""}
         add_package(root, "evil", intruder, hashed={"numpy/core.py": claimed})
         message = f"evil 1.0 and numpy 1.0 write {SITE}/numpy/core.py, with different contents"
-        if faults(root) != [(message, False)]:
+        if faults(root) != [(message, True)]:
             wrong[claimed] = faults(root)
     assert wrong == {}
 
@@ -156,34 +156,60 @@ def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path: Path) -> None:
     assert faults(tmp_path) == []
 
 
-SHARED = {
-    "numpy": False,
-    "tests": False,
-    "torch": True,
-    "nvidia_nccl": True,
-    "setuptools": True,
-    "uv": True,
+OPENCV = {f"cv2/{number}.py": f"{number}" for number in range(4)}
+NAMESPACE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)"
+A_SCRIPT = ({"../../../bin/x": "a", "a.py": "", "aa.py": ""}, {"../../../bin/x": "b", "b.py": "", "bb.py": ""})
+OF_OTHERS = {
+    "a module": ({"numpy/core.py": "a", "numpy/b.py": ""}, {"numpy/core.py": "evil", "evil.py": "", "e.py": ""}),
+    "a head": ({"numpy/__init__.py": "", "n.py": ""}, {"numpy/__init__.py": "evil", "evil.py": "", "e.py": ""}),
 }
-"""Packages that have a script of the same name as another, and whether that is refused."""
+UNTIDY = {
+    "one thing twice": (OPENCV, dict.fromkeys(OPENCV, "headless")),
+    "tests": ({"tests/__init__.py": "a", "a.py": "", "aa.py": ""}, {"tests/__init__.py": "b", "b.py": "", "bb.py": ""}),
+    "a licence": ({"LICENSE": "a", "a.py": "", "aa.py": ""}, {"LICENSE": "b", "b.py": "", "bb.py": ""}),
+    "a namespace": (
+        {"google/__init__.py": "# other", "a.py": "", "aa.py": ""},
+        {"google/__init__.py": NAMESPACE, "b.py": "", "bb.py": ""},
+    ),
+    "a script": A_SCRIPT,
+}
 
 
-def test_torch_and_tools_share_no_file_and_others_do(tmp_path: Path) -> None:
+def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(tmp_path: Path) -> None:
     wrong = {}
-    for name, refused in SHARED.items():
-        root = tmp_path / name
-        add_package(root, name, {"../../../bin/x": "a", f"{name}/__init__.py": ""})
-        add_package(root, "other", {"../../../bin/x": "b", "other.py": ""})
+    cases = {**dict.fromkeys(OF_OTHERS, True), **dict.fromkeys(UNTIDY, False)}
+    for case, refused in cases.items():
+        root = tmp_path / case
+        first, second = (OF_OTHERS | UNTIDY)[case]
+        add_package(root, "first", first)
+        add_package(root, "second", second)
         if [is_refused for _, is_refused in faults(root)] != [refused]:
+            wrong[case] = faults(root)
+    assert wrong == {}
+
+
+def test_torch_and_tools_share_no_script(tmp_path: Path) -> None:
+    first, second = A_SCRIPT
+    wrong = {}
+    for name in ("torch", "nvidia_nccl", "setuptools", "uv"):
+        root = tmp_path / name
+        add_package(root, name, first)
+        add_package(root, "other", second)
+        if [is_refused for _, is_refused in faults(root)] != [True]:
             wrong[name] = faults(root)
     assert wrong == {}
 
 
 def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
-    add_package(tmp_path, "opencv_contrib", {"cv2/__init__.py": "", "cv2/a.py": "1", "cv2/b.py": "1"})
-    add_package(tmp_path, "opencv_headless", {"cv2/__init__.py": "", "cv2/a.py": "2", "cv2/b.py": "2"})
-    add_package(tmp_path, "opencv_python", {"cv2/__init__.py": "", "cv2/a.py": "3", "cv2/b.py": "3"})
-    names = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"
-    assert faults(tmp_path) == [(f"{names} write {SITE}/cv2/a.py and 1 more, with different contents", False)]
+    add_package(tmp_path, "opencv_contrib", {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1"})
+    add_package(tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"})
+    add_package(tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"})
+    three = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"
+    two = "opencv-headless 1.0 and opencv-python 1.0"
+    assert faults(tmp_path) == [
+        (f"{three} write {SITE}/cv2/a.py and 1 more, with different contents", False),
+        (f"{two} write {SITE}/cv2/c.py, with different contents", False),
+    ]
 
 
 def test_the_parts_of_cuda_may_share_a_folder(tmp_path: Path) -> None:

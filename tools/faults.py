@@ -1,9 +1,12 @@
 """Makes ``docs/evidence/faults.md``: faults drawn by a seed in the source of one commit, and the test that finds each.
 
-``python -m tools.faults FOLDER`` changes src/gpuinstall of the clone that it runs in, which has to be committed, and
-restores it; FOLDER keeps what was measured, so that a run that was stopped goes on. First one run of the tests records
-which test reaches which place. Then each fault is put in by itself, and the tests that reach its place run, the
-quickest first, until one fails that passes without the fault.
+``python -m tools.faults FOLDER [TESTS ...]`` changes src/gpuinstall of the clone that it runs in, which has to be
+committed, and restores it. First one run of TESTS (all of them) records which test reaches which place. Then each fault
+is put in by itself, and the tests that reach its place run, the quickest first, until one fails that passes without the
+fault. FOLDER keeps what was measured: a further run with other TESTS looks only for the faults that are left, so the
+quick tests come first (tests/unit tests/contract), then one file after another.
+
+A fault in what removes files removes files: run it where nothing but the clone and FOLDER can be written.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ BASE = "9e94867d"
 SEED = 39
 COUNT = 60
 OF_EACH_ROOM = 2
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not heavy and not network")
-STUCK_S = 900
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not heavy and not network")
+STUCK_S = 300
 OPPOSITES: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
     ast.LtE: ast.Gt,
@@ -58,9 +61,10 @@ def _reached(number, _seen=set()):
 INTRODUCTION = f"""# Faults that the tests find
 
 {COUNT} faults drawn in src/gpuinstall of {BASE}, with the seed {SEED}: at least {OF_EACH_ROOM} in each room, and in
-functions only. Each was put in by itself, and the tests that reach its place were run until one failed. A fault is
-looked for in a later commit by its function and its text, then by its text alone; one whose text is no longer there is
-*gone*. Made by `python -m tools.faults`.
+functions only. Each was put in by itself, and the tests of `make test` that reach its place were run until one failed:
+tests/unit and tests/contract first, then the files of the other folders that are about its module. A fault is looked
+for in a later commit by its function and its text, then by its text alone; one whose text is no longer there is *gone*.
+Made by `python -m tools.faults`.
 """
 
 
@@ -220,10 +224,10 @@ def name_of(place: Place) -> str:
     return place.function.rpartition(".")[2]
 
 
-def record(faults: Mapping[int, Place], sources: Mapping[str, str], folder: Path) -> None:
+def record(faults: Mapping[int, Place], sources: Mapping[str, str], tests: Sequence[str], recording: Path) -> None:
     """Run the tests once on sources whose places note who reaches them."""
-    reached = folder / "reached.tsv"
-    reached.unlink(missing_ok=True)
+    reached = recording / "reached.tsv"
+    reached.touch()
     changed = dict(sources)
     for module in {fault.module for fault in faults.values()}:
         code = sources[module].encode()
@@ -235,7 +239,7 @@ def record(faults: Mapping[int, Place], sources: Mapping[str, str], folder: Path
         changed[module] = with_note(code.decode(), reached)
     write(changed)
     try:
-        run_tests(["tests", "-p", "no:cacheprovider", f"--junitxml={folder / 'times.xml'}"], seconds=4 * 3600)
+        run_tests([*tests, f"--junitxml={recording / 'times.xml'}"], seconds=4 * 3600)
     finally:
         write(sources)
 
@@ -275,15 +279,15 @@ def run_tests(words: Sequence[str], seconds: float = STUCK_S) -> str | None:
     return done.stdout
 
 
-def recorded(folder: Path) -> tuple[dict[int, set[str]], dict[str, float]]:
+def recorded(recording: Path) -> tuple[dict[int, set[str]], dict[str, float]]:
     """Return the tests that reach each fault, and the seconds of the tests that passed."""
     seconds: dict[str, float] = {}
-    for case in ET.parse(folder / "times.xml").iter("testcase"):  # noqa: S314  pytest wrote it
+    for case in ET.parse(recording / "times.xml").iter("testcase"):  # noqa: S314  pytest wrote it
         if not len(case):
             name = f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
             seconds[name] = float(case.attrib["time"])
     tests: dict[int, set[str]] = defaultdict(set)
-    for line in (folder / "reached.tsv").read_text("utf-8").splitlines():
+    for line in (recording / "reached.tsv").read_text("utf-8").splitlines():
         number, _, test = line.partition("\t")
         tests[int(number)].add(test.rpartition(" (")[0])
     return tests, seconds
@@ -302,7 +306,8 @@ def search(fault: Place, tests: Sequence[str], sources: Mapping[str, str], folde
         write(sources)
     if output is None:
         return "the tests do not end"
-    failed = [line.split(" ")[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [line.partition(" ")[2].partition(" - ")[0] for line in lines]
     if not failed:
         return "not found"
     # A test that fails without the fault too has found nothing.
@@ -314,7 +319,12 @@ def run_with(tests: Sequence[str], folder: Path) -> str | None:
     """Run some tests until one fails."""
     names = folder / "tests.txt"
     names.write_text("\n".join(tests), "utf-8")
-    return run_tests(["-x", "-p", "no:cacheprovider", f"@{names}"])
+    return run_tests(["-x", f"@{names}"])
+
+
+def is_found(answer: str) -> bool:
+    """Whether an answer is the name of a test."""
+    return answer.startswith("tests/")
 
 
 def page(faults: Sequence[Place], outcomes: Mapping[str, Mapping[int, str]]) -> str:
@@ -329,33 +339,37 @@ def page(faults: Sequence[Place], outcomes: Mapping[str, Mapping[int, str]]) -> 
         cells += [found.get(number, "") for found in outcomes.values()]
         lines.append(f"| {' | '.join(cells)} |")
     for commit, found in outcomes.items():
-        count = sum("::" in answer and " " not in answer for answer in found.values())
+        count = sum(map(is_found, found.values()))
         lines.append(f"\n{commit}: {count} of {len(found)} found.")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Draw, record, search, and write the page."""
-    folder = Path(sys.argv[1]).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, tests = Path(sys.argv[1]).resolve(), sys.argv[2:] or ["tests"]
     faults = draw(all_places(sources_of_commit()))
     sources = present_sources()
     here = all_places(sources)
     present = {number: place for number, fault in enumerate(faults) if (place := find(fault, here))}
-    if not (folder / "times.xml").exists():
-        record(present, sources, folder)
-    tests, seconds = recorded(folder)
+    recording = folder / "-".join(tests).replace("/", "-")
+    recording.mkdir(parents=True, exist_ok=True)
     state = folder / "outcomes.json"
     outcomes: dict[str, str] = json.loads(state.read_text("utf-8")) if state.exists() else {}
+    left = {number: place for number, place in present.items() if not is_found(outcomes.get(str(number), ""))}
+    if not (recording / "times.xml").exists():
+        record(left, sources, tests, recording)
+    reaching, seconds = recorded(recording)
     for number in range(len(faults)):
-        if str(number) in outcomes:
-            continue
-        place = present.get(number)
-        reaching = sorted(tests[number] & seconds.keys(), key=lambda test: seconds[test])
-        outcomes[str(number)] = search(place, reaching, sources, folder) if place else "gone"
+        if number not in present:
+            outcomes[str(number)] = "gone"
+        elif number in left:
+            names = sorted(reaching[number] & seconds.keys(), key=lambda test: seconds[test])
+            answer = search(left[number], names, sources, folder)
+            if answer != "not reached" or str(number) not in outcomes:
+                outcomes[str(number)] = answer
+            sys.stdout.write(f"{number} {len(names)} {answer}\n")
+            sys.stdout.flush()
         state.write_text(json.dumps(outcomes, indent=1), "utf-8")
-        sys.stdout.write(f"{number} {len(reaching)} {outcomes[str(number)]}\n")
-        sys.stdout.flush()
     head = subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
     )

@@ -87,6 +87,7 @@ def test_the_driver_is_mended_and_the_run_goes_on_with_that_node(
     assert nodes.fleet("up", "--resume", "--alone")["hosts"] == {"ok": "n[1,4]"}
 
 
+@pytest.mark.heavy
 def test_one_node_of_each_kind_compiles_for_the_others(libraries: Path, tmp_path: Path) -> None:
     wheels = catalog_index(tmp_path / "index", ["2.14.1"], platforms=[LINUX], pythons=["3.11"])
     for tool in ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops"):
@@ -270,6 +271,7 @@ def test_a_step_that_comes_too_early_names_the_one_before_it(nodes: Nodes) -> No
     assert (error["code"], error["hint"]) == ("step-missing", f"gpuinstall fleet plan --run-dir {nodes.run_dir}")
 
 
+@pytest.mark.heavy
 def test_nodes_with_another_release_of_the_tool_are_found_before_anything_is_installed(nodes: Nodes) -> None:
     nodes.fleet("survey", "--engine", "local")
     record = json.loads((nodes.run_dir / "survey" / "n2.json").read_text())
@@ -280,6 +282,7 @@ def test_nodes_with_another_release_of_the_tool_are_found_before_anything_is_ins
     assert "0.0.1 on n2" in error["message"]
 
 
+@pytest.mark.heavy
 def test_without_a_driver_nodes_write_their_records_all_the_same(nodes: Nodes) -> None:
     """As Ansible or a Job of Kubernetes start them."""
     for name, variables in nodes.variables.items():

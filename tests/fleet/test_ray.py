@@ -55,6 +55,7 @@ def cluster(libraries: Path, tmp_path: Path) -> Iterator[tuple[Nodes, subprocess
                 held.stdin.close()
 
 
+@pytest.mark.heavy
 def test_the_same_course_on_ray_and_a_raylet_that_dies_takes_nobody_with_it(
     cluster: tuple[Nodes, subprocess.Popen[str]],
 ) -> None:

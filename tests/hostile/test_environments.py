@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 
@@ -75,21 +76,23 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim: Wo
     assert "was not made on this machine" not in victim.run("install").err
 
 
+@pytest.mark.heavy
 def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(victim: Workshop) -> None:
     run = ("run", "python", "--version")
     for words in (("verify",), ("doctor",), run, run):
         assert "in an environment that gpuinstall did not make on this machine" in victim.run(*words).err
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("name", mostly_heavy(ANSWERS, {"deep", "packages is [1, [2]]"}))
 def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
-    answer: str, tmp_path: Path, play: Play
+    name: str, tmp_path: Path, play: Play
 ) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     workshop = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"})
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
     site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
-    (site / "sitecustomize.py").write_text(f"import os\nos.write(1, {answer.encode()!r})\n{ENDS}", encoding="utf-8")
+    code = f"import os\nos.write(1, {ANSWERS[name].encode()!r})\n{ENDS}"
+    (site / "sitecustomize.py").write_text(code, encoding="utf-8")
     for words in ("verify --venv app", "doctor --venv app", "install --into --venv app torch==2.14.1"):
         done = workshop.run(*words.split())
         assert done.status in {2, 4, 5}, f"{words}: {done.err}"

@@ -8,6 +8,7 @@ import pytest
 import tomli
 
 from tests.hostile.family import NAMES, TAG, TORCH, UNKNOWN, Attack
+from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 LOCK = ("lock", "--target", TAG, f"torch=={TORCH}")
-BRIEFLY = {"torchtriton", "xformers"}
-EACH = [pytest.param(name, marks=() if name in BRIEFLY else pytest.mark.heavy) for name in NAMES]
+EACH = mostly_heavy(NAMES, {"xformers"})
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
+@pytest.mark.heavy
 def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_index_has(
     attack: Attack, here: Workshop
 ) -> None:
@@ -82,6 +83,7 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
     assert not attack.mark.exists()
 
 
+@pytest.mark.heavy
 def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack: Attack, here: Workshop) -> None:
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
@@ -108,6 +110,7 @@ def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built
     assert not attack.mark.exists()
 
 
+@pytest.mark.heavy
 def test_what_somebody_asks_for_by_its_name_may_come_from_the_default_index_as_a_wheel(
     attack: Attack, here: Workshop
 ) -> None:

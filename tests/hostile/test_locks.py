@@ -13,6 +13,7 @@ from gpuinstall.lock.check import DeclaredUse, check_locks
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.hostile.locks import KINDS, tampered
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.shared import once
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 LOCK = "pylock.cu126.toml"
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
-BRIEFLY = {"another host for numpy, the same hash", "a marker that is never true", "one of PyTorch's as a wheel"}
+QUICK = {"another host for numpy, the same hash", "one of PyTorch's as a wheel"}
 
 
 @pytest.fixture
@@ -66,9 +67,7 @@ def test_check_sees_a_lock_that_was_tampered_with(document: dict[str, Any], tmp_
     assert reasons(tmp_path, tampered(document, name))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in BRIEFLY else pytest.mark.heavy) for name in KINDS]
-)
+@pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
 def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_nothing_that_harms(
     here: Workshop, play: Play, name: str
 ) -> None:
@@ -86,6 +85,7 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
     assert (here.folder / ".venv").exists() == (done.status == 0)
 
 
+@pytest.mark.heavy
 def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here: Workshop, play: Play) -> None:
     play(A100)
     here.document("sync", "--target", "cu126")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.wheels import make_wheel
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 LOCK = ("lock", "-q", "--target", "cpu")
+TOOLS = ("pip", "pip's one index", "uv's sources", "uv's index", "uv.toml", "Poetry", "PDM")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def written_by(tool: str, index: str) -> dict[str, str]:
     }[tool]
 
 
-@pytest.mark.parametrize("tool", ["pip", "pip's one index", "uv's sources", "uv's index", "uv.toml", "Poetry", "PDM"])
+@pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "Poetry"}))
 def test_a_package_comes_from_the_index_that_the_project_names(here: Workshop, company: Company, tool: str) -> None:
     for name, text in written_by(tool, company.index).items():
         (here.folder / name).write_text(text, encoding="utf-8")
@@ -107,6 +109,7 @@ def test_a_package_comes_from_the_index_that_the_project_names(here: Workshop, c
     assert f"Index       {company.host.url}/simple" in done.err
 
 
+@pytest.mark.heavy
 def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, company: Company) -> None:
     file = here.folder / "more.txt"
     file.write_text(
@@ -137,6 +140,7 @@ def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, compa
     assert company.index in refused["message"]
 
 
+@pytest.mark.heavy
 def test_an_index_of_a_script_counts_for_it(here: Workshop, company: Company) -> None:
     script = here.folder / "train.py"
     block = ["# /// script", '# dependencies = ["ours"]', "# [[tool.uv.index]]", f'# url = "{company.index}"', "# ///"]

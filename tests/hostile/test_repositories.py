@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from tests.hostile.repository import LOCK, Repository
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 
@@ -270,6 +271,20 @@ REPOSITORIES = {
 }
 
 
+QUICK = {
+    "journal whose newcomer is a folder of the person's",
+    "marker whose lock lies above, by a link",
+    "owner that is a link",
+    "previous that is a link to another environment",
+    "environment that is a link to another",
+    "lock that is a link",
+    "lock with a path above",
+    "uv.toml that chooses an index",
+    "requirements that include a device",
+    "modules in the place of the standard library's",
+}
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     made = Repository(tmp_path / "home")
@@ -277,7 +292,7 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-@pytest.mark.parametrize("name", REPOSITORIES)
+@pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
 def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
     repository: Repository, play: Play, name: str
 ) -> None:

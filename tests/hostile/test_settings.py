@@ -14,6 +14,7 @@ import tomli
 from gpuinstall import process
 from gpuinstall.lock.lock import render, sealed
 from tests.hostile.settings import KEYS, SPELLINGS, TORCH, Evil
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 
@@ -43,7 +44,7 @@ def evil(stand_in: StandInIndex) -> Iterator[Evil]:
     evil.host.close()
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"}))
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
     here: Workshop, evil: Evil, spelling: str
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
         assert any(line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said), done.err
 
 
+@pytest.mark.heavy
 def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here: Workshop, evil: Evil) -> None:
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
@@ -108,6 +110,7 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here: Workshop, t
     assert not (tmp_path / "executed").exists()
 
 
+@pytest.mark.heavy
 def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here: Workshop, tmp_path: Path) -> None:
     requirements = here.folder / "requirements.txt"
     (tmp_path / "base.txt").write_text("filelock\n", encoding="utf-8")
@@ -131,6 +134,7 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
             assert not any("hunter" in text for text in (done.out, done.err, *logs)), words
 
 
+@pytest.mark.heavy
 def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
@@ -150,8 +154,8 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Worksh
     ("before", "words"),
     [
         ("lock --target cpu", "export uv"),
-        ("fleet survey --engine local --run-dir run", "fleet plan --run-dir run"),
-        ("probe", "catalog learn torch"),
+        pytest.param("fleet survey --engine local --run-dir run", "fleet plan --run-dir run", marks=pytest.mark.heavy),
+        pytest.param("probe", "catalog learn torch", marks=pytest.mark.heavy),
         ("probe", "doctor"),
     ],
 )
@@ -196,6 +200,7 @@ def test_a_lock_that_others_left_in_a_run_folder_is_made_again_and_its_hosts_are
     assert evil.host.log == []
 
 
+@pytest.mark.heavy
 def test_settings_that_others_left_in_a_run_folder_count_on_no_node(here: Workshop, evil: Evil) -> None:
     here.run("fleet", "survey", "--engine", "local", "--run-dir", "run")
     assert here.run("fleet", "plan", "--run-dir", "run").status == 0

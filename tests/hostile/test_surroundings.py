@@ -87,6 +87,7 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here: Workshop, 
     assert not mark.exists()
 
 
+@pytest.mark.heavy
 def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     here: Workshop, stand_in: StandInIndex, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
+@pytest.mark.heavy
 def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(here: Workshop) -> None:
     for name in ("xdg/gpuinstall", "uv"):
         cache = here.caches / name
@@ -161,6 +163,7 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here: Workshop, tmp
     assert mode == 0o1777 or safe.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root has homes of others")
 def test_root_writes_nothing_into_the_home_of_who_called_sudo(here: Workshop, tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -184,6 +187,7 @@ def test_root_writes_nothing_into_the_home_of_who_called_sudo(here: Workshop, tm
     assert at_home(tmp_path / "root").run("install", "--dry-run").status == 0
 
 
+@pytest.mark.heavy
 def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
     stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -208,6 +212,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         assert traces(here.caches, SECRET) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("place", "size"),
     [

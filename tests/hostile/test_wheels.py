@@ -45,6 +45,7 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here: Workshop) -
     assert (here.folder / ".venv" / "gpuinstall.json").read_text() == before
 
 
+@pytest.mark.heavy
 def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here: Workshop, stand_in_folder: Path) -> None:
     wheel = make_wheel(stand_in_folder / "simple", "odd", "1.0")
     wheel.rename(wheel.with_name("odd-1.0+cu12torch2.13-py3-none-any.whl"))
@@ -53,6 +54,7 @@ def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here: Worksh
         assert here.document(command)["data"]["environment"]["status"] == "none", command
 
 
+@pytest.mark.heavy
 def test_nor_is_it_left_in_an_environment_of_others(here: Workshop) -> None:
     venv = here.folder / "app"
     process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=here.environment)

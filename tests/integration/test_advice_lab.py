@@ -6,6 +6,8 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpuinstall.environments.environment import installed_packages
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
@@ -38,6 +40,7 @@ def advised(workshop: Workshop, words: str, exit_code: int) -> list[str]:
     return [line.strip() for line in advice.strip().splitlines()]
 
 
+@pytest.mark.heavy
 def test_advice_that_is_pasted_mends_what_it_is_about(
     stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:

@@ -47,6 +47,7 @@ def command_of(done: Finished, option: str) -> str:
     return line.strip().removeprefix("do ").strip()
 
 
+@pytest.mark.heavy
 def test_a_package_that_another_requires_stays_and_that_is_said(workshop: Workshop) -> None:
     workshop.document("install", "torch", "numpy", "pandas", *CPU)
     done = workshop.run("remove", "numpy")
@@ -54,6 +55,7 @@ def test_a_package_that_another_requires_stays_and_that_is_said(workshop: Worksh
     assert "numpy 2.4.6 stays: pandas requires it" in done.err
 
 
+@pytest.mark.heavy
 def test_an_upgrade_that_a_bound_forbids_names_the_bound(workshop: Workshop) -> None:
     workshop.document("install", "torch", "numpy<2.3", *CPU)
     done = workshop.run("install", "--upgrade-package", "numpy")
@@ -67,6 +69,7 @@ def test_a_first_installation_names_what_was_asked_for_first(workshop: Workshop)
     assert done.err.count("Build  ") == 1
 
 
+@pytest.mark.heavy
 def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_not_asked_for(
     workshop: Workshop,
 ) -> None:
@@ -84,6 +87,7 @@ def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_n
     assert "cow-0==6.1" in advice[1]
 
 
+@pytest.mark.heavy
 def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop: Workshop) -> None:
     (workshop.folder / ".venv").mkdir()
     (workshop.folder / ".venv" / "mine.txt").write_text("mine", encoding="utf-8")
@@ -93,6 +97,7 @@ def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop: Workshop
     assert workshop.run(*shlex.split(command)[1:]).status == 0
 
 
+@pytest.mark.heavy
 def test_a_rehearsed_sync_changes_nothing(workshop: Workshop) -> None:
     workshop.document("lock", "torch", *CPU)
     before = workshop.entries()
@@ -118,6 +123,7 @@ def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(wor
     assert "pandas" not in "".join(line for line in done.err.splitlines() if "torch" in line)
 
 
+@pytest.mark.heavy
 def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_bring(
     workshop: Workshop, stand_in_folder: Path
 ) -> None:
@@ -158,6 +164,7 @@ def three_gigabytes(workshop: Workshop, stand_in: StandInIndex, stand_in_folder:
     return workshop
 
 
+@pytest.mark.heavy
 def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_are_wanted(
     three_gigabytes: Workshop,
 ) -> None:

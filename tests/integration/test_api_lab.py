@@ -55,6 +55,7 @@ def run(workshop: Workshop, code: str) -> process.Finished:
     return process.run([sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder)
 
 
+@pytest.mark.heavy
 def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(workshop: Workshop) -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     example = re.findall(r"```python\n(.+?)```", text, re.DOTALL)[0]
@@ -88,6 +89,7 @@ def test_events_are_lines_and_the_document_is_the_last(workshop: Workshop) -> No
     assert json.loads(malformed.out)["errors"][0]["code"] == "usage"
 
 
+@pytest.mark.heavy
 def test_a_failure_names_its_log_and_the_log_has_the_commands(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
+from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -52,7 +53,7 @@ def packages(workshop: Workshop) -> set[str]:
     return {path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/*.dist-info")}
 
 
-@pytest.mark.parametrize("by", [by_uv, by_pip], ids=["uv", "pip"])
+@pytest.mark.parametrize("by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"])
 def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(
     workshop: Workshop, by: object
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     assert list(kept.glob("lib/*/site-packages/cowsay"))
 
 
+@pytest.mark.heavy
 def test_what_somebody_only_added_still_stops_a_sync(workshop: Workshop) -> None:
     by_uv(workshop, "install", "cowsay")
     assert workshop.run("run", "true").status == 0
@@ -90,6 +92,7 @@ def test_what_somebody_only_added_still_stops_a_sync(workshop: Workshop) -> None
     assert (error["code"], "cowsay 6.1" in error["message"]) == ("users-packages", True)
 
 
+@pytest.mark.heavy
 def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
     module = next((workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py"))
     module.unlink()
@@ -105,6 +108,7 @@ def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
     assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
 
 
+@pytest.mark.heavy
 def test_a_torch_that_is_gone_is_seen_too(workshop: Workshop) -> None:
     by_uv(workshop, "uninstall", "torch")
     refused = workshop.run("run", "true")

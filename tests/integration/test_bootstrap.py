@@ -118,6 +118,7 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
     assert (person.data / "bin" / "gpuinstall").resolve() == newest / "bin" / "gpuinstall"
 
 
+@pytest.mark.heavy
 def test_one_file_from_stdin_hands_over_in_an_empty_folder(person: Person, one_file: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -135,7 +136,7 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person,
     assert list(person.home.iterdir()) == []
 
 
-@pytest.mark.parametrize("cuts", [30, pytest.param(100, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
 def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: int) -> None:
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
@@ -242,6 +243,7 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
     assert (done.returncode, "by pip: Failed to establish" in done.stderr) == (4, True), done.stderr
 
 
+@pytest.mark.heavy
 def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
@@ -254,6 +256,7 @@ def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -
     assert not list(person.data.glob("uv-*"))
 
 
+@pytest.mark.heavy
 def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "uv").symlink_to(uv_program())
@@ -265,6 +268,7 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clon
     assert "on PATH or kept: none" in done.stderr
 
 
+@pytest.mark.heavy
 def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with uv_mirror(uv_program().read_bytes()) as address:
@@ -344,6 +348,7 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.heavy
 def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:
     program = bytearray(uv_program().read_bytes())
     program[-1] ^= 1
@@ -356,6 +361,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path
     assert list(person.home.iterdir()) == []
 
 
+@pytest.mark.heavy
 def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
     script = b"#!/bin/sh\necho uv 0.13.8\n"
     packed = archive(f"uv-{bootstrap.archive_target()}/uv", script)
@@ -368,6 +374,7 @@ def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
     assert "gpuinstall's own environment could not be made" in done.stderr
 
 
+@pytest.mark.heavy
 def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
     python = interpreter("3.12")
     with ThreadPoolExecutor(2) as pool:
@@ -379,6 +386,7 @@ def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
     assert not list(person.data.glob(".new-*"))
 
 
+@pytest.mark.heavy
 def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Person, clone: Path) -> None:
     python = interpreter("3.12")
     run = subprocess.Popen(
@@ -398,6 +406,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Perso
     assert not list(person.data.glob(".new-*"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "slow").mkdir()
@@ -419,6 +428,7 @@ def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path
     assert list(person.home.iterdir()) == []
 
 
+@pytest.mark.heavy
 def test_an_environment_whose_python_is_gone_is_made_again(equipped: Person, clone: Path, tmp_path: Path) -> None:
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
@@ -445,6 +455,7 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
     assert one_file.stat().st_mode & stat.S_IXUSR
 
 
+@pytest.mark.heavy
 def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped: Person, clone: Path) -> None:
     doctor = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE)
     mistyped = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE)

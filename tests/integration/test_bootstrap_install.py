@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.clone import Person, interpreter
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
@@ -24,7 +25,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
         yield served
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.12"])
+@pytest.mark.parametrize("version", mostly_heavy(["3.8", "3.12"], ["3.8"]))
 def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     version: str, equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
@@ -48,6 +49,7 @@ CONDA = "dependencies:\n  - python=3.12\n  - scipy=1.16\n  - ffmpeg\n  - pip:\n 
 NO_WHEEL = "environment.yml: no wheel is known of ffmpeg; if needed: conda install ffmpeg"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "text", "count", "also"),
     [
@@ -71,6 +73,7 @@ def test_it_takes_what_lies_in_the_folder(
     assert "tqdm" in done.stdout
 
 
+@pytest.mark.heavy
 def test_a_second_run_asks_nobody_and_changes_nothing(
     equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
@@ -90,6 +93,7 @@ def test_a_second_run_asks_nobody_and_changes_nothing(
     assert (project / ".venv" / "pyvenv.cfg").stat().st_ino == made
 
 
+@pytest.mark.heavy
 def test_a_lock_in_the_folder_is_what_is_installed(
     equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
 ) -> None:
@@ -107,6 +111,7 @@ def test_a_lock_in_the_folder_is_what_is_installed(
     assert equipped.run(theirs / ".venv" / "bin" / "python", "-c", asked).stdout.startswith("2.14.1")
 
 
+@pytest.mark.heavy
 def test_the_exit_status_is_that_of_install(equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex) -> None:
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()

@@ -106,6 +106,7 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
             assert two.choice.build == plans[-1].choice.build
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", ["vllm", "gptq", "faster-whisper", "rembg", "bound"])
 def test_what_a_live_plan_says_a_lock_says(workshop: Workshop, words: str) -> None:  # noqa: F811
     machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")

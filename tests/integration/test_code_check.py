@@ -136,6 +136,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+@pytest.mark.heavy
 def test_a_version_that_could_not_be_read_does_not_count_as_without_code(workshop: Workshop, served: Path) -> None:
     for version, code in (("1.0", (70, 80)), ("1.5", (70, 80)), ("3.0", (80,))):
         make(served, "misnamed", version, {"misnamed/o.so": code})
@@ -147,6 +148,7 @@ def test_a_version_that_could_not_be_read_does_not_count_as_without_code(worksho
     assert "is the newest that has" not in done.err.replace("\n  ", " ")
 
 
+@pytest.mark.heavy
 def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop: Workshop, served: Path) -> None:
     broken = {"torn": {9, 10, 11, 14, 16, 29}, "shreds": set(range(1, 30))}  # by halves, 9 comes first
     for name, numbers in broken.items():
@@ -164,6 +166,7 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop: Worksh
     assert unread in " ".join(refused.err.split())
 
 
+@pytest.mark.heavy
 def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) -> None:
     assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
 
@@ -173,6 +176,7 @@ def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index:
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+@pytest.mark.heavy
 def test_a_lock_made_without_the_check_is_changed_without_it(workshop: Workshop) -> None:
     assert locked(workshop, "vllm", "--no-code-check", *V100)["vllm"] == "0.11.0"
     again = workshop.run("lock", "engine", *V100)
@@ -194,6 +198,7 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(worksho
     assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
 
 
+@pytest.mark.heavy
 def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
     machine = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
     done = workshop.run("lock", "engine", *machine, "--verbose")
@@ -208,6 +213,7 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
 
 
+@pytest.mark.heavy
 def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) -> None:
     h100 = ("--gpu", "H100", "--driver", "580.95.05")
     assert locked(workshop, "engine", *h100)["torch"] == "2.15.0+cu130"
@@ -224,6 +230,7 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
         assert locked(workshop, "gptq", *H100[:3], driver)["gptq"] == "0.7.1"
 
 
+@pytest.mark.heavy
 def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: Workshop) -> None:
     done = workshop.run("lock", "bound", *H100)
     assert done.ok, done.err
@@ -232,12 +239,14 @@ def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: W
     assert (found["bound"], found["torch"]) == ("1.0", "2.15.0+cu130")
 
 
+@pytest.mark.heavy
 def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "wavering", *V100)
     assert "wavering 6 is the newest that has" in done.err
     assert locked(workshop, "wavering", *V100)["wavering"] == "6"
 
 
+@pytest.mark.heavy
 def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop: Workshop) -> None:
     done = workshop.run("lock", "many", *V100)
     assert "many 10 has" in done.err
@@ -254,6 +263,7 @@ def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(
         assert found["onnxruntime-gpu"] == version
 
 
+@pytest.mark.heavy
 def test_a_part_that_a_program_does_without_never_makes_it_older(workshop: Workshop) -> None:
     done = workshop.run("lock", "axolotl", *V100)
     assert done.ok, done.err
@@ -266,6 +276,7 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.13.0+cu129")
 
 
+@pytest.mark.heavy
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
     assert "built with CUDA 12.0; nvidia-cublas-cu12 provides the library that it loads" in done.err
@@ -280,6 +291,7 @@ def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(workshop: Workshop
     assert locked(workshop, *words)["nvidia-cudnn-cu12"] == version
 
 
+@pytest.mark.heavy
 def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
     plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["data"]
     assert "numpy is 1.26.4 instead of 2.3.4: torch 2.2.2 requires numpy<2" in [
@@ -300,12 +312,14 @@ def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_dri
     assert "CUDA 13.x needs driver 580 or newer" in error["message"]
 
 
+@pytest.mark.heavy
 def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:
     words = ("plan", "--live", "strange-kernels", *V100)
     assert workshop.document(*words, exit_code=3)["errors"][0]["code"] == "no-code-in-package"
     assert workshop.document(*words, "--no-code-check")["data"]["status"] == "ok"
 
 
+@pytest.mark.heavy
 def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(workshop: Workshop) -> None:
     versions = locked(workshop, "bitsandbytes", "torch==2.10.0", *V100)
     assert (versions["bitsandbytes"], versions["torch"]) == ("0.50.2", "2.10.0+cu126")
@@ -320,6 +334,7 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     assert "--no-code-check" in error["hint"]
 
 
+@pytest.mark.heavy
 def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
     plan = workshop.document("plan", "--live", "suite", *V100)["data"]
     (warning,) = plan["warnings"]
@@ -327,6 +342,7 @@ def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
     assert warning["message"].startswith("strange-kernels 1.0 has no code for V100")
 
 
+@pytest.mark.heavy
 def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Workshop, index: StandInIndex) -> None:
     locked(workshop, "torch", "torchvision", *V100)
     assert [asked.path for asked in index.log if asked.range] == []
@@ -337,6 +353,7 @@ def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(workshop: W
     assert [asked.path for asked in index.log if asked.range] == []
 
 
+@pytest.mark.heavy
 def test_what_another_library_answered_is_read_again_once_the_right_one_is_known(
     workshop: Workshop, index: StandInIndex
 ) -> None:

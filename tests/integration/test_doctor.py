@@ -65,6 +65,7 @@ def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play
     assert "Preflight   a kernel ran on both GPUs" in done.out
 
 
+@pytest.mark.heavy
 def test_the_document_holds_all_four_parts(doctor: Command, play: Play) -> None:
     play(HEALTHY)
     data = json.loads(doctor("--json").out)["data"]
@@ -92,6 +93,7 @@ def test_a_machine_that_cannot_be_used_comes_first(doctor: Command, play: Play, 
     assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F54"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "driver",
     [
@@ -130,6 +132,7 @@ def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(docto
     assert doctor(folder="empty").out.splitlines()[-1].startswith("first: sudo dmesg")
 
 
+@pytest.mark.heavy
 def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, play: Play) -> None:
     play(FakeDriver((FakeGpu(ptx_error=221),)))
     done = doctor(folder="empty")
@@ -156,6 +159,7 @@ def test_an_environment_whose_python_does_not_run_is_at_fault(doctor: Command, p
     assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
 
 
+@pytest.mark.heavy
 def test_an_environment_whose_python_was_removed_is_at_fault(doctor: Command, play: Play, tmp_path: Path) -> None:
     play(HEALTHY)
     python = tmp_path / ".venv" / "bin" / "python"
@@ -174,6 +178,7 @@ def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play
     assert done.out.splitlines()[-1] == f"no problem found in the driver and 2 GPUs; {advice}"
 
 
+@pytest.mark.heavy
 def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor: Command, play: Play) -> None:
     play(HEALTHY)
     done = doctor("--venv", "absent")
@@ -194,6 +199,7 @@ def test_the_report_names_no_folder_of_the_user_and_no_serial(
     assert uuid_of(0) not in text
 
 
+@pytest.mark.heavy
 def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play: Play) -> None:
     play(HEALTHY)
     done = doctor("--report", "absent/report.md")
@@ -222,11 +228,13 @@ def test_where_nobody_can_be_asked_nothing_is_repaired(doctor: Command, play: Pl
     assert (site / "~orch").is_dir()
 
 
+@pytest.mark.heavy
 def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert doctor("--venv", "file").status == 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [["doctor"], ["verify"], ["probe"]])
 def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path: Path, words: list[str]) -> None:
     gone = tmp_path / "gone"

@@ -58,6 +58,7 @@ def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy
     assert "healthy" not in done.out
 
 
+@pytest.mark.heavy
 def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
     installed = workshop.run("install")
     python = str(workshop.folder / ".venv" / "bin" / "python")
@@ -68,6 +69,7 @@ def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
     assert last_line(workshop).startswith("healthy: ")
 
 
+@pytest.mark.heavy
 def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(workshop: Workshop) -> None:
     workshop.document("install")
     moved = workshop.folder.with_name("elsewhere")
@@ -80,6 +82,7 @@ def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(wor
     assert findings(there) == []
 
 
+@pytest.mark.heavy
 def test_what_the_project_asks_for_and_the_environment_lacks_is_named_and_installed_by_the_advice(
     workshop: Workshop,
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop
     assert findings(workshop) == []
 
 
+@pytest.mark.heavy
 def test_an_environment_with_another_torchvision_is_made_again_with_the_users_packages(
     workshop: Workshop, stand_in_folder: Path
 ) -> None:

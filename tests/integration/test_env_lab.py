@@ -30,6 +30,7 @@ def code(workshop: Workshop, *arguments: str) -> str:
     return found
 
 
+@pytest.mark.heavy
 def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_ones(workshop: Workshop) -> None:
     assert workshop.document("env", "list")["data"] == {"environments": []}
     workshop.document("install", "torch==2.13.0")

@@ -14,6 +14,7 @@ from packaging.pylock import Pylock
 
 from gpuinstall import process
 from gpuinstall.uv import uv
+from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
@@ -167,6 +168,7 @@ def test_uv_syncs_the_requirements_with_every_hash_and_no_second_index(workshop:
     assert {"torch==2.14.1+cu126", "filelock==3.20.0"} <= held(workshop, python)
 
 
+@pytest.mark.heavy
 def test_uv_syncs_the_same_as_from_the_lock_itself(workshop: Workshop) -> None:
     export(workshop, "requirements", "--lock", "pylock.cu126.toml", "-o", "requirements.txt")
     python = environment(workshop)
@@ -190,6 +192,7 @@ def test_pip_takes_the_requirements_with_every_hash(workshop: Workshop) -> None:
     assert "torch-2.14.1+cu126" in done.out
 
 
+@pytest.mark.heavy
 def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop: Workshop, index: StandInIndex) -> None:
     address = f"{index.default.url}/files/filelock-3.20.0-py3-none-any.whl"
     asked = ("torch", f"filelock @ {address}", "--python", PYTHON, "--target", "cpu", "--upgrade")
@@ -200,6 +203,7 @@ def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop: Works
     assert done.ok, done.err
 
 
+@pytest.mark.heavy
 def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Workshop) -> None:
     platforms = {"cu130-windows-x86_64": "windows", "cu130-linux-aarch64": "aarch64-manylinux_2_28"}
     platforms["cpu-macos-arm64"] = "aarch64-apple-darwin"
@@ -212,6 +216,7 @@ def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Wor
         assert done.ok, done.err
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("maker", ["uv", "pip"])
 def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, maker: str) -> None:
     (workshop.folder / "in.txt").write_text("torch\ncowsay\n", encoding="utf-8")
@@ -227,6 +232,7 @@ def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, ma
     assert done.ok, done.err
 
 
+@pytest.mark.heavy
 def test_pip_refuses_them_where_a_file_is_another(workshop: Workshop) -> None:
     text = export(workshop, "requirements", "--lock", "pylock.cu126.toml")["text"]
     torch = text.index("--hash", text.index("torch @"))
@@ -237,6 +243,7 @@ def test_pip_refuses_them_where_a_file_is_another(workshop: Workshop) -> None:
     assert "DO NOT MATCH THE HASHES" in done.err
 
 
+@pytest.mark.heavy
 def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop) -> None:
     document = yaml.safe_load(export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"])
     lines = document["dependencies"][-1]["pip"]
@@ -246,13 +253,13 @@ def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop)
     assert document["dependencies"][0] == f"python={PYTHON}"
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("ends", mostly_heavy(["\n", "\r\n"], ["\n"]), ids=["lf", "crlf"])
+@pytest.mark.parametrize("shape", mostly_heavy(SHAPES, {"index", "groups"}))
 def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(
     workshop: Workshop, index: StandInIndex, shape: str, ends: str
 ) -> None:
     project = workshop.folder / "pyproject.toml"
-    text = PROJECT + shape.format(torch=index.torch_index, default=index.default_index)
+    text = PROJECT + SHAPES[shape].format(torch=index.torch_index, default=index.default_index)
     before = text.replace("\n", ends).encode()
     project.write_bytes(before)
     export(workshop, "uv")
@@ -278,6 +285,7 @@ def torch_of(workshop: Workshop, group: str) -> str:
     return str(chosen["torch"].version)
 
 
+@pytest.mark.heavy
 def test_uv_takes_one_group_at_a_time(workshop: Workshop) -> None:
     (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     export(workshop, "uv")
@@ -287,6 +295,7 @@ def test_uv_takes_one_group_at_a_time(workshop: Workshop) -> None:
     assert "torch-cu126" in done.err
 
 
+@pytest.mark.heavy
 def test_uv_syncs_the_group_that_was_chosen(workshop: Workshop) -> None:
     (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     export(workshop, "uv")

@@ -116,6 +116,7 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     assert workshop.run("lock", "--check").ok
 
 
+@pytest.mark.heavy
 def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     (file,) = (file for file in read_lock(workshop.folder / "pylock.cu126.toml").files if file.package == ENTRY)
@@ -131,6 +132,7 @@ def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop
     assert f'"{ENTRY} @ {file.url}' in project.read_text()
 
 
+@pytest.mark.heavy
 def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(workshop: Workshop) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     done = workshop.run("install", "--dry-run", *RTX_3090)
@@ -140,6 +142,7 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
     assert strange.document("install", "--dry-run", *RTX_3090, exit_code=6)["errors"][0]["code"] == "lock-source"
 
 
+@pytest.mark.heavy
 def test_a_program_that_was_named_too_moves_both(workshop: Workshop) -> None:
     assert workshop.run("lock", "modern", ENTRY, *RTX_3090).ok
     versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
@@ -169,6 +172,7 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
     assert "--build-extensions # with nvcc of CUDA 12.6, a C++ compiler" in said
 
 
+@pytest.mark.heavy
 def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
     workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
     assert workshop.run("lock", "mamba-ssm==2.4.0b1", *RTX_3090).ok
 
 
+@pytest.mark.heavy
 def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> None:
     for names in (["pyg-lib"], ["pyg-lib", "--build-extensions"]):
         error = workshop.document("lock", *names, *RTX_3090, exit_code=3)["errors"][0]
@@ -205,6 +210,7 @@ def test_a_source_that_is_named_serves_the_names_of_the_table_alone_and_its_file
     assert file.sha256 == page.sha256(file.name)
 
 
+@pytest.mark.heavy
 def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
     workshop: Workshop, page: Page, tmp_path: Path
 ) -> None:
@@ -225,6 +231,7 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
         assert file.sha256 == page.sha256(name)
 
 
+@pytest.mark.heavy
 def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
     workshop: Workshop, page: Page, tmp_path: Path
 ) -> None:
@@ -257,6 +264,7 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
     assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
 
 
+@pytest.mark.heavy
 def test_what_a_program_can_use_is_offered_in_one_line(workshop: Workshop) -> None:
     done = workshop.run("lock", "transformers", *RTX_3090)
     assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())

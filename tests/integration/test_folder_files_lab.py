@@ -59,17 +59,23 @@ def projects(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("file", "text", "line"),
     [
-        ("requirements.txt", "numpy\ncowsay\n", "Project requirements.txt: 2 requirements"),
+        pytest.param(
+            "requirements.txt",
+            "numpy\ncowsay\n",
+            "Project requirements.txt: 2 requirements",
+            marks=pytest.mark.heavy,
+        ),
         ("pyproject.toml", PROJECT, "Project pyproject.toml: 2 requirements and group dev"),
         (
             "pyproject.toml",
             POETRY,
             "Project pyproject.toml: 2 requirements",
         ),
-        (
+        pytest.param(
             "environment.yml",
             "dependencies:\n  - pip:\n    - numpy\n    - cowsay\n",
             "Project environment.yml: 2 requirements",
+            marks=pytest.mark.heavy,
         ),
     ],
 )
@@ -90,6 +96,7 @@ def test_what_lies_in_the_folder_is_installed_and_said_before_anything_happens(
     assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"
 
 
+@pytest.mark.heavy
 def test_the_first_command_of_all_takes_the_file_too(workshop: Workshop) -> None:
     """``bootstrap.py`` ends in ``gpuinstall install``: the very words it starts."""
     write(workshop, "requirements.txt", "cowsay\n")
@@ -98,6 +105,7 @@ def test_the_first_command_of_all_takes_the_file_too(workshop: Workshop) -> None
     assert "cowsay" in names(workshop)
 
 
+@pytest.mark.heavy
 def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(workshop: Workshop) -> None:
     write(workshop, "requirements.txt", "numpy\n")
     workshop.document("install", "--no-project", "torch")
@@ -106,6 +114,7 @@ def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(w
     assert "numpy is not installed" in findings["request-unmet"]
 
 
+@pytest.mark.heavy
 def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop: Workshop) -> None:
     write(workshop, "requirements.txt", "numpy\ncowsay\n")
     workshop.document("lock")
@@ -132,6 +141,7 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
+@pytest.mark.heavy
 def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop: Workshop, stand_in_folder: Path) -> None:
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "old-thing", "cowsay")
@@ -181,6 +191,7 @@ def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
     assert workshop.document("plan")["data"]["build"]["torch"] != "2.13.0"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["pyproject.toml", "setup.cfg", "environment.yml", "pylock.theirs.toml"])
 def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -> None:
     forms = {
@@ -197,6 +208,7 @@ def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
 
 
+@pytest.mark.heavy
 def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: Workshop) -> None:
     theirs = workshop.folder / "theirs"
     made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, theirs])

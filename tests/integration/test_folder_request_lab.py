@@ -103,6 +103,7 @@ def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop:
     assert ("changed", "torch") in changes(data)
 
 
+@pytest.mark.heavy
 def test_a_torch_that_is_locked_stays_beside_what_is_added(workshop: Workshop) -> None:
     workshop.document("lock", "torch==2.13.0", "--target", "cu126")
     workshop.document("lock", "torch")
@@ -158,6 +159,7 @@ def test_what_a_project_asks_for_is_taken_out_of_the_project_and_what_was_added_
     assert inputs(workshop) == ["torch", "rich"]
 
 
+@pytest.mark.heavy
 def test_a_file_replaces_what_it_asked_for_before(workshop: Workshop) -> None:
     file = workshop.folder / "wanted.txt"
     file.write_text("torch\nnumpy\ntransformers\n", encoding="utf-8")
@@ -175,6 +177,7 @@ def test_the_build_that_was_asked_for_stays_too(workshop: Workshop) -> None:
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(workshop: Workshop) -> None:
     workshop.document("install", "torch", "numpy")
     packages = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
@@ -214,6 +217,7 @@ def test_locks_of_a_folder_are_made_together(workshop: Workshop, simple: Path) -
     assert {versions(workshop, path.name)["numpy"] for path in workshop.folder.glob("pylock.*")} == {"2.4.0"}
 
 
+@pytest.mark.heavy
 def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple: Path) -> None:
     workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
     before = workshop.lock(LOCK)
@@ -250,6 +254,7 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(wor
     assert behind not in workshop.run("install", "--verify").err
 
 
+@pytest.mark.heavy
 def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple: Path) -> None:
     workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126", "--target", "cpu")
     later = release(workshop, simple, ("numpy", "2.4.0"))

@@ -72,6 +72,7 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
     assert git(workshop, "commit", "-q", "-m", "both").ok
 
 
+@pytest.mark.heavy
 def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop) -> None:
     ours, theirs = workshop.folder / "ours.toml", workshop.folder / "theirs.toml"
     ours.write_text(workshop.lock(LOCK), encoding="utf-8")
@@ -85,6 +86,7 @@ def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop
     assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"
 
 
+@pytest.mark.heavy
 def test_the_driver_of_the_page_merges_without_a_conflict(workshop: Workshop) -> None:
     """As docs/teams.md has it, with the command that stands for gpuinstall here."""
     command = f"{shlex.join(GPUINSTALL)} lock --merge %A %B"

@@ -11,6 +11,7 @@ import pytest
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import NO_GPU, RTX_5090
+from tests.lab.cases import mostly_heavy
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def settings(workshop: Workshop, name: str) -> Path:
     return Path(workshop.variables["XDG_CONFIG_HOME"], name)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
 def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
@@ -92,6 +94,7 @@ def mirror(workshop: Workshop) -> str:
     return workshop.variables["GPUINSTALL_TORCH_INDEX"]
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
 def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
@@ -136,7 +139,7 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(worksho
     assert [entry.name for entry in file.parent.iterdir()] == ["pip.conf"]
 
 
-@pytest.mark.parametrize("tool", ["pip", "uv"])
+@pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["uv"]))
 def test_a_hook_of_one_folder_lies_in_it_alone_and_leaves_nothing(
     workshop: Workshop, venv: Path, play: Play, tool: str
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_hook_of_one_folder_lies_in_it_alone_and_leaves_nothing(
     assert {*workshop.folder.iterdir(), *venv.iterdir()} == before
 
 
+@pytest.mark.heavy
 def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     for name, text in (("uv/uv.toml", "[pip]\nno-deps = true\n"), ("pip/pip.conf", "[install]\nuser = true\n")):

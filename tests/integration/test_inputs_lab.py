@@ -10,6 +10,7 @@ import pytest
 import tomli
 
 from gpuinstall import process, uv
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import commit, make_project, make_repository, make_sdist
 from tests.lab.wheels import make_wheel
@@ -63,6 +64,7 @@ def test_a_project_is_locked_by_its_path_from_the_lock_and_what_it_needs_by_hash
     assert str(workshop.folder) not in workshop.lock("pylock.cpu.toml")
 
 
+@pytest.mark.heavy
 def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: Workshop) -> None:
     workshop.document("install", "torch", "-e", ".")
     assert workshop.python("import our_thing; print(our_thing.HERE, our_thing.__file__)").endswith("our_thing.py")
@@ -77,7 +79,9 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
 
 
 @NEEDS_GIT
-@pytest.mark.parametrize("form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"])
+@pytest.mark.parametrize(
+    "form", mostly_heavy(["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"], ["git+file://{}"])
+)
 def test_a_branch_that_moves_is_pinned_to_its_commit(workshop: Workshop, tmp_path: Path, form: str) -> None:
     first = make_repository(tmp_path / "tool", "tool")
     done = workshop.run("lock", "--no-project", "torch", form.format(tmp_path / "tool"))
@@ -91,6 +95,7 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(workshop: Workshop, tmp_pat
     assert workshop.python("import tool; print(tool.SAID.count('='))") == "5"
 
 
+@pytest.mark.heavy
 @NEEDS_GIT
 def test_a_project_in_a_folder_of_a_repository_is_found(workshop: Workshop, tmp_path: Path) -> None:
     make_project(tmp_path / "all" / "inner", "inner")
@@ -120,6 +125,7 @@ def test_a_wheel_by_address_and_one_by_its_path_are_hashed(
     assert workshop.python("import owl, parrot; print('both')") == "both"
 
 
+@pytest.mark.heavy
 def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop: Workshop) -> None:
     workshop.document("lock", "torch", "-e", ".")
     env = {**workshop.environment, "UV_PREVIEW_FEATURES": "pylock", "UV_NO_CONFIG": "1"}
@@ -139,6 +145,7 @@ def test_torch_by_address_is_refused(workshop: Workshop, torch: str) -> None:
     assert workshop.document("lock", *words, exit_code=2)["errors"][0]["code"] == "requirement-by-address"
 
 
+@pytest.mark.heavy
 def test_a_torch_that_a_project_brings_by_address_is_refused(workshop: Workshop, tmp_path: Path) -> None:
     make_project(tmp_path / "fork", "torch", "2.15.0")
     make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])
@@ -192,6 +199,7 @@ def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(workshop: W
     assert packages(workshop)["lib"]["directory"] == {"path": "../lib", "editable": True}
 
 
+@pytest.mark.heavy
 def test_a_source_distribution_that_needs_no_compiler_is_announced(workshop: Workshop, stand_in_folder: Path) -> None:
     make_sdist(stand_in_folder / "simple", "pure", "1.0")
     done = workshop.run("install", "torch", "pure")

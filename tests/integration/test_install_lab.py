@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process, uv
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
@@ -85,6 +86,7 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
 
 
+@pytest.mark.heavy
 def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offline(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -104,6 +106,7 @@ def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offl
     assert wheels_sent_once(stand_in)
 
 
+@pytest.mark.heavy
 def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -138,6 +141,7 @@ def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]])
     host.respond = answer
 
 
+@pytest.mark.heavy
 def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(workshop: Workshop, play: Play) -> None:
     play(GTX_1080)
     assert workshop.document("install")["data"]["environment"]["torch"] == "2.14.1+cu126"
@@ -172,6 +176,7 @@ def test_another_card_or_driver_is_proven_again_without_building(
     assert stand_in.sent() == {}
 
 
+@pytest.mark.heavy
 def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     assert "--upgrade" not in workshop.run("install", "--verify").err
@@ -197,12 +202,14 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
 
 
+@pytest.mark.heavy
 def test_a_machine_in_words_is_installed_for_and_not_proven_here(workshop: Workshop, play: Play) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     data = workshop.document("install", "--gpu", "GTX 1080", "--driver", "580.95.05")["data"]
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+cu126", "unproven")
 
 
+@pytest.mark.heavy
 def test_a_committed_lock_that_fits_is_installed_as_it_is(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -220,6 +227,7 @@ def test_a_committed_lock_that_fits_is_installed_as_it_is(
     assert not any("/simple/" in asked.path for asked in stand_in.log)
 
 
+@pytest.mark.heavy
 def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
@@ -231,6 +239,7 @@ def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: P
     assert data["previous"]["bytes"] > 0
 
 
+@pytest.mark.heavy
 def test_an_upgrade_that_finds_nothing_newer_builds_nothing(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install")
@@ -325,6 +334,7 @@ def test_a_kernel_that_fails_leaves_the_old_environment(
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
 
 
+@pytest.mark.heavy
 def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
     workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +365,7 @@ def test_a_fallback_that_passes_is_the_environment(
     assert (again["environment"]["status"], again["environment"]["torch"]) == ("none", "2.14.1+cu126")
 
 
+@pytest.mark.heavy
 def test_the_gpu_whose_kernel_failed_is_named(
     workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +379,7 @@ def test_the_gpu_whose_kernel_failed_is_named(
     assert workshop.entries() == {".venv", "pylock.cu130.toml"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("backend", [(), ("--backend", "cu126")])
 def test_a_kernel_that_failed_is_the_error_where_no_other_build_is_left(
     workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: tuple[str, ...]
@@ -390,6 +402,7 @@ def test_a_machine_that_must_be_mended_is_refused_before_any_download(
     assert workshop.entries() == set()
 
 
+@pytest.mark.heavy
 def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop: Workshop, stand_in_folder: Path, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
@@ -404,7 +417,8 @@ def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop: Workshop, sta
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
-@pytest.mark.parametrize("moment", [0.8, *(pytest.param(later, marks=pytest.mark.heavy) for later in (0.3, 1.2, 1.6))])
+@pytest.mark.heavy
+@pytest.mark.parametrize("moment", [0.3, 0.8, 1.2, 1.6])
 def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
     workshop: Workshop, play: Play, moment: float
 ) -> None:
@@ -462,6 +476,7 @@ def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_
         held = build.partition("+")[0]
 
 
+@pytest.mark.heavy
 def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
@@ -488,6 +503,7 @@ def fills_an_environment(child: int) -> bool:
     return b"\0pip\0" in words and b".venv.gpuinstall/staging-" in words
 
 
+@pytest.mark.heavy
 def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -503,6 +519,7 @@ def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
     assert {name.partition("-")[0] for name in stand_in.sent()} == {"torch", "triton"}
 
 
+@pytest.mark.heavy
 def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:
     play(RTX_4090)
     runs = [workshop.start("install", "--json") for _ in range(2)]
@@ -522,6 +539,7 @@ def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(worksho
         assert "torch" in said["message"], requirement
 
 
+@pytest.mark.heavy
 def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install", "nosuchpackage", "--venv", "below/it/.venv", exit_code=4)
@@ -539,6 +557,7 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(
     assert stand_in.sent() == {}
 
 
+@pytest.mark.heavy
 def test_a_package_that_demands_another_torch_is_obeyed_and_named(
     workshop: Workshop, stand_in_folder: Path, play: Play
 ) -> None:
@@ -554,6 +573,7 @@ def test_a_package_that_demands_another_torch_is_obeyed_and_named(
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
+@pytest.mark.heavy
 def test_a_package_for_newer_systems_alone_is_had_where_this_one_is_new_enough(
     workshop: Workshop, stand_in_folder: Path, play: Play
 ) -> None:
@@ -563,6 +583,7 @@ def test_a_package_for_newer_systems_alone_is_had_where_this_one_is_new_enough(
     assert "modern-1.0" in workshop.lock("pylock.cu126.toml")
 
 
+@pytest.mark.heavy
 def test_credentials_reach_the_index_and_neither_lock_nor_words(
     stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -577,6 +598,7 @@ def test_credentials_reach_the_index_and_neither_lock_nor_words(
     assert index.default.url in workshop.lock("pylock.cu126.toml")
 
 
+@pytest.mark.heavy
 def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
     stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -599,6 +621,7 @@ def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
     assert "s3cret" not in done.out + done.err + workshop.lock("pylock.cu126.toml")
 
 
+@pytest.mark.heavy
 def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
@@ -612,9 +635,7 @@ def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize(
-    "name", ["SIGINT", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("SIGTERM", "SIGHUP"))]
-)
+@pytest.mark.parametrize("name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"]))
 def test_an_interrupted_run_leaves_nothing_behind(
     workshop: Workshop, stand_in: StandInIndex, play: Play, name: str
 ) -> None:
@@ -635,6 +656,7 @@ def test_an_unknown_package_is_one_clear_error(workshop: Workshop, play: Play) -
     assert workshop.entries() == set()
 
 
+@pytest.mark.heavy
 def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     done = workshop.run("install", "torch", "filelock<2", "filelock>3")
@@ -654,6 +676,7 @@ def dropping() -> Iterator[str]:
         yield f"http://127.0.0.1:{full.getsockname()[1]}"
 
 
+@pytest.mark.heavy
 def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
     workshop: Workshop, play: Play, dropping: str
 ) -> None:
@@ -675,7 +698,7 @@ def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
     ("host", "silent"),
     [
         ("http://127.0.0.1:9", ("UV_DEFAULT_INDEX", "GPUINSTALL_TORCH_INDEX")),
-        ("http://nowhere.invalid", ("UV_DEFAULT_INDEX",)),
+        pytest.param("http://nowhere.invalid", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy),
         pytest.param("dropping", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy),
     ],
 )
@@ -693,6 +716,7 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
     assert workshop.entries() == set()
 
 
+@pytest.mark.heavy
 def test_a_lock_is_installed_from_the_caches_where_nobody_answers_and_refused_where_they_lack_a_file(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -727,6 +751,7 @@ def test_a_refusal_by_the_rules_is_the_same_without_a_network(
     assert deaf.document("install", *words, exit_code=status)["errors"][0]["code"] == code
 
 
+@pytest.mark.heavy
 def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_nothing(
     workshop: Workshop, play: Play
 ) -> None:
@@ -760,7 +785,7 @@ def test_two_runs_at_once_lose_nothing_of_what_either_adds(
     assert {"cowsay", "numpy"} <= set(re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml")))
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut"])
+@pytest.mark.parametrize("damage", mostly_heavy(["gone", "cut"], ["cut"]))
 def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_built_again(
     workshop: Workshop, play: Play, damage: str
 ) -> None:
@@ -777,6 +802,7 @@ def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_bui
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 def test_a_library_that_lacks_what_it_needs_is_refused_before_anything_is_imported(
     workshop: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:

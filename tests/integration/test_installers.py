@@ -56,6 +56,7 @@ def node_finds(*pairs: tuple[str, Any]) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 @needs_node
 def test_a_node_program_plans_and_installs(stand_in: StandInIndex, tmp_path: Path, play: Play) -> None:
     folder = tmp_path / "project"

@@ -91,6 +91,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) 
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
+@pytest.mark.heavy
 def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     environment = plain_venv(workshop)
@@ -138,6 +139,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 2
 
 
+@pytest.mark.heavy
 def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -175,6 +177,7 @@ def offered(done: Finished, label: str) -> str:
     return next(line for line in done.out.splitlines() if line.startswith(label)).removeprefix(label).strip()
 
 
+@pytest.mark.heavy
 def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     environment = plain_venv(workshop)
@@ -219,6 +222,7 @@ def test_what_means_nothing_there_is_refused(workshop: Workshop, option: str) ->
     assert error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
 
 
+@pytest.mark.heavy
 def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     venv = plain_venv(workshop)

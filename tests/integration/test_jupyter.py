@@ -50,6 +50,7 @@ def test_a_kernel_comes_with_its_package_and_goes_with_it_and_with_the_environme
     assert kernels(workshop) == []
 
 
+@pytest.mark.heavy
 def test_an_installation_that_fails_offers_no_kernel(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_an_installation_that_fails_offers_no_kernel(
     assert kernels(workshop) == []
 
 
+@pytest.mark.heavy
 def test_an_environment_of_others_is_given_none(workshop: Workshop) -> None:
     error = workshop.document("install", "--into", "--venv", "my env", "--jupyter", exit_code=2)["errors"][0]
     assert error["message"] == "--jupyter works only in environments made by gpuinstall"

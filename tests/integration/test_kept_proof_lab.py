@@ -81,6 +81,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     assert leftovers(workshop) == set()
 
 
+@pytest.mark.heavy
 def test_another_driver_card_or_torch_file_is_proven_again(
     workshop: Workshop, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_another_driver_card_or_torch_file_is_proven_again(
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
+@pytest.mark.heavy
 def test_a_new_program_is_tested_by_itself(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(monkeypatch, tmp_path, {"torchvision-nms": "operator torchvision::nms does not exist"})
     failed = workshop.document("install", "torchvision", "--no-fallback", exit_code=5)
@@ -130,6 +132,7 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, 
     assert workshop.python(whose) == "cv-b"
 
 
+@pytest.mark.heavy
 def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: Workshop) -> None:
     workshop.document("install", "ipykernel", "--jupyter")
     kernel = next((workshop.caches / "jupyter").glob("kernels/*/kernel.json"))
@@ -149,7 +152,8 @@ def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: W
     assert workshop.run("run", "python", "-V").status == 0
 
 
-@pytest.mark.parametrize("stops", [3, pytest.param(40, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("stops", [40])
 def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop: Workshop, stops: int) -> None:
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
     counted = workshop.dying(10**9, "install", "cowsay")
@@ -164,6 +168,7 @@ def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop: Wo
         assert workshop.python(code) == "2.13.0+cu126 True"
 
 
+@pytest.mark.heavy
 def test_a_cache_that_is_gone_costs_a_proof_and_no_more(workshop: Workshop) -> None:
     shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "proofs")
 

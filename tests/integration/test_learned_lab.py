@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
@@ -72,6 +73,7 @@ def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_on
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
     workshop: Workshop, stand_in_folder: Path, play: Play
 ) -> None:
@@ -82,7 +84,9 @@ def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
     assert "driver-not-in-catalogue" in {warning["code"] for warning in done["plan"]["warnings"]}
 
 
-@pytest.mark.parametrize("command", [("plan", "--live"), ("lock",), ("install", "--dry-run")])
+@pytest.mark.parametrize(
+    "command", mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")])
+)
 def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
     command: tuple[str, ...], workshop: Workshop, stand_in_folder: Path
 ) -> None:
@@ -96,6 +100,7 @@ def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
     assert rejections(plan)["2.16.0+cu132"] == "no-code"
 
 
+@pytest.mark.heavy
 def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_installed(
     workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, tmp_path: Path
 ) -> None:
@@ -109,6 +114,7 @@ def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_i
     assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
 
 
+@pytest.mark.heavy
 def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     workshop: Workshop, stand_in_folder: Path, play: Play
 ) -> None:
@@ -122,6 +128,7 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     assert ".venv" not in workshop.entries()
 
 
+@pytest.mark.heavy
 def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
     workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

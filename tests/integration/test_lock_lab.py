@@ -14,6 +14,7 @@ import tomli
 from gpuinstall import process, uv
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.target import Target
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -69,6 +70,7 @@ def test_locks_that_still_serve_are_left_alone_without_a_request(workshop: Works
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(workshop: Workshop) -> None:
     lock_six(workshop)
     python = parse("x", workshop.lock("pylock.cpu.toml")).python or ""
@@ -99,19 +101,19 @@ def find(python: str) -> Path:
     return found
 
 
-@pytest.mark.parametrize(("new", "torch"), [("cu132", "2.15.0"), ("cu130", "2.15.0")])
+@pytest.mark.parametrize("new", mostly_heavy(["cu132", "cu130"], ["cu132"]))
 def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_newest(
-    workshop: Workshop, new: str, torch: str
+    workshop: Workshop, new: str
 ) -> None:
     words = ("lock", "--target", "cu118", "--target", new)
     envelope = workshop.document(*words, exit_code=3)
-    assert envelope["data"] == {"newest": {"cu118": "2.7.1", new: torch}}
+    assert envelope["data"] == {"newest": {"cu118": "2.7.1", new: "2.15.0"}}
     assert envelope["errors"][0]["code"] == "targets-disagree"
     assert "--per-target newest" in envelope["errors"][0]["hint"]
     done = workshop.run(*words)
     assert "cu118 torch 2.7.1" in done.err
     locks = workshop.document(*words, "--per-target", "newest")["data"]["locks"]
-    assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", f"{torch}+{new}"]
+    assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", f"2.15.0+{new}"]
 
 
 def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop: Workshop, stand_in_folder: Path) -> None:
@@ -124,6 +126,7 @@ def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop: Work
     assert parse("x", workshop.lock("pylock.cpu.toml")).versions["plotter"] == "1.0"
 
 
+@pytest.mark.heavy
 def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stand_in_folder: Path) -> None:
     simple = stand_in_folder / "simple"
     make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
@@ -141,6 +144,7 @@ def test_a_package_without_a_common_version_is_reported(workshop: Workshop, stan
     assert "Apart       plotter 1.0 for cpu-macos-arm64" in workshop.run(*words, "--upgrade").out
 
 
+@pytest.mark.heavy
 def test_a_package_that_is_apart_does_not_keep_another_apart(workshop: Workshop, stand_in_folder: Path) -> None:
     simple = stand_in_folder / "simple"
     make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
@@ -152,6 +156,7 @@ def test_a_package_that_is_apart_does_not_keep_another_apart(workshop: Workshop,
     assert parse("x", workshop.lock("pylock.cpu.toml")).versions["painter"] == "1.0"
 
 
+@pytest.mark.heavy
 def test_targets_meet_at_the_newest_version_that_all_have(workshop: Workshop, stand_in_folder: Path) -> None:
     simple = stand_in_folder / "simple"
     linux, mac = "py3-none-manylinux_2_28_x86_64", "py3-none-macosx_11_0_arm64"
@@ -196,6 +201,7 @@ def test_check_says_fresh_or_stale_and_why(workshop: Workshop, stand_in: StandIn
     assert gone["errors"][0]["code"] == "lock-stale"
 
 
+@pytest.mark.heavy
 def test_check_reads_the_requirements_files_again_that_an_installation_was_made_from(
     workshop: Workshop, play: Play
 ) -> None:
@@ -221,6 +227,7 @@ def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Wor
     assert stale["reasons"][1]["message"] == "filelock, required by its packages, is missing"
 
 
+@pytest.mark.heavy
 def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(workshop: Workshop) -> None:
     file, lock = workshop.folder / "requirements.txt", workshop.folder / "pylock.cpu.toml"
     file.write_text("torch\n", encoding="utf-8")
@@ -270,7 +277,7 @@ def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Works
         assert workshop.document("lock", "torch", "--target", "cpu")["data"]["locks"][0]["status"] == "unchanged"
 
 
-@pytest.mark.parametrize("damage", [b"[[packages", b"\xff\xfe"])
+@pytest.mark.parametrize("damage", mostly_heavy([b"[[packages", b"\xff\xfe"], [b"[[packages"]))
 def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(workshop: Workshop, damage: bytes) -> None:
     lock = workshop.folder / "pylock.cpu.toml"
     lock.write_bytes(damage)
@@ -287,6 +294,7 @@ def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop: Worksh
     assert [reason["code"] for reason in lock["reasons"]] == ["misnamed"]
 
 
+@pytest.mark.heavy
 def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(workshop: Workshop, play: Play) -> None:
     play(NOTHING)
     workshop.document("lock", "torch", "--target", "cpu")
@@ -322,6 +330,7 @@ def test_only_the_named_package_moves(workshop: Workshop, stand_in_folder: Path,
     assert [(change["package"], change["kind"], change["new"]) for change in changes] == [("numpy", "changed", "99.0")]
 
 
+@pytest.mark.heavy
 def test_torch_moves_alone_with_its_family_and_what_it_demands(workshop: Workshop, stand_in_folder: Path) -> None:
     workshop.document("lock", "torch==2.13.0", "torchvision", "numpy", "--target", "cu126")
     make_wheel(stand_in_folder / "simple", "numpy", "99.0")

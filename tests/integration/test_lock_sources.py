@@ -44,6 +44,7 @@ def bench(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return workshop(stand_in, tmp_path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)])
 def test_what_each_member_of_the_family_demands_is_locked(
     stand_in_folder: Path, tmp_path: Path, habits: Habits
@@ -125,6 +126,7 @@ def test_a_transitive_member_of_the_family_comes_from_its_own_source(
     assert packages["numpy"]["wheels"][0]["url"].startswith(stand_in.default.url)
 
 
+@pytest.mark.heavy
 def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder: Path, tmp_path: Path) -> None:
     with StandInIndex(stand_in_folder, Habits(credentials="me:s3cr3t")) as index:
         here = workshop(index, tmp_path)
@@ -160,6 +162,7 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_fol
         assert not any("s3cr3t" in text for text in seen)
 
 
+@pytest.mark.heavy
 def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: Workshop) -> None:
     silent = replace(bench, variables={**bench.variables, **SILENT})
     made = silent.document("lock", "torch", "--target", "cu132")["data"]["locks"][0]
@@ -167,6 +170,7 @@ def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: W
     assert silent.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
 
 
+@pytest.mark.heavy
 def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(bench: Workshop) -> None:
     bench.document("lock", "torch==2.14.1", "--target", "cu130")
     words = ("lock", "--check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
@@ -176,6 +180,7 @@ def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_st
     assert bench.document(*fits)["data"]["locks"][0]["status"] == "fresh"
 
 
+@pytest.mark.heavy
 def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_stays(
     bench: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -192,6 +197,7 @@ def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_
     assert bench.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
+@pytest.mark.heavy
 def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     bench: Workshop, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
 ) -> None:
@@ -212,6 +218,7 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
     bench: Workshop, stand_in_folder: Path
 ) -> None:
@@ -247,6 +254,7 @@ def by_pip(_here: Workshop, index: StandInIndex) -> list[object]:
     return [*words, f"torch @ {index.torch.url}/whl/cpu/{wheel.name.replace('+', '%2B')}"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("maker", [by_uv, by_pip])
 def test_a_lock_that_uv_or_pip_has_made_is_synced(
     bench: Workshop, stand_in: StandInIndex, play: Play, maker: object
@@ -292,6 +300,7 @@ def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets
     assert {lock["torch"].partition("+")[0] for lock in bench.document("lock")["data"]["locks"]} == {"2.13.0"}
 
 
+@pytest.mark.heavy
 def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
     (bench.folder / "pyproject.toml").write_text('[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8")
     assert bench.document("lock", "--target", "cpu")["data"]["locks"][0]["torch"] == "2.15.0+cpu"

@@ -141,6 +141,7 @@ def test_an_arc_gets_a_proven_xpu_environment(workshop: Workshop, play: Play, tm
     installs_plainly(here, "pylock.xpu.toml", "2.14.1+xpu")
 
 
+@pytest.mark.heavy
 def test_an_arc_whose_level_zero_shows_nothing_downloads_nothing(
     workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path, level_zero: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_an_arc_whose_level_zero_shows_nothing_downloads_nothing(
     assert index.sent() == {}
 
 
+@pytest.mark.heavy
 def test_a_mixed_machine_has_an_environment_for_each_maker(workshop: Workshop, play: Play, tmp_path: Path) -> None:
     play(RTX_4090)
     here = replace(workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -55,7 +56,7 @@ def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Wo
         yield Workshop(tmp_path / "project", tmp_path / "caches", variables)
 
 
-@pytest.mark.parametrize("number", range(len(REQUESTS)), ids=REQUESTS)
+@pytest.mark.parametrize("number", mostly_heavy(range(len(REQUESTS)), {0, 2}), ids=REQUESTS)
 def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: str, number: int) -> None:
     sentence = TABLE[missing][number]
     for command in ("plan", "--live"), ("lock",):
@@ -84,6 +85,7 @@ def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(worksho
     assert wrong == {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True)
 def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(workshop: Workshop) -> None:
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")

@@ -14,6 +14,7 @@ from gpuinstall import process
 from gpuinstall.shell import joined
 from gpuinstall.uv import uv
 from tests.frozen import GPUINSTALL
+from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -71,6 +72,7 @@ def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
     assert torch_in(workshop) == "2.14.1+cpu"
 
 
+@pytest.mark.heavy
 def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(workshop: Workshop) -> None:
     script = (
         ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
@@ -82,12 +84,13 @@ def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(works
     assert workshop.run("run", "python", "-c", "import cowsay").status == 0
 
 
+@pytest.mark.heavy
 def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Workshop) -> None:
     again = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
     assert again["data"]["environment"]["status"] == "none"
 
 
-@pytest.mark.parametrize("tool", ["pip", "uv"])
+@pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
 def test_what_comes_later_goes_with_torch(workshop: Workshop, stand_in: StandInIndex, tool: str) -> None:
     make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
     stand_in.forget()
@@ -113,6 +116,7 @@ print(torch.__version__, find_spec("pip") is not None, find_spec("cowsay") is no
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shell", ["dash", "fish"])
 def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell: str) -> None:
     if shutil.which(shell) is None:
@@ -135,6 +139,7 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell:
     assert "override-left-behind" not in doctor.out
 
 
+@pytest.mark.heavy
 def test_the_line_in_pip_conf_lifts_it(workshop: Workshop) -> None:
     (workshop.folder / ".venv" / "pip.conf").unlink()
     done = pip(workshop, "install", "--no-deps", "torch==2.13.0")
@@ -142,6 +147,7 @@ def test_the_line_in_pip_conf_lifts_it(workshop: Workshop) -> None:
     assert torch_in(workshop) == "2.13.0"
 
 
+@pytest.mark.heavy
 def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
     shell = shutil.which("dash") or "/bin/sh"
     program = f'eval "$({sys.executable} -m gpuinstall shellenv)" && {uv()} pip install --python .venv "torch==2.13.0"'
@@ -151,6 +157,7 @@ def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
     assert torch_in(workshop) == "2.14.1+cpu"
 
 
+@pytest.mark.heavy
 def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop) -> None:
     said = workshop.document("shellenv")["data"]["variables"]
     assert "UV_CONSTRAINT" in said
@@ -159,6 +166,7 @@ def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop)
     assert torch_in(workshop) == "2.13.0+cpu"
 
 
+@pytest.mark.heavy
 def test_the_constraints_hold_after_a_roll_back(workshop: Workshop) -> None:
     workshop.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
     workshop.document("install", "--rollback")

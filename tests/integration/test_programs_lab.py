@@ -20,6 +20,7 @@ from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
@@ -78,7 +79,13 @@ def said(plan: dict[str, Any], code: str) -> list[str]:
     return [reason["message"] for reason in plan["reasons"] if reason["code"] == code]
 
 
-@pytest.mark.parametrize("words", [("painter",), ("painter", "torch"), ("torch", "painter"), ("torch>=2.7", "painter")])
+@pytest.mark.parametrize(
+    "words",
+    mostly_heavy(
+        [("painter",), ("painter", "torch"), ("torch", "painter"), ("torch>=2.7", "painter")],
+        [("torch>=2.7", "painter")],
+    ),
+)
 def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
     workshop: Workshop, simple: Path, words: tuple[str, ...]
 ) -> None:
@@ -115,6 +122,7 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Worksho
     assert live(workshop, "singer", "painter", *RTX_4090)["build"]["torch"] == "2.13.0"
 
 
+@pytest.mark.heavy
 def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4(
     workshop: Workshop, simple: Path
 ) -> None:
@@ -125,6 +133,7 @@ def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4
     assert (found["serving"], found["flash-attn-4"]) == ("2.0", "4.0.0b36")
 
 
+@pytest.mark.heavy
 def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
     make_wheel(simple, "singer", "1.0", requires=["torch==2.10.0"])
@@ -135,6 +144,7 @@ def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Wor
     assert "singer" in told
 
 
+@pytest.mark.heavy
 def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(workshop: Workshop, simple: Path) -> None:
     make_sdist(simple, "painter", "0.1", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
@@ -146,6 +156,7 @@ def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(wor
     assert refused["errors"][0]["code"] == "requirements-conflict"
 
 
+@pytest.mark.heavy
 def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_family(
     workshop: Workshop, simple: Path
 ) -> None:
@@ -195,6 +206,7 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
     assert len(commands) == len(targets)
 
 
+@pytest.mark.heavy
 def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
@@ -202,6 +214,7 @@ def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None
     assert (found["painter"], found["torch"].partition("+")[0]) == ("1.0", "2.10.0")
 
 
+@pytest.mark.heavy
 def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
@@ -213,6 +226,7 @@ def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Works
     assert {parse("x", workshop.lock(name)).versions["painter"] for name in names} == {"2.0"}
 
 
+@pytest.mark.heavy
 def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that_syncs(
     workshop: Workshop, simple: Path, play: Play
 ) -> None:
@@ -231,6 +245,7 @@ def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that
         assert process.run([python, "-c", code]).out.strip() == f"2.0 2.13.0+{target}"
 
 
+@pytest.mark.heavy
 def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.10.0"])
@@ -242,6 +257,7 @@ def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(wo
     }
 
 
+@pytest.mark.heavy
 def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     machines = [recorded(workshop, "Tesla K80", "470.256.02"), recorded(workshop, "RTX 3090", "470.256.02")]
@@ -250,6 +266,7 @@ def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop: Work
         assert held["torch"] == "2.3.1+cu118"
 
 
+@pytest.mark.heavy
 def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, simple: Path) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch==2.10.0"])
     locked(workshop, "painter", "--target", "cu126")
@@ -271,6 +288,7 @@ def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop: Wo
     assert f"torch=={found['torch']}" in plan["build"]["requirements"]
 
 
+@pytest.mark.heavy
 def test_a_dry_run_shows_the_choice_that_the_installation_makes(
     workshop: Workshop, stand_in: StandInIndex, simple: Path
 ) -> None:

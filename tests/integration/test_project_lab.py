@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall import process
+from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
@@ -81,12 +82,14 @@ KINDS = {
     "an environment of another Python": Kind({}, (("install", "--python", "3.12", "torch"),)),
     "another request in the project": ours('requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)),
 }
+QUICK = {"nothing, on a GPU", "requirements of ours", "a lock for GPUs", "a damaged lock"}
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
 def test_the_api_and_the_command_line_give_the_same(
-    kind: Kind, stand_in: StandInIndex, tmp_path: Path, play: Play
+    name: str, stand_in: StandInIndex, tmp_path: Path, play: Play
 ) -> None:
+    kind = KINDS[name]
     play(kind.driver)
     command_line, api = (prepared(kind, tmp_path / caller, stand_in) for caller in ("command line", "API"))
     assert by_api(api) == by_command(command_line)
@@ -141,15 +144,18 @@ def packages(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("plan", "--live"),
-        ("lock",),
-        ("install", "--dry-run"),
-        ("catalog", "learn", "torch", "--backend", "cpu"),
-        ("shellenv",),
-        ("export", "uv"),
-        ("doctor",),
-    ],
+    mostly_heavy(
+        [
+            ("plan", "--live"),
+            ("lock",),
+            ("install", "--dry-run"),
+            ("catalog", "learn", "torch", "--backend", "cpu"),
+            ("shellenv",),
+            ("export", "uv"),
+            ("doctor",),
+        ],
+        {("lock",), ("shellenv",)},
+    ),
     ids=" ".join,
 )
 def test_an_index_that_the_folder_chose_is_announced_once_by_every_command(

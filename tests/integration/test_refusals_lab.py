@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
@@ -95,7 +96,7 @@ def refused(workshop: Workshop, index: StandInIndex) -> Finished:
     return done
 
 
-@pytest.mark.parametrize("name", FAULTY)
+@pytest.mark.parametrize("name", mostly_heavy(FAULTY, {"NVML 18", "cuInit 803", "all cards are lost", "wrong numbers"}))
 def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     workshop: Workshop, index: StandInIndex, play: Play, name: str
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_driver_that_hangs_is_refused_when_its_time_is_over(
     assert "[F08]" in said
 
 
+@pytest.mark.heavy
 def test_a_container_that_was_given_only_utilities_is_told_which_setting_is_missing(
     workshop: Workshop, index: StandInIndex, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_container_that_was_given_only_utilities_is_told_which_setting_is_miss
     assert "[F25]" in said
 
 
+@pytest.mark.heavy
 def test_a_job_with_one_of_eight_is_installed_on_and_no_other_card_is_touched(
     workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +149,7 @@ def test_a_job_with_one_of_eight_is_installed_on_and_no_other_card_is_touched(
     assert {device["status"] for device in devices} == {"passed", "unproven"}
 
 
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", mostly_heavy(WORKING, {"one card held"}))
 def test_a_machine_that_works_is_installed_on(workshop: Workshop, play: Play, name: str) -> None:
     driver, said = WORKING[name]
     play(driver)

@@ -76,6 +76,7 @@ def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(work
     assert "Verified" in started(workshop).err, "another driver is another machine"
 
 
+@pytest.mark.heavy
 def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop: Workshop, play: Play, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder", encoding="utf-8")
     play(NEW_DRIVER)
@@ -113,6 +114,7 @@ def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
     assert said in done.err
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"])
 def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_said(
     workshop: Workshop, play: Play, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch

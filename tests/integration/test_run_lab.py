@@ -65,6 +65,7 @@ def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(worksh
     assert workshop.run("run", "--venv", "theirs", "sh", "-c", "echo it ran").status == 2
 
 
+@pytest.mark.heavy
 def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop: Workshop, play: Play) -> None:
     play(NO_GPU)
     workshop.document("install", "torch==2.13.0", "--backend", "cu126")

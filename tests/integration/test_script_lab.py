@@ -57,6 +57,7 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
     assert workshop.document("env", "list")["data"]["environments"] == []
 
 
+@pytest.mark.heavy
 def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) -> None:
     (workshop.folder / "plain.py").write_text(CODE + "import cowsay\n")
     assert "there is no environment at" in workshop.run("run", "plain.py").err
@@ -78,6 +79,7 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> 
     assert (Path(done.out.split()[-1]).parent / lock.name).read_bytes() == before
 
 
+@pytest.mark.heavy
 def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: Play) -> None:
     waiting = (
         "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
@@ -119,6 +121,7 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
     assert not venv.parent.exists()
 
 
+@pytest.mark.heavy
 def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop: Workshop, play: Play) -> None:
     venv = Path(workshop.run("run", "train.py").out.split()[-1])
     [site] = venv.glob("lib/*/site-packages")
@@ -142,6 +145,7 @@ def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop: 
     assert f"mv {venv} {venv}.other   # then the same again" in refused.err
 
 
+@pytest.mark.heavy
 def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop: Workshop) -> None:
     (workshop.folder / "-c.py").write_text(CODE)
     workshop.document("install", "torch==2.13.0")

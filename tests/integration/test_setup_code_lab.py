@@ -63,6 +63,7 @@ def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, comma
     assert set(_lines(ran)) == {"strange-1.0", "odd-1.0"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [(), ("--only-binary",)])
 def test_a_package_without_a_name_is_built_for_it_once_announced(
     workshop: Workshop, stand_in_folder: Path, ran: Path, words: tuple[str, ...]
@@ -85,6 +86,7 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(
     assert workshop.document("sync")["data"]["environment"]["status"] == "built"
 
 
+@pytest.mark.heavy
 def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
     workshop: Workshop, stand_in_folder: Path, ran: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) ->
     assert "its build code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
 
 
+@pytest.mark.heavy
 def test_without_a_cache_it_goes_on_all_the_same(workshop: Workshop) -> None:
     done = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}).run("lock", *ASKED)
     assert done.status == 0, done.err
@@ -113,6 +116,7 @@ def test_only_binary_refuses_it_and_nothing_runs(workshop: Workshop, ran: Path) 
     assert not ran.exists()
 
 
+@pytest.mark.heavy
 def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
     (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
@@ -120,6 +124,7 @@ def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
     assert not ran.exists()
 
 
+@pytest.mark.heavy
 def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_removed(
     workshop: Workshop, ran: Path
 ) -> None:
@@ -136,6 +141,7 @@ def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_re
     assert not ran.exists()
 
 
+@pytest.mark.heavy
 def test_only_binary_is_had_from_python_too(workshop: Workshop, ran: Path) -> None:
     call = 'lock(".", Request(("plain",), backend="cpu", sourcing=Sourcing(only_binary=True)), targets=["cpu"])'
     code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, Sourcing, lock\ntry:\n    {call}\n"
@@ -159,6 +165,7 @@ def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop: Work
     assert not ran.exists()
 
 
+@pytest.mark.heavy
 def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(workshop: Workshop, ran: Path) -> None:
     assert workshop.run("lock", *ASKED).status == 0
     ran.unlink()
@@ -172,6 +179,7 @@ def _lines(file: Path) -> list[str]:
     return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
+@pytest.mark.heavy
 def test_a_project_whose_build_requires_torch_is_locked(workshop: Workshop, stand_in_folder: Path) -> None:
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "thing", "numpy")

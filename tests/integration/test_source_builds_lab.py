@@ -121,12 +121,14 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Worksho
     assert stand_in.sent() == {}
 
 
+@pytest.mark.heavy
 def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
     error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)["errors"][0]
     command = "gpuinstall install torch flash-attn --backend cu130 --json"
     assert f"{command} 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*' " in error["hint"]
 
 
+@pytest.mark.heavy
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(workshop: Workshop) -> None:
     workshop = with_nvcc(workshop, "12.4")
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
@@ -139,6 +141,7 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(work
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(workshop: Workshop) -> None:
     workshop = with_nvcc(workshop, "12.4")
 
@@ -176,6 +179,7 @@ def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus
     assert compiling.log == [first]
 
 
+@pytest.mark.heavy
 def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling) -> None:
     assert compiling.built("one") == "torch 2.14.1+cu126 for 8.0"
     assert compiling.built("two", torch="2.13.0") == "torch 2.13.0+cu126 for 8.0"
@@ -184,6 +188,7 @@ def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling
     assert len(compiling.log) == 3
 
 
+@pytest.mark.heavy
 def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environment(
     compiling: Compiling, stand_in_folder: Path
 ) -> None:
@@ -194,6 +199,7 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
     assert len(compiling.log) == 2
 
 
+@pytest.mark.heavy
 def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
     compiling: Compiling, stand_in_folder: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +211,7 @@ def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
     assert compiling.built("one", torch="2.13.0", package="odd-ext", **links) == "torch 2.13.0+cu126 for no GPU"
 
 
+@pytest.mark.heavy
 def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) -> None:
     first = compiling.built("one")
     folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"
@@ -219,6 +226,7 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
     assert sha256_of(again) == again.parent.name != kept.parent.name
 
 
+@pytest.mark.heavy
 def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compiling) -> None:
     compiling.built("one")
     (compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled").chmod(0o777)
@@ -228,6 +236,7 @@ def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compil
     assert "gpuinstall/compiled" in error["message"]
 
 
+@pytest.mark.heavy
 def test_what_packages_of_pyg_require_is_known_without_their_setup(
     workshop: Workshop, stand_in_folder: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +251,7 @@ def test_what_packages_of_pyg_require_is_known_without_their_setup(
     assert 'name = "scipy"' in workshop.lock("pylock.cu126.toml")
 
 
+@pytest.mark.heavy
 def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:
     make_wheel(stand_in_folder / "simple", "nvidia-cuda-nvcc", "13.0.88", modules={"nvidia/cu13/bin/nvcc": ""})
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"})  # little memory

@@ -64,7 +64,13 @@ def team(workshop: Workshop, locks: list[Path]) -> Workshop:
 
 
 @pytest.mark.parametrize(
-    ("driver", "chosen"), [(GTX_1080, "cu126"), (A100, "cu130"), (RTX_5090, "cu128"), (NOTHING, "cpu")]
+    ("driver", "chosen"),
+    [
+        pytest.param(GTX_1080, "cu126", marks=pytest.mark.heavy),
+        (A100, "cu130"),
+        pytest.param(RTX_5090, "cu128", marks=pytest.mark.heavy),
+        (NOTHING, "cpu"),
+    ],
 )
 def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(
     team: Workshop, play: Play, driver: FakeDriver, chosen: str
@@ -88,6 +94,7 @@ def test_a_sync_with_nothing_to_do_asks_nobody(team: Workshop, stand_in: StandIn
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("driver", "code"),
     [
@@ -104,6 +111,7 @@ def test_a_machine_that_must_be_mended_is_the_fault_and_not_its_locks(
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 def test_an_updated_lock_is_installed(team: Workshop, play: Play) -> None:
     play(A100)
     team.document("sync")
@@ -126,6 +134,7 @@ def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play
     assert workshop.entries() == {"pylock.cu130.toml"}
 
 
+@pytest.mark.heavy
 def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: Play) -> None:
     play(NOTHING)
     data = team.document("sync", "--target", "cu126")["data"]
@@ -142,6 +151,7 @@ def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(workshop: 
     assert (data["chosen"], data["verdict"]["devices"][0]["name"]) == ("pylock.cpu.toml", "CPU")
 
 
+@pytest.mark.heavy
 def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> None:
     play(NOTHING)
     text = team.lock("pylock.cpu.toml")
@@ -154,6 +164,7 @@ def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> 
     assert (data["chosen"], data["environment"]["torch"]) == ("pylock.toml", "2.10.0+cpu")
 
 
+@pytest.mark.heavy
 def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(workshop: Workshop, play: Play) -> None:
     play(A100)
     lock(workshop, "cu126", torch="torch==2.13.0")
@@ -187,6 +198,7 @@ def test_a_folder_of_wheels_serves_without_a_network(
     assert stand_in.log == []
 
 
+@pytest.mark.heavy
 def test_without_a_network_and_without_wheels_it_ends_in_seconds(team: Workshop, play: Play, tmp_path: Path) -> None:
     play(A100)
     with within(10):

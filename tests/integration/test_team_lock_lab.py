@@ -9,6 +9,7 @@ import tomli
 
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
+from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -59,7 +60,7 @@ def versions(workshop: Workshop) -> dict[str, str]:
     return {package["name"]: package["version"] for package in tomli.loads(workshop.lock(LOCK))["packages"]}
 
 
-@pytest.mark.parametrize("command", ["sync", "lock"])
+@pytest.mark.parametrize("command", mostly_heavy(["sync", "lock"], ["sync"]))
 def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop: Workshop, command: str) -> None:
     before = (workshop.folder / "uv.lock").read_bytes()
     done = workshop.run(command)
@@ -72,6 +73,7 @@ def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop:
         assert workshop.document("sync")["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Workshop) -> None:
     workshop.document("sync")
     locked(workshop, "--upgrade-package", "numpy")
@@ -94,6 +96,7 @@ def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop: Workshop)
     assert not (workshop.folder / LOCK).exists()
 
 
+@pytest.mark.heavy
 def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Workshop) -> None:
     (workshop.folder / "pyproject.toml").write_text(PROJECT.replace("<2.14", ""), encoding="utf-8")
     locked(workshop, "--upgrade-package", "torch")
@@ -107,6 +110,7 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
     assert versions(workshop)["numpy"] == "2.3.4"
 
 
+@pytest.mark.heavy
 def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(workshop: Workshop) -> None:
     workshop.document("sync")
     asked = [str(uv.uv()), "run", "python", "-c", "import torch; print(torch.__version__)"]
@@ -142,6 +146,7 @@ def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
     assert (workshop.folder / "uv.lock").read_bytes() == before
 
 
+@pytest.mark.heavy
 def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     workshop.document("install")
     workshop.document("install", "--upgrade-package", "markdown")

@@ -20,6 +20,7 @@ import pytest
 
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090, in_pieces, leftovers
+from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
@@ -70,7 +71,7 @@ def make_environment(workshop: Workshop) -> Path:
     return venv
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", mostly_heavy([signal.SIGKILL, signal.SIGINT], [signal.SIGINT]))
 def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetches_only_what_is_missing(
     workshop: Workshop, stand_in: StandInIndex, play: Play, number: signal.Signals
 ) -> None:
@@ -131,6 +132,7 @@ def test_an_interrupt_before_a_file_is_complete_claims_none(
     assert "will not be downloaded again" not in said
 
 
+@pytest.mark.heavy
 def test_an_interrupt_before_any_download_claims_nothing(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -166,6 +168,7 @@ def proxy() -> Iterator[Host]:
     host.close()
 
 
+@pytest.mark.heavy
 def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
     workshop: Workshop, stand_in: StandInIndex, proxy: Host, play: Play
 ) -> None:
@@ -190,6 +193,7 @@ def cached_by_uv(workshop: Workshop, stand_in: StandInIndex) -> None:
     stand_in.forget()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [("lock",), ("install",), ("install", "--into", "--venv", "app")])
 def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_hash(
     workshop: Workshop, stand_in: StandInIndex, play: Play, words: tuple[str, ...]
@@ -209,6 +213,7 @@ def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_has
     assert not {"torch", "triton"} & asked_wheels(stand_in)
 
 
+@pytest.mark.heavy
 def test_without_a_cache_packages_are_put_into_an_environment_of_others(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -221,6 +226,7 @@ def test_without_a_cache_packages_are_put_into_an_environment_of_others(
     assert not [*(workshop.caches / "uv").rglob("torch")]
 
 
+@pytest.mark.heavy
 def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
     workshop: Workshop, stand_in_folder: Path, play: Play
 ) -> None:
@@ -231,6 +237,7 @@ def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
     assert done.status == 0, done.err
 
 
+@pytest.mark.heavy
 def test_a_password_that_only_the_keyring_has_opens_the_index(
     stand_in_folder: Path, play: Play, tmp_path: Path
 ) -> None:
@@ -271,6 +278,7 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     assert {"torch", "triton"} <= asked_wheels(stand_in)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("words", [("install",), ("lock",)])
 def test_a_source_archive_without_a_hash_is_hashed_and_built(
     workshop: Workshop, play: Play, words: tuple[str, ...]

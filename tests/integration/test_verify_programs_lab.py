@@ -123,6 +123,7 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
     assert programs(device)["torchvision-nms"].status == "passed"
 
 
+@pytest.mark.heavy
 def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
     slow = "import time\ntime.sleep(5)"
     (device,) = verify(NONE, {"torchao": slow, "deepspeed": slow}, asked_cpu=True, seconds=3.0).devices

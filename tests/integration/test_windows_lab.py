@@ -68,6 +68,7 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Worksho
     assert [*(workshop.folder.parent / "temporary").iterdir()] == []
 
 
+@pytest.mark.heavy
 def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(workshop: Workshop) -> None:
     workshop.document("install", "torch==2.13.0")
     lock, venv = workshop.lock("pylock.cu126.toml"), workshop.folder / ".venv"

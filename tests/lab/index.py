@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -156,8 +157,7 @@ class StandInIndex:
         return Answer(200, path.read_bytes(), "application/zip", {**_FILE, **ranges})
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
-        wheels = sorted((self.folder / "whl" / tag).glob("*.whl"))
-        return [wheel for wheel in wheels if package in {None, _package(wheel.name)}]
+        return _files(self.folder / "whl" / tag, ".whl", package)
 
     def _packages_page(self, tag: str) -> Answer:
         names = sorted({_package(wheel.name) for wheel in self._wheels(tag)})
@@ -211,8 +211,8 @@ class StandInIndex:
         return headers.get("authorization") == f"Basic {b64encode(credentials.encode()).decode()}"
 
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
-        kinds = (path for kind in ("*.whl", "*.tar.gz") for path in sorted((self.folder / "simple").glob(kind)))
-        found = [path for path in kinds if _package(path.name) == package]
+        folder = self.folder / "simple"
+        found = [*_files(folder, ".whl", package), *_files(folder, ".tar.gz", package)]
         if not found:
             return NOT_FOUND
         files = [_json_file(path, f"{self.default.url}/files/{quote(path.name)}") for path in found]
@@ -249,6 +249,13 @@ def _read_facts(wheel: Path) -> _Facts:
     return _Facts(sha256, hashlib.sha256(metadata).hexdigest(), None if python is None else str(python))
 
 
+def _files(folder: Path, ending: str, package: str | None) -> list[Path]:
+    """The files of a package in a folder, or of all; hundreds lie there, and each page lists them anew."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [folder / name for name in names if name.endswith(ending) and package in {None, _package(name)}]
+
+
+@cache
 def _package(filename: str) -> str:
     return canonicalize_name(filename.partition("-")[0])
 

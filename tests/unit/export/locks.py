@@ -1,13 +1,20 @@
-"""Locks for the tests of this room."""
+"""Locks for the tests of this room, and the linter of what is made of them."""
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from gpuinstall import process
 from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.lock.lock import Lock
 
 FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton"})
@@ -54,3 +61,14 @@ def cuda_lock(target: str = "cu126", *more: dict[str, Any], torch: str = "2.14.1
 
 def cpu_lock() -> Lock:
     return lock("cpu", wheel("torch", "2.14.1+cpu"))
+
+
+def dockerfile_findings(texts: Mapping[str, str], folder: Path) -> str:
+    """Return what the linter for Dockerfiles finds in texts; the test is skipped where it does not start."""
+    program = Path(sysconfig.get_path("scripts")) / "hadolint"
+    if not program.exists() or not process.run([program, "--version"]).ok:
+        pytest.skip("hadolint does not start here")
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    done = process.run([program, "--no-color", *texts], cwd=folder)
+    return done.out + done.err

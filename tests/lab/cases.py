@@ -1,0 +1,19 @@
+"""Long tables of cases: ``make test`` runs those that differ most, ``make test-all`` every one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from _pytest.mark import ParameterSet
+
+Case = TypeVar("Case")
+
+
+def mostly_heavy(cases: Iterable[Case], quick: Collection[Case]) -> list[ParameterSet]:
+    """Return the cases for ``parametrize``, with the mark ``heavy`` on all but the quick ones."""
+    return [pytest.param(case, marks=() if case in quick else pytest.mark.heavy) for case in cases]

@@ -28,8 +28,8 @@ from gpuinstall.lock.fetch import Hashes
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution, locked_files
+from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import Refusal
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.session import open_session
@@ -203,7 +203,7 @@ class Judge:
         torch = versions.get("torch")
         own = replace(request, catalog=request.catalog.without(lambda build: not build.on_default_index, "withdrawn"))
         own = own.with_torch(torch) if torch else request
-        if isinstance(own.outcome, Refusal):
+        if isinstance(own.outcome, Rejected):
             return said, f"no: {own.outcome.reasons[0].message}"
         files = locked_files(document)
         check = CodeCheck(Resolution(own, own.plan, own.target, document, files, Hashes({}, {})), self._session)

@@ -22,8 +22,8 @@ from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
+from gpuinstall.api import choose
 from gpuinstall.errors import GpuInstallError
-from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 

@@ -10,11 +10,11 @@ from types import ModuleType
 
 TYPE_CHECKING = False  # typing takes longer to import than a command that was checked before takes
 if TYPE_CHECKING:
-    from gpuinstall.api import install, install_into, lock, verify
+    from gpuinstall.api import Refusal, choose, install, install_into, lock, verify
     from gpuinstall.catalog import Catalog, load_catalog
     from gpuinstall.errors import GpuInstallError
     from gpuinstall.machine import Machine
-    from gpuinstall.plan import Plan, Refusal, choose
+    from gpuinstall.plan import Plan
     from gpuinstall.probe import read_machine
     from gpuinstall.reporter import Reporter, SilentReporter
     from gpuinstall.request import Request
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api": ("install", "install_into", "lock", "verify"),
+    "api": ("Refusal", "choose", "install", "install_into", "lock", "verify"),
     "catalog": ("Catalog", "load_catalog"),
     "errors": ("GpuInstallError",),
     "machine": ("Machine",),
-    "plan": ("Plan", "Refusal", "choose"),
+    "plan": ("Plan",),
     "probe": ("read_machine",),
     "reporter": ("Reporter", "SilentReporter"),
     "request": ("Request",),

@@ -1,31 +1,50 @@
-"""The steps for authors of other programs: this machine, a lock, an environment, its proof; each call is one step."""
+"""The steps for authors of other programs: a choice, a lock, an environment, its proof; each call is one step.
+
+Whoever only chooses loads nothing of the other steps.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from gpuinstall.environments.environment import read_origin
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter
-from gpuinstall.install import install as installation
-from gpuinstall.install import into
-from gpuinstall.install.options import InstallOptions, InstallResult
-from gpuinstall.lock.write import LockOptions, Written, write_locks
-from gpuinstall.probe import read_machine
-from gpuinstall.project import FOLDERS_OWN, Settings, lock_requests, open_project
+from gpuinstall import plan as planning
+from gpuinstall.plan.values import Plan, Rejected
 from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.request import Request
-from gpuinstall.verify.runner import verify_environment
-from gpuinstall.verify.verdict import Verdict
+from gpuinstall.request import FOLDERS_OWN, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.finding import Reason
     from gpuinstall.install.into import IntoResult
+    from gpuinstall.install.options import InstallResult
+    from gpuinstall.lock.write import Written
     from gpuinstall.machine import Machine
+    from gpuinstall.verify.verdict import Verdict
 
 SILENT = SilentReporter()
 TORCH = Request()
+
+
+class Refusal(Rejected):
+    """A request that no build serves, to be read like a Plan: its ``choice`` is None."""
+
+    status: ClassVar[Literal["refused"]] = "refused"
+    choice: ClassVar[None] = None
+    warnings: ClassVar[tuple[Reason, ...]] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of the command that refuses it."""
+        return self.error_class.exit_code
+
+
+def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Refusal:
+    """Return the build for a machine, with reasons, or why there is none; raise UsageError for a malformed request."""
+    outcome = planning.choose(machine, request, catalog)
+    return Refusal(**vars(outcome)) if isinstance(outcome, Rejected) else outcome
 
 
 def install(
@@ -44,6 +63,11 @@ def install(
     ``machine`` is another one to install for, which proves nothing here. ``replacing`` lets packages and folders be
     replaced that are not ours. Raise a GpuInstallError, and leave what is there as it was.
     """
+    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.install import install as installation
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.project import Settings, open_project
+
     paths = EnvironmentPaths.at(Path(venv))
     settings = Settings(request, only=bool(request.requirements), machine=machine, venv=paths.venv)
     with open_project(paths.folder, settings, reporter) as project:
@@ -61,6 +85,9 @@ def install_into(
 
     Raise a GpuInstallError, and leave the environment as it was.
     """
+    from gpuinstall.install import into
+    from gpuinstall.project import Settings, open_project
+
     path = Path(python).absolute()
     settings = Settings(request, machine=machine)
     with open_project(path.parent, settings, reporter) as project:
@@ -82,6 +109,9 @@ def lock(
     targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
     ``upgrade`` is set. Raise a GpuInstallError.
     """
+    from gpuinstall.lock.write import LockOptions, write_locks
+    from gpuinstall.project import Settings, lock_requests, open_project
+
     settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         declared = project.read_folder_request()
@@ -95,6 +125,11 @@ def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter
 
     Raise UsageError where there is no interpreter.
     """
+    from gpuinstall.environments.environment import read_origin
+    from gpuinstall.environments.paths import interpreter
+    from gpuinstall.probe import read_machine
+    from gpuinstall.verify.runner import verify_environment
+
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
     machine = read_machine(reporter)

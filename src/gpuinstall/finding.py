@@ -1,9 +1,12 @@
-"""What is wrong and what to do about it, as values: for machines, environments, projects and errors alike."""
+"""What speaks against something, as values: a reason, a rejection with its reason, a finding with its fixes.
+
+An error, which has a finding's fields, is raised at the border of a room: ``errors``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from gpuinstall.advice import Advice
@@ -11,6 +14,22 @@ if TYPE_CHECKING:
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 Where = Literal["machine", "environment", "project"]
+Rejectable = TypeVar("Rejectable")
+
+
+class Reason(NamedTuple):
+    """Why something is so: a slug for programs and a sentence for people; also a warning."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Rejection(Generic[Rejectable]):
+    """A candidate that was passed over, and why: a build, a wheel, a library, a file, a lock."""
+
+    candidate: Rejectable
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -37,23 +56,36 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong: a code that stays the same between releases, what it is in one line, and what to do.
-
-    ``id`` is its entry in the failure catalogue, ``evidence`` the facts that show it, ``gpus`` the indices that it
-    concerns (empty: all of ``where``), ``needs`` what the fixes take besides commands, such as ``reboot``.
-    Torch cannot work with what is ``blocking``; what is not is worth knowing.
-    """
+    """Something that is wrong, and what to do about it."""
 
     code: str
+    """A slug that stays the same between releases."""
+
     message: str
+    """What is wrong, in one line."""
+
     id: str | None = None
+    """Its entry in the failure catalogue."""
+
     why: str | None = None
     evidence: str | None = None
+    """The facts that show it."""
+
     fixes: tuple[Advice | str, ...] = ()
     where: Where = "machine"
     gpus: tuple[int, ...] = ()
+    """The indices of the GPUs that it concerns; empty: all of ``where``."""
+
     blocking: bool = True
+    """Whether torch cannot work with it; what does not block is worth knowing."""
+
     needs: tuple[str, ...] = ()
+    """What the fixes take besides commands, such as ``reboot``."""
+
+    @property
+    def reason(self) -> Reason:
+        """What is wrong, without what to do."""
+        return Reason(self.code, self.message)
 
     @property
     def fix(self) -> str | None:

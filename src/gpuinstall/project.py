@@ -21,7 +21,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.requirement import marker_environment, parse_requirement
 from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources
 from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.request import Request
+from gpuinstall.request import FOLDERS_OWN, Request
 from gpuinstall.requirements_file import RequirementsFile, joined_files, split_group
 from gpuinstall.sourcing import Sourcing
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting
 
-FOLDERS_OWN = Request(())
-"""A request that names no requirements: those of the folder are meant."""
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
 
 
@@ -520,12 +518,13 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     """The locks that lie in the folder, each for its target again."""
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import targets_of
+    from gpuinstall.plan import Plan
 
     own, requests = project.own_lock, []
     for target in targets_of(project.folder) if not here.request.backend else ():
         request = LockRequest.for_target(target, here.request, here.catalog)
         if own and own.name == target.filename and (here.machine.os, here.machine.arch) == (target.os, target.arch):
             exact = replace(request, machine=here.machine)
-            request = exact if exact.outcome.choice else request
+            request = exact if isinstance(exact.outcome, Plan) else request
         requests.append(request)
     return tuple(requests)

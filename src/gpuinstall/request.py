@@ -47,3 +47,7 @@ class Request:
     def is_for_gpus(self) -> bool:
         """Say whether a build for GPUs is asked for by name."""
         return self.backend is not None and not self.is_for_cpu
+
+
+FOLDERS_OWN = Request(())
+"""A request that names no requirements: those of the folder are meant."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.gpus import OtherChip, other_chips, products, series_of
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.plan import Rejected
 
 NOTHING = "–"
 ANY_DRIVER = "any"
@@ -60,7 +61,8 @@ def support_of(catalog: Catalog, machine: Machine, drivers: tuple[DriverVersion,
 
     def newest(driver: DriverVersion) -> str:
         plan = choose(replace(machine, driver=Driver(driver)), Request(), catalog)
-        return plan.choice.build.name if plan.choice and all(run.how == "sass" for run in plan.gpus) else NOTHING
+        is_native = isinstance(plan, Plan) and all(run.how == "sass" for run in plan.gpus)
+        return _build_name(plan) if is_native else NOTHING
 
     row = Row(", ".join(gpu.label for gpu in machine.gpus), tuple(map(newest, drivers)))
     return Support(machine.os, machine.arch, tuple(str(driver) for driver in drivers), (row,))
@@ -77,8 +79,12 @@ def support_of_others(catalog: Catalog, os: str, arch: str) -> Iterator[OfChip]:
 def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -> Support:
     """Choose for each of the GPUs whose builds ask for no driver."""
     plans = [(gpu, choose(Machine(os, arch, gpus=(gpu,)), Request(), catalog)) for gpu in gpus]
-    rows = [Row(gpu.label, (plan.choice.build.name if plan.choice else NOTHING,)) for gpu, plan in plans]
+    rows = [Row(gpu.label, (_build_name(plan),)) for gpu, plan in plans]
     return Support(os, arch, (ANY_DRIVER,), tuple(rows))
+
+
+def _build_name(plan: Plan | Rejected) -> str:
+    return plan.choice.build.name if isinstance(plan, Plan) else NOTHING
 
 
 def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:

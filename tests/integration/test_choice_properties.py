@@ -10,13 +10,13 @@ import pytest
 import tomli
 from packaging.version import Version
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
-from gpuinstall.plan import Refusal, choose
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request

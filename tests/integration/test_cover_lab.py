@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.fleet.classes import classes_in
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.lock.lock import read_lock
-from gpuinstall.plan import choose
 from gpuinstall.probe import read_recording
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.learned.live import learned_catalog
 from gpuinstall.learned.store import LearnedStore, known_catalog
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.sources import Sources
@@ -23,7 +23,8 @@ from tests.lab.wheels import make_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.plan import Plan, Refusal
+    from gpuinstall.api import Refusal
+    from gpuinstall.plan import Plan
 
 LATER = "650.10"
 
@@ -80,7 +81,7 @@ def chosen(plan: Plan | Refusal) -> str:
 
 
 def why_not(plan: Plan | Refusal, name: str) -> tuple[str, str]:
-    return next((found.code, found.message) for found in plan.rejected if found.build.name == name)
+    return next(found.reason for found in plan.rejected if found.candidate.name == name)
 
 
 def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(person: Person, stand_in_folder: Path) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.sources import Sources
@@ -20,8 +20,9 @@ from tests.lab.wheels import make_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.api import Refusal
     from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan, Refusal
+    from gpuinstall.plan import Plan
     from tests.lab.index import StandInIndex
 
 
@@ -96,7 +97,7 @@ def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(
         wheel.unlink()
     plan = live.plan(_machine("8.9"), _sources(stand_in))
     assert _chosen(plan)[0] == "2.13.0+cu126"
-    codes = {rejection.build.name: rejection.code for rejection in plan.rejected}
+    codes = {rejection.candidate.name: rejection.reason.code for rejection in plan.rejected}
     assert codes["2.14.1+cu126"] == "withdrawn"
 
 
@@ -115,7 +116,7 @@ def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
     make_wheel(stand_in_folder / "whl" / "cu130", "torch", "2.16.0+cu130", tag)
     plan = live.plan(_machine("8.9", "580.95.05"), _sources(stand_in))
     assert _chosen(plan)[0] == "2.15.0+cu130"
-    codes = {rejection.build.name: rejection.code for rejection in plan.rejected}
+    codes = {rejection.candidate.name: rejection.reason.code for rejection in plan.rejected}
     assert codes["2.16.0+cu130"] == "not-in-catalogue"
     assert plan.reasons[0].code == "newest-known"
     assert "2.16.0+cu130 is on the index" in plan.reasons[0].message

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.doctor.evidence import read_project, read_shell
@@ -23,7 +24,6 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.resolution import check_provenance
 from gpuinstall.machine import Environment, Gpu, Machine
-from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine
 from gpuinstall.process import Finished
 from gpuinstall.request import Request

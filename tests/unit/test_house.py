@@ -15,7 +15,7 @@ from tests.lab.source import circles, drawn, module_graph, modules, parts, publi
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
 advice -> shell text
-api -> environments install lock probe project reporter request verify
+api -> environments install lock plan probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web
 config -> errors files poetry
@@ -23,7 +23,7 @@ doctor -> advice backend environments errors facts failures files finding learne
 environments -> errors files launcher shell
 errors -> finding text
 export -> backend environments errors lock marked_block shell text
-extensions -> catalog errors learned threads vendors versions web
+extensions -> catalog errors finding learned threads vendors versions web
 facts -> failures files process reporter
 failures -> finding
 fields ->
@@ -33,17 +33,17 @@ fleet -> backend catalog environments errors facts fields files folders gpuinsta
 folders -> errors shell
 gpuinstall ->
 in_use ->
-install -> catalog environments errors facts failures fields files folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files finding learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
 page -> catalog machine plan request support versions
 patience -> errors
-plan -> backend catalog errors vendors
+plan -> backend catalog errors finding vendors
 poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience

@@ -83,6 +83,10 @@ class Build:
     obstacle: str | None = None
     learned: str | None = None
 
+    def __hash__(self) -> int:
+        """Hash what tells builds apart: what a choice keeps of each build is looked up often."""
+        return hash((self.name, self.platform, self.source))
+
     @cached_property
     def name(self) -> str:
         """The build as people write it: ``2.14.1+cu126``."""

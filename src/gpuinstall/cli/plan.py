@@ -15,16 +15,17 @@ from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
 from gpuinstall.errors import InstallationError
+from gpuinstall.finding import Reason
 from gpuinstall.machine import Machine
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Reason, Refusal
+from gpuinstall.plan.values import PlanStatus
 from gpuinstall.project import Project, open_project
 from gpuinstall.request import Request
 
-_STATUS: dict[str, Status] = {"ok": "success", "cpu": "success", "partial": "partial", "refused": "error"}
+_STATUS: dict[PlanStatus, Status] = {"ok": "success", "cpu": "success", "partial": "partial"}
 
 
 @click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
@@ -63,12 +64,14 @@ def command(
         else:
             _show_plan(plan, meant, screen)
 
-    errors = (error_entry(plan.error(meant)),) if isinstance(plan, Refusal) else ()
-    return Outcome(plan.to_dict(), show, _STATUS[plan.status], plan.exit_code, errors)
+    if isinstance(plan, Rejected):
+        error = plan.error(meant)
+        return Outcome(plan.to_dict(), show, "error", error.exit_code, (error_entry(error),))
+    return Outcome(plan.to_dict(), show, _STATUS[plan.status])
 
 
-def _show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
-    if isinstance(plan, Refusal):
+def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
+    if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
         return
     _show_title(f"torch {plan.choice.build.name} · Python {plan.choice.python}", machine_line(machine), terminal)
@@ -78,7 +81,7 @@ def _show_plan(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> No
     if len(plan.choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
     if plan.rejected:
-        names = (row.build.backend for row in plan.rejected if row.code not in NOT_THERE)
+        names = (one.candidate.backend for one in plan.rejected if one.reason.code not in NOT_THERE)
         rest = "".join(f", --why {name} one of them" for name in islice(names, 1))
         terminal.prose(f"  more   --all shows the {len(plan.rejected)} rejected builds{rest}", 9)
     for warning in plan.warnings:
@@ -96,39 +99,40 @@ def _show_title(title: str, machine: str, terminal: Terminal) -> None:
         terminal.prose(f"  for {machine}", 6)
 
 
-def _show_rejected(plan: Plan | Refusal, machine: Machine, terminal: Terminal) -> None:
-    if plan.choice:
+def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
+    if isinstance(plan, Plan):
         terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected")
     if plan.rejected:
         from rich.table import Table
 
         table = Table("torch", "backend", "why not", box=None, pad_edge=False)
         for rejection in plan.rejected:
-            table.add_row(str(rejection.build.torch), rejection.build.backend.tag, rejection.message)
+            build = rejection.candidate
+            table.add_row(str(build.torch), build.backend.tag, rejection.reason.message)
         terminal.console(terminal.out).print(table)
-    if isinstance(plan, Refusal):
+    if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
 
 
-def answer(question: str, plan: Plan | Refusal) -> str:
+def answer(question: str, plan: Plan | Rejected) -> str:
     """Explain why a backend, a torch version or a build was rejected."""
     name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())  # torch==2.13.*+CU130 is 2.13+cu130
-    if plan.choice and plan.choice.build.is_called(name):
+    if isinstance(plan, Plan) and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
-    rejected = [rejection for rejection in plan.rejected if rejection.build.is_called(name)]
+    rejected = [rejection for rejection in plan.rejected if rejection.candidate.is_called(name)]
     if rejected:
-        best = next((rejection for rejection in rejected if rejection.code not in NOT_THERE), rejected[0])
-        return f"not torch {best.build.name}: {best.message}"
-    if plan.choice is None:
+        best = next((one for one in rejected if one.reason.code not in NOT_THERE), rejected[0])
+        return f"not torch {best.candidate.name}: {best.reason.message}"
+    if isinstance(plan, Rejected):
         return f"no build was chosen: {plan.reasons[0].message}"
     if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
         return "the CPU build is chosen only without a usable GPU, or with --backend cpu"
     return f"no such build for this platform: {question}"
 
 
-def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
+def _with_what_is_open(plan: Plan | Rejected) -> Plan | Rejected:
     """Warn that the programs, which come before torch, have not been looked at."""
-    if isinstance(plan, Refusal):
+    if isinstance(plan, Rejected):
         return plan
     # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
     others = [text for text in plan.choice.requirements if text.partition("==")[0] not in PAIRED]
@@ -141,7 +145,7 @@ def _with_what_is_open(plan: Plan | Refusal) -> Plan | Refusal:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live(project: Project, request: Request) -> Plan | Refusal:
+def _live(project: Project, request: Request) -> Plan | Rejected:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
@@ -154,7 +158,7 @@ def _live(project: Project, request: Request) -> Plan | Refusal:
     )
     plan = choose(machine, request, catalog)
     # Where a source does not answer, what is made of the request tells whether that is the reason.
-    if isinstance(plan, Refusal) and plan.exit_code != InstallationError.exit_code:
+    if isinstance(plan, Rejected) and plan.error_class is not InstallationError:
         return plan
     wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
     return resolve_locks([wanted], session)[0].plan

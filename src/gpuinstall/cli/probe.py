@@ -46,10 +46,12 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
 def refusals(machine: Machine) -> tuple[Finding, ...]:
     """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it."""
     from gpuinstall.learned.store import known_catalog
-    from gpuinstall.plan import Refusal, choose
+    from gpuinstall.plan import Plan, choose
 
-    plan = None if machine.refusing or not machine.gpus else choose(machine, Request(), known_catalog())
-    if not isinstance(plan, Refusal) or plan.exit_code != MachineError.exit_code:
+    if machine.refusing or not machine.gpus:
+        return ()
+    plan = choose(machine, Request(), known_catalog())
+    if isinstance(plan, Plan) or plan.error_class is not MachineError:
         return ()
     error = plan.error(machine)
     advice = in_full(error.hint or "", (OURS, "install"))

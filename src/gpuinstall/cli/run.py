@@ -200,7 +200,7 @@ def _check_fitness(project: Project) -> list[str]:
     """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.store import known_catalog
-    from gpuinstall.lock.fit import Misfit, fit
+    from gpuinstall.lock.fit import Fit, fit
 
     venv, existing = project.paths.venv, inspect_environment(project.paths, project.machine)
     marker = existing.marker
@@ -208,10 +208,11 @@ def _check_fitness(project: Project) -> list[str]:
         raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
     existing.check_unchanged()
     machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
-    judged = fit(existing.lock, machine, request, known_catalog()) if existing.lock and machine.gpus else None
-    if isinstance(judged, Misfit):
-        message = f"{venv} does not fit this machine: {judged.reason.message}"
-        raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
+    if existing.lock and machine.gpus:
+        verdict = fit(existing.lock, machine, request, known_catalog())
+        if not isinstance(verdict, Fit):
+            message = f"{venv} does not fit this machine: {verdict.reason.message}"
+            raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
         return []

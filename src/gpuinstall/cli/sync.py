@@ -50,6 +50,7 @@ def command(
     from gpuinstall.install import install as installation
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.declaration import team_lock_in
+    from gpuinstall.lock.fit import misfit_rows
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
 
@@ -85,8 +86,7 @@ def command(
         declared = recorded_request(project.paths.folder).declaring(project.declaration)
     if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock updates it")
-    rejected = [misfit.to_dict() for misfit in result.misfits]
-    data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": rejected}
+    data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": misfit_rows(result.misfits)}
     return Outcome(data, lambda screen: show_installed(screen, result))
 
 

@@ -17,7 +17,7 @@ from gpuinstall.errors import MachineError, UsageError
 from gpuinstall.finding import Finding, Where
 from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
-from gpuinstall.plan import Refusal, choose
+from gpuinstall.plan import Plan, choose
 from gpuinstall.probe import preflight
 from gpuinstall.shell import joined
 from gpuinstall.verify.runner import verify_environment
@@ -173,7 +173,7 @@ def refused_request(
     if machine.refusing:
         return
     plan = choose(machine, request, catalog)
-    if not isinstance(plan, Refusal):
+    if isinstance(plan, Plan):
         return
     error = plan.error(machine)
     advice = in_full(error.hint or "", (OURS, "install", *words))

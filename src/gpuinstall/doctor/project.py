@@ -14,9 +14,9 @@ from gpuinstall.doctor.evidence import DoctorEvidence, toml_table
 from gpuinstall.environments.environment import changed_build, installed_packages, unlocked_packages
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.failures.problems import finding_for
-from gpuinstall.finding import Finding
+from gpuinstall.finding import Finding, Rejection
 from gpuinstall.lock.declaration import changed_inputs, command_again
-from gpuinstall.lock.fit import Misfit, fit, read_locks
+from gpuinstall.lock.fit import fit, read_locks
 from gpuinstall.lock.folder_request import read_own_lock, recorded_request
 from gpuinstall.lock.lock import read_lock, version_conflicts
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
@@ -55,10 +55,11 @@ def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
         except LockError as error:
             yield replace(error.finding, where="project", blocking=False)
             continue
-        misfits += [judged] if isinstance(judged, Misfit) else []
+        if isinstance(judged, Rejection):
+            misfits.append(judged)
     if locks and len(misfits) == len(locks):
         reason = misfits[0].reason
-        message = f"no lock here fits this machine: {misfits[0].lock.name}: {reason.message}"
+        message = f"no lock here fits this machine: {misfits[0].candidate.name}: {reason.message}"
         yield _stale(f"lock-{reason.code}", message, evidence.project.folder)
 
 

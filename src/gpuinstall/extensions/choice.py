@@ -14,8 +14,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.finding import Reason
 from gpuinstall.learned.row import LearnedRow, misfit
-from gpuinstall.vendors.protocol import Reason, Rules
+from gpuinstall.vendors.protocol import Rules
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.cover import ServingBuild, best_cover, serving_builds
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
@@ -35,13 +35,13 @@ class FleetPlan:
     """``plans`` are what each class would choose alone, by position; ``groups`` are the locks to make."""
 
     classes: tuple[NodeClass, ...]
-    plans: tuple[Plan | Refusal, ...]
+    plans: tuple[Plan | Rejected, ...]
     groups: tuple[PlannedGroup, ...]
 
     @property
     def uncovered(self) -> tuple[int, ...]:
         """The classes that no lock can serve."""
-        return tuple(position for position, plan in enumerate(self.plans) if plan.choice is None)
+        return tuple(position for position, plan in enumerate(self.plans) if isinstance(plan, Rejected))
 
     def nodes(self, positions: Iterable[int]) -> tuple[NodeName, ...]:
         """The nodes of some classes."""
@@ -59,7 +59,7 @@ class FleetPlan:
     def _uncovered(self, position: int) -> UnservedNodes:
         kind, plan = self.classes[position], self.plans[position]
         refused = NoBuildError("refused", "no build fits")
-        error = plan.error(kind.machine) if isinstance(plan, Refusal) else refused
+        error = plan.error(kind.machine) if isinstance(plan, Rejected) else refused
         return UnservedNodes(kind.nodes, error.code, error.message, error.hint, kind.label)
 
 
@@ -76,9 +76,9 @@ class Planner:
 
     def __init__(self, request: Request, catalog: Catalog, *, newest: bool = False) -> None:
         self._request, self._catalog, self._newest = request, catalog, newest
-        self._plans: dict[int, tuple[NodeClass, Plan | Refusal]] = {}
+        self._plans: dict[int, tuple[NodeClass, Plan | Rejected]] = {}
 
-    def alone(self, kind: NodeClass) -> Plan | Refusal:
+    def alone(self, kind: NodeClass) -> Plan | Rejected:
         """What a class would choose alone."""
         if id(kind) not in self._plans:
             plan = choose(kind.machine, self._request, self._catalog)
@@ -92,30 +92,30 @@ class Planner:
         """Find the smallest set of locks for classes."""
         plans = tuple(map(self.alone, classes))
         candidates = serving_builds([kind.machine for kind in classes], plans, self._catalog)
-        cover = best_cover(candidates, [position for position, plan in enumerate(plans) if plan.choice])
+        cover = best_cover(candidates, [position for position, plan in enumerate(plans) if isinstance(plan, Plan)])
         python = self._python(cover, classes, plans) if cover else ""
-        return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, classes, plans)))
+        return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, plans)))
 
     def _groups(
-        self, cover: Sequence[ServingBuild], python: str, classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
+        self, cover: Sequence[ServingBuild], python: str, plans: Sequence[Plan | Rejected]
     ) -> Iterable[PlannedGroup]:
         """Give each class the build of the cover that it prefers."""
         mine: dict[int, list[int]] = {}
-        for position in range(len(classes)):
-            order = {build.name: rank for rank, build in enumerate(plans[position].runnable)}
+        for position, plan in enumerate(plans):
             fitting = [serving for serving in cover if position in serving.ranks]
-            if fitting:
+            if fitting and isinstance(plan, Plan):
+                order = {build.name: rank for rank, build in enumerate(plan.runnable)}
                 best = min(fitting, key=lambda serving: order[serving.build.name])
                 mine.setdefault(cover.index(best), []).append(position)
         for number, positions in sorted(mine.items()):
             yield PlannedGroup(cover[number].build, python, tuple(positions))
 
     def _python(
-        self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Refusal]
+        self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Rejected]
     ) -> str:
         """The Python for every node: one that all have where there is one, else one that can be fetched."""
         common = set.intersection(*(set(serving.build.pythons) for serving in cover))
-        chosen = [plan.choice.python for plan in plans if plan.choice]
+        chosen = [plan.choice.python for plan in plans if isinstance(plan, Plan)]
         newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
         order = dict.fromkeys((*self._request.preferred_pythons, *chosen, self._catalog.settled_python, *newest_first))
         demands = parse_request(self._request, self._catalog.family, classes[0].machine)
@@ -134,7 +134,8 @@ class Planner:
         alone, requirements = replace(self._catalog, builds=(candidate.build,)), self._request.requirements
         family = tuple(text for text in requirements if parse_requirement(text).name in self._catalog.family)
         wanted = replace(self._request, python=python, requirements=family or ("torch",))
-        return all(choose(classes[number].machine, wanted, alone).choice for number in candidate.ranks)
+        outcomes = (choose(classes[number].machine, wanted, alone) for number in candidate.ranks)
+        return all(isinstance(outcome, Plan) for outcome in outcomes)
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:

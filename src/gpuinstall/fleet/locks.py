@@ -11,7 +11,7 @@ from gpuinstall.files import remove_file, write_atomically
 from gpuinstall.fleet.documents import LockGroup, Sha256
 from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import download
-from gpuinstall.lock.fit import Misfit, fit
+from gpuinstall.lock.fit import Fit, fit
 from gpuinstall.lock.lock import Lock, read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.programs import names_programs
@@ -107,7 +107,7 @@ def _check(group: PlannedGroup, lock: Lock, plan: FleetPlan, request: Request, c
     open_request = replace(request, backend=None, python=group.python)
     for kind in (plan.classes[position] for position in group.classes):
         verdict = fit(lock, kind.machine, open_request, catalog)
-        if isinstance(verdict, Misfit):
+        if not isinstance(verdict, Fit):
             message = f"{lock.name} does not run on {kind.label}: {verdict.reason.message}"
             raise NoBuildError("lock-does-not-fit", message, hint="Change the request, or leave these nodes out")
 

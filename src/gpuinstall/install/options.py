@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import LockError, NoBuildError
+from gpuinstall.finding import Rejection
 from gpuinstall.install.environment_lock import WAIT_S
-from gpuinstall.lock.fit import OTHER_REQUEST, Fit, Misfit, best, judge
-from gpuinstall.plan import Refusal
+from gpuinstall.lock.fit import OTHER_REQUEST, Fit, best, judge, misfit_rows
+from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.previous import Previous
     from gpuinstall.lock.folder_request import FolderRequest
-    from gpuinstall.lock.lock import VersionChange
+    from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
@@ -72,7 +73,7 @@ class InstallResult:
     lock_change: LockChange
     verdict: dict[str, Any]
     change: Change
-    misfits: tuple[Misfit, ...] = ()
+    misfits: tuple[Rejection[Lock], ...] = ()
     changes: tuple[VersionChange, ...] = ()
     bytes: int = 0
     caches: tuple[Path, ...] = ()
@@ -125,7 +126,7 @@ class Situation:
     options: InstallOptions
 
     @cached_property
-    def judged(self) -> tuple[Fit | Misfit, ...]:
+    def judged(self) -> tuple[Fit | Rejection[Lock], ...]:
         """The locks of the folder, and the environment's own copy where the folder has none of that name, judged.
 
         A lock that was made for another request does not fit, unless no new one is to be made.
@@ -148,9 +149,9 @@ class Situation:
         return best(self.judged, request.machine, request.request, request.catalog)
 
     @property
-    def misfits(self) -> tuple[Misfit, ...]:
+    def misfits(self) -> tuple[Rejection[Lock], ...]:
         """The locks that do not fit."""
-        return tuple(misfit for misfit in self.judged if isinstance(misfit, Misfit))
+        return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     @property
     def is_settled(self) -> bool:
@@ -167,7 +168,7 @@ class Situation:
     def newer(self, fit: Fit) -> Choice | None:
         """What these GPUs and this driver would run too, of a torch that is newer than a lock's."""
         plan = self.request.outcome
-        if isinstance(plan, Refusal) or plan.status == "cpu" or plan.choice.build.torch <= fit.choice.build.torch:
+        if isinstance(plan, Rejected) or plan.status == "cpu" or plan.choice.build.torch <= fit.choice.build.torch:
             return None
         return plan.choice
 
@@ -177,7 +178,7 @@ class Situation:
         That no known build fits does not: the sources may list another today.
         """
         plan, options = self.request.outcome, self.options
-        error = plan.error(self.request.machine) if isinstance(plan, Refusal) else None
+        error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
         if error and not isinstance(error, NoBuildError) and (self.misfits or not options.locked):
             raise error
         if not options.locked:
@@ -189,9 +190,9 @@ class Situation:
         raise LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
-            evidence="\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in self.misfits),
+            evidence="\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits),
             hint="gpuinstall lock   # makes one that does",
-            data={"chosen": None, "rejected": [misfit.to_dict() for misfit in self.misfits]},
+            data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 
     def say_misfits(self, reporter: Reporter) -> None:
@@ -200,4 +201,4 @@ class Situation:
         if len(others) < len(self.misfits) and self.fit is None:
             reporter.step("Lock", "a new one: the request has changed")
         for misfit in others:
-            reporter.step("Lock", f"{misfit.lock.name} does not fit: {misfit.reason.message}")
+            reporter.step("Lock", f"{misfit.candidate.name} does not fit: {misfit.reason.message}")

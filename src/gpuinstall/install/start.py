@@ -12,7 +12,7 @@ from gpuinstall.install.inspection import ExistingEnvironment, inspect_environme
 from gpuinstall.install.install import install, read_situation
 from gpuinstall.install.options import InstallOptions, Situation
 from gpuinstall.install.proof import Proof, preflighted, prove, record_proof
-from gpuinstall.plan import Refusal
+from gpuinstall.plan import Rejected
 from gpuinstall.request import Request
 from gpuinstall.shell import joined
 from gpuinstall.verify.cover import read_cover
@@ -109,9 +109,9 @@ def _fit(situation: Situation, *, allow_cpu: bool) -> Fit:
         fit = replace(situation, request=for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
-    if isinstance(request.outcome, Refusal):
+    if isinstance(request.outcome, Rejected):
         raise request.outcome.error(request.machine)
-    locks = "\n".join(f"{misfit.lock.name}: {misfit.reason.message}" for misfit in situation.misfits) or None
+    locks = "\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in situation.misfits) or None
     if not request.machine.gpus:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
         raise MachineError("no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint)

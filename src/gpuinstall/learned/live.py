@@ -18,7 +18,7 @@ from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader, listed_requirements
 from gpuinstall.learned.store import LearnedStore, learned_store
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import vendor_for
 
@@ -75,12 +75,12 @@ def learned_catalog(
     return live
 
 
-def _wanted(plan: Plan | Refusal) -> list[Build]:
-    """The new builds of the newest torch that nothing else speaks against, if that is not older than the choice."""
-    unread = (rejection.build for rejection in plan.rejected if rejection.code == "not-in-catalogue")
+def _wanted(plan: Plan | Rejected) -> list[Build]:
+    """Return the new builds of the newest torch, if only that speaks against them and the choice is not newer."""
+    unread = (one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue")
     readable = [build for build in unread if not build.obstacle]
     newest = max((build.torch for build in readable), default=None)
-    if newest is None or (plan.choice and plan.choice.build.torch > newest):
+    if newest is None or (isinstance(plan, Plan) and plan.choice.build.torch > newest):
         return []
     return [build for build in readable if build.torch == newest][:_AT_ONCE]
 
@@ -101,8 +101,8 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
     unread = tuple(builds)
     if not unread:
         return catalog
-    answers = dict(zip(map(id, unread), side_by_side(answer, unread, _AT_ONCE), strict=True))
-    return replace(catalog, builds=tuple(answers.get(id(build), build) for build in catalog.builds))
+    answers = dict(zip(unread, side_by_side(answer, unread, _AT_ONCE), strict=True))
+    return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
 
 
 def _with_companions(

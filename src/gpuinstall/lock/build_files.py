@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.files import parse_toml, read_raw
+from gpuinstall.finding import Reason
 from gpuinstall.lock.declaration import PROJECT_FILES
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import Reason
 from gpuinstall.requirements_file import PROJECT
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
 from gpuinstall.lock.declaration import changed_inputs, command_again, digest, plain
-from gpuinstall.lock.fit import Misfit, fit, locked_build, read_locks, same_inputs, uninstalled
+from gpuinstall.lock.fit import fit, locked_build, read_locks, same_inputs, uninstalled
 from gpuinstall.lock.lock import Lock, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.values import Reason
 from gpuinstall.provenance import RECORDED_HASHES
 from gpuinstall.vendors import rules_for
 
@@ -113,7 +113,7 @@ def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterabl
     judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
     alike = (machine for machine in machines if (machine.os, machine.arch) == (target.os, target.arch))
     judged += [fit(lock, machine, request, catalog) for machine in alike]
-    reasons += [verdict.reason for verdict in judged if isinstance(verdict, Misfit)]
+    reasons += [verdict.reason for verdict in judged if isinstance(verdict, Rejection)]
     return tuple(dict.fromkeys(reasons))
 
 

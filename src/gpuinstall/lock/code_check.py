@@ -16,12 +16,12 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.finding import Reason
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.plan.values import Reason
 from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for

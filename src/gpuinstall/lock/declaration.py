@@ -16,6 +16,7 @@ from packaging.errors import ExceptionGroup
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside, parse_ini, parse_toml
+from gpuinstall.finding import Reason
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
     configured_sources,
@@ -27,7 +28,6 @@ from gpuinstall.lock.project_sources import (
 )
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.plan.values import Reason
 from gpuinstall.poetry import poetry_specifiers
 from gpuinstall.provenance import TEAM_LOCK, SourceSetting, source_setting
 from gpuinstall.requirements_file import (

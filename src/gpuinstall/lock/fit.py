@@ -12,13 +12,14 @@ from packaging.version import Version
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.errors import NoBuildError
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.lock.build_files import has_same_build_files
 from gpuinstall.lock.declaration import digest, locks_in, plain
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.requirement import Asked, parse_requirement
-from gpuinstall.plan.values import Choice, Reason
+from gpuinstall.plan.values import Choice
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
@@ -54,19 +55,7 @@ class Fit:
         return {"path": str(path), **own, "status": status}
 
 
-@dataclass(frozen=True)
-class Misfit:
-    """A lock that does not, and why."""
-
-    lock: Lock
-    reason: Reason
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write it for ``sync --json``."""
-        return {"lock": self.lock.name, "code": self.reason.code, "message": self.reason.message}
-
-
-def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Misfit:
+def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Rejection[Lock]:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
     wanted = lock.pylock.requires_python or SpecifierSet()  # somebody else's lock may serve several Pythons
     here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
@@ -78,30 +67,36 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
         or _not_for(lock, python, machine)
         or _not_held(lock, python, request, machine)
     ):
-        return Misfit(lock, reason)
+        return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
-        return Misfit(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
+        return Rejection(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
     alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
-    # A build for GPUs does not serve a machine without any, unless it is the default index's, which may have no other.
-    idle = plan.status == "cpu" and build.backend != CPU and build.source != DEFAULT_INDEX
-    if isinstance(plan, Plan) and not idle:
-        return Fit(lock, plan)
-    return Misfit(lock, _why_not(plan, build, machine, catalog))
+    if isinstance(plan, Plan):
+        # A build for GPUs does not serve a machine without any, but for the default index's, which may have no other.
+        is_idle = plan.status == "cpu" and build.backend != CPU and build.source != DEFAULT_INDEX
+        if not is_idle:
+            return Fit(lock, plan)
+    return Rejection(lock, _why_not(plan, build, machine, catalog))
 
 
 def judge(
     locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
-) -> list[Fit | Misfit]:
+) -> list[Fit | Rejection[Lock]]:
     """Judge locks; ``exact`` takes only those made from the very requirements, as far as they say so."""
-    judged: list[Fit | Misfit] = []
+    judged: list[Fit | Rejection[Lock]] = []
     for lock in locks:
         if exact and not same_inputs(lock, request):
-            judged.append(Misfit(lock, Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}")))
+            judged.append(Rejection(lock, Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}")))
         else:
             judged.append(fit(lock, machine, request, catalog))
     return judged
+
+
+def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
+    """Return locks that do not fit as ``sync --json`` lists them."""
+    return [{"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits]
 
 
 def read_locks(folder: Path) -> list[Lock]:
@@ -109,14 +104,16 @@ def read_locks(folder: Path) -> list[Lock]:
     return [read_lock(path) for path in locks_in(folder)]
 
 
-def best(judged: Iterable[Fit | Misfit], machine: Machine, request: Request, catalog: Catalog) -> Fit | None:
+def best(judged: Iterable[Fit | Rejection[Lock]], machine: Machine, request: Request, catalog: Catalog) -> Fit | None:
     """Return the lock that runs with the build that a plan would choose among theirs; None if none runs."""
     fits = [verdict for verdict in judged if isinstance(verdict, Fit)]
     if not fits:
         return None
     builds = catalog.only(*(verdict.choice.build for verdict in fits))
     plan = choose(machine, replace(request, requirements=("torch",)), builds)
-    return next((verdict for verdict in fits if plan.choice and verdict.choice.build == plan.choice.build), fits[0])
+    if isinstance(plan, Plan):
+        return next((verdict for verdict in fits if verdict.choice.build == plan.choice.build), fits[0])
+    return fits[0]
 
 
 def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
@@ -178,16 +175,16 @@ def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
     return tuple(package.name for package in lock.pylock.packages if package.marker and fails(package.marker))
 
 
-def _why_not(plan: Plan | Refusal, build: Build, machine: Machine, catalog: Catalog) -> Reason:
+def _why_not(plan: Plan | Rejected, build: Build, machine: Machine, catalog: Catalog) -> Reason:
     maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
         return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), but this machine has none")
-    if machine.gpus and build.backend == CPU and plan.exit_code == NoBuildError.exit_code:
+    is_refused = isinstance(plan, Rejected) and plan.error_class is NoBuildError
+    if machine.gpus and build.backend == CPU and is_refused:
         return Reason(
             "cpu-build", f"it has the CPU build, but this machine has an {maker} GPU (--target cpu installs it)"
         )
-    why = plan.rejected[0] if plan.rejected else plan.reasons[0]
-    return Reason(why.code, why.message)
+    return plan.rejected[0].reason if plan.rejected else plan.reasons[0]
 
 
 def _not_pinned(lock: Lock) -> Reason | None:

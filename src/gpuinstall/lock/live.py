@@ -11,6 +11,7 @@ from gpuinstall import process, uv
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
+from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
@@ -88,10 +89,15 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
     silent = session.client.unreachable(session.sources.torch_index)
     if silent is None:
         return ()
-    pairs = ((one.outcome.choice, other.outcome.choice) for one, other in zip(requests, live, strict=True))
-    names = ((best.build.name, here.build.name) for best, here in pairs if best and here)
-    until = f"{silent.host} is unreachable, so the build is"
-    return dict.fromkeys(f"{until} {here} instead of {best}" for best, here in names if best != here)
+    losses = dict[str, None]()
+    for request, live_request in zip(requests, live, strict=True):
+        best, here = request.outcome, live_request.outcome
+        if isinstance(best, Rejected) or isinstance(here, Rejected):
+            continue
+        names = here.choice.build.name, best.choice.build.name
+        if names[0] != names[1]:
+            losses[f"{silent.host} is unreachable, so the build is {names[0]} instead of {names[1]}"] = None
+    return losses
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:

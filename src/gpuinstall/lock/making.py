@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.finding import Reason
 from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan import Refusal
+from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import Asked, parse_requirement
-from gpuinstall.plan.values import Reason
 from gpuinstall.web.answers import OFFLINE
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _with_locked_torch(request: LockRequest, held: Sequence[Lock], torch: str | 
         torch = _public(torch or lock.versions.get("torch", ""))
     named = [one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"]
     pinned = request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
-    return request if isinstance(pinned.outcome, Refusal) else pinned
+    return request if isinstance(pinned.outcome, Rejected) else pinned
 
 
 def _by_name(preferred: Iterable[str]) -> dict[str, str]:

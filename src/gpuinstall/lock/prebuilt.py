@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
 from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, list_files, load_extensions
+from gpuinstall.finding import Reason
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
+from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, requirement_names
-from gpuinstall.plan.values import Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -95,7 +96,7 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
     remarks, torch, narrowed = dict[Reason, None](), None, list(requests)
     for asked, row in ((asked, extension_row(asked.name, session)) for asked in named):
         for at, request in enumerate(narrowed if any(source.url for source in row.sources) else ()):
-            if isinstance(request.outcome, Refusal):
+            if isinstance(request.outcome, Rejected):
                 continue
             if asked.marker and not marker_holds(asked.marker, request.machine, request.choice.python):
                 continue

@@ -21,7 +21,7 @@ from gpuinstall.lock.request import LockRequest, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, bind, fitting, resolve
 from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
-from gpuinstall.plan import Refusal
+from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import Settled
 from gpuinstall.threads import side_by_side
 
@@ -220,11 +220,11 @@ def _only_torches(torches: Torches, request: LockRequest) -> str:
 def _refused_by_machine(conflict: Conflict, request: LockRequest) -> Conflict:
     """Return what the machine has against every torch that packages require, if that is the reason."""
     others = tuple(text for text in request.request.requirements if not is_torch(text))
-    refusals = list[Refusal]()
+    refusals = list[Rejected]()
     for specifier in required_torches(conflict.why):
         required = replace(request.request, requirements=(f"torch{specifier}", *others))
         outcome = replace(request, request=required).outcome
-        if not isinstance(outcome, Refusal):
+        if isinstance(outcome, Plan):
             return conflict
         refusals.append(outcome)
     if not refusals:

@@ -10,7 +10,7 @@ from gpuinstall.backend import known_backend
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine import Machine
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.vendors import vendor_for
@@ -99,13 +99,13 @@ class LockRequest:
         return [build for build in builds if self.request.backend in {build.backend.tag, None}]
 
     @cached_property
-    def outcome(self) -> Plan | Refusal:
+    def outcome(self) -> Plan | Rejected:
         """The choice for it, of what every machine runs that it serves; refused where one of them has to be."""
         wanted = self.with_torch(self.torch).request if self.torch else self.request
         wanted, catalog = replace(wanted, python=self.python or wanted.python), self.catalog
         for machine in self.serves:
             plan = choose(machine, wanted, catalog, self.settled)
-            if isinstance(plan, Refusal):
+            if isinstance(plan, Rejected):
                 return plan
             catalog = catalog.only(*plan.runnable)
         return choose(self.machine, wanted, catalog, self.settled)
@@ -113,7 +113,7 @@ class LockRequest:
     @property
     def plan(self) -> Plan:
         """The choice for it; raise what a refusal says."""
-        if isinstance(self.outcome, Refusal):
+        if isinstance(self.outcome, Rejected):
             raise self.outcome.error(self.machine)
         return self.outcome
 
@@ -150,7 +150,7 @@ def agree_on_torch(requests: Sequence[LockRequest], *, newest: bool = False) -> 
         for python in _pythons(requests):
             paired = zip(requests, torches, strict=True)
             agreed = [replace(request, torch=torch, python=python) for request, torch in paired]
-            if not any(isinstance(request.outcome, Refusal) for request in agreed):
+            if not any(isinstance(request.outcome, Rejected) for request in agreed):
                 return agreed
     if newest:
         message = "no Python version has the newest torch of every target"
@@ -198,8 +198,10 @@ def _pythons(requests: Sequence[LockRequest]) -> list[str]:
 
 
 def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
-    choices = {request.label: request.outcome.choice for request in requests}
-    alone = {label: str(choice.build.torch) if choice else None for label, choice in choices.items()}
+    alone: dict[str, str | None] = {}
+    for request in requests:
+        outcome = request.outcome
+        alone[request.label] = str(outcome.choice.build.torch) if isinstance(outcome, Plan) else None
     message = "no torch version supports all of these targets"
     evidence = " · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items())
     hint = "gpuinstall lock --per-target newest   # each gets its own newest torch"

@@ -17,6 +17,7 @@ from gpuinstall.catalog import Catalog, Wheel, authored
 from gpuinstall.catalog.listing import family_wheels, index_names, own_names
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.finding import Reason
 from gpuinstall.lock.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.programs import list_programs, programs_first
@@ -24,7 +25,7 @@ from gpuinstall.lock.resolver import ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.requirement import parse_requirement, requirement_names
-from gpuinstall.plan.values import PROGRAM_REASONS, Choice, Reason
+from gpuinstall.plan.values import PROGRAM_REASONS, Choice
 from gpuinstall.provenance import Effect
 from gpuinstall.threads import side_by_side
 

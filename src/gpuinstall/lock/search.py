@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.finding import Reason
 from gpuinstall.lock.code_check import HINT, NO_CODE, CodeCheck, Exclusion
 from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.prebuilt import with_brought, with_prebuilt, without_torch
@@ -30,7 +31,6 @@ from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan.values import Reason
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.plan import choose
+from gpuinstall.plan import Rejected, choose
 from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan, Refusal
+    from gpuinstall.plan import Plan
 
 PACKAGES = (("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
 """The requests of the page; nearly everyone installs torchvision too, and each torch has one."""
@@ -185,10 +185,10 @@ def changes(borders: Sequence[DriverParts], ask: Callable[[DriverParts], Answers
     return changed
 
 
-def answer_of(plan: Plan | Refusal, command: str, catalog: Catalog) -> Answer:
+def answer_of(plan: Plan | Rejected, command: str, catalog: Catalog) -> Answer:
     """Return what the page shows for a plan; the command is the one that makes it."""
     reasons = tuple(dict.fromkeys(reason.message for reason in plan.reasons))
-    if plan.choice is None:
+    if isinstance(plan, Rejected):
         fixes = (plan.fix or "").replace("the same with ", f"{command} ")
         return Answer("No build fits", reasons, notes=tuple(fixes.splitlines()))
     build = plan.choice.build

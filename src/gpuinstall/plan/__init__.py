@@ -1,6 +1,6 @@
 """The decision: pure rules over a Machine, a Request and a Catalog. Nothing here touches the world."""
 
 from gpuinstall.plan.choice import choose
-from gpuinstall.plan.values import Plan, Refusal
+from gpuinstall.plan.values import Plan, Rejected
 
-__all__ = ["Plan", "Refusal", "choose"]
+__all__ = ["Plan", "Rejected", "choose"]

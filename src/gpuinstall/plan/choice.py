@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.plan.candidates import (
     NoCandidate,
+    gpus_key,
     gpus_to_serve,
     is_settled,
     judge_builds,
     judge_request,
-    parted,
-    preference,
-    worth,
+    partition,
+    preference_key,
 )
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import Demand, parse_request
-from gpuinstall.plan.gpus import LeftOut, asked_gpus, gpu_fault, machine_fault, sort_out
+from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
     held_back_programs,
+    in_order,
     learned_reason,
-    lesser,
     newest_reason,
-    passed_over,
     reasons_for,
+    reject_lesser,
 )
-from gpuinstall.plan.refusal import explained, with_cpu_build
+from gpuinstall.plan.refusal import explain, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Plan, Reason, Refusal, Rejection, Run, Settled
+from gpuinstall.plan.values import Plan, Rejected, Run, Settled
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 
@@ -41,37 +43,51 @@ if TYPE_CHECKING:
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan | Refusal:
-    """Choose the build for a machine, with reasons; raise UsageError for a malformed request.
+def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan | Rejected:
+    """Return the build for a machine, with reasons, or why there is none.
 
-    The newest torch that runs, or, once the programs of the request are ``settled``, the one that they want.
+    Args:
+        machine: The machine to choose for.
+        request: What is requested.
+        catalog: The builds to choose from.
+        settled: What the programs of the request came to, once they were resolved; else the newest torch is chosen.
+
+    Raises:
+        UsageError: The request is malformed.
     """
+    attempt = partial(_attempt, machine=machine, catalog=catalog, settled=settled)
+    outcome = attempt(request)
+    if isinstance(outcome, NoCandidate):
+        outcome = explain(outcome, request, attempt)
+    return with_cpu_build(outcome, request, attempt) if isinstance(outcome, Rejected) else outcome
 
-    def attempt(weakened: Request) -> Plan | Refusal | NoCandidate:
-        contexts = [context(demand) for demand in parse_request(weakened, catalog.family, machine)]
-        outcomes = [(_attempt(option), option) for option in contexts]
-        return max(outcomes, key=lambda outcome: _merits(*outcome))[0] if len(outcomes) > 1 else outcomes[0][0]
+
+def _attempt(
+    request: Request, *, machine: Machine, catalog: Catalog, settled: Settled | None
+) -> Plan | Rejected | NoCandidate:
+    """Return what a request comes to, for the best of the Pythons where its markers make it another request."""
 
     def context(demand: Demand) -> PlanContext:
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
-        return PlanContext(machine, demand, rules.catalog, rules, asked_gpus(machine, demand.gpus, rules), settled)
+        gpus = requested_gpus(machine, demand.gpus, rules)
+        return PlanContext(machine, demand, rules.catalog, rules, gpus, settled)
 
-    plan = attempt(request)
-    if isinstance(plan, NoCandidate):
-        plan = explained(plan, request, attempt)
-    return with_cpu_build(plan, request, attempt) if isinstance(plan, Refusal) else plan
+    contexts = [context(demand) for demand in parse_request(request, catalog.family, machine)]
+    outcomes = [(_outcome(option), option) for option in contexts]
+    best, _ = max(outcomes, key=lambda outcome: _outcome_key(*outcome))
+    return best
 
 
-def _merits(outcome: Plan | Refusal | NoCandidate, context: PlanContext) -> tuple[object, ...]:
-    """Sort what comes out for the Pythons of a request: the best GPUs served, then the newest torch; a refusal last."""
+def _outcome_key(outcome: Plan | Rejected | NoCandidate, context: PlanContext) -> tuple[object, ...]:
+    """Sort what comes out for several Pythons: the best GPUs served, then the newest torch; a refusal is the lowest."""
     if not isinstance(outcome, Plan):
         return ()
     served = {run.index for run in outcome.gpus if run.how != "none"}
     cover = tuple(position for position, gpu in enumerate(context.gpus) if gpu.index in served)
-    return worth(cover, context), outcome.choice.build.torch
+    return gpus_key(cover, context), outcome.choice.build.torch
 
 
-def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
+def _outcome(context: PlanContext) -> Plan | Rejected | NoCandidate:
     backends = context.demand.backends
     if fault := machine_fault(context):
         return fault
@@ -80,66 +96,72 @@ def _attempt(context: PlanContext) -> Plan | Refusal | NoCandidate:
     if context.machine.os == "macos" and not any(build.backend.kind == context.rules.kind for build in context.builds):
         own_build = Reason("macos", "macOS has no CUDA; its build uses MPS")
         return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
-    usable, left_out = sort_out(context)
-    if fault := gpu_fault(context, usable, left_out):
+    usable = with_usable_gpus(context)
+    if fault := gpu_fault(context, usable):
         return fault
-    if not usable and not backends:
+    if not usable.gpus and not backends:
         return _choose_cpu(context, Reason("no-gpu", f"there is no {context.rules.name} GPU here"))
-    return _choose_for_gpus(replace(context, gpus=usable), left_out)
+    return _choose_for_gpus(usable)
 
 
-def _choose_for_gpus(context: PlanContext, left_out: tuple[LeftOut, ...]) -> Plan | NoCandidate:
+def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     candidates, rejected = judge_builds(context)
-    if not candidates:
-        return NoCandidate(context, tuple(rejected), left_out)
     cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    fitting.sort(key=lambda candidate: preference(candidate, context))
+    fitting.sort(key=lambda candidate: preference_key(candidate, context))
     best = next((candidate for candidate in fitting if is_settled(candidate, context)), None)
     if best is None:
-        return NoCandidate(context, tuple(rejected), left_out)
-    rest = passed_over(best, candidates, rejected, context)
-    uncovered = [
-        Reason("gpu-left-out", f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}")
-        for gpu, code in zip(context.gpus, best.codes, strict=True)
-        if isinstance(code, Reason)
-    ]
-    chosen = replace(context, gpus=tuple(context.gpus[position] for position in cover))
-    runs = [
-        Run(gpu.index, code.name, code.how) if isinstance(code, Code) else Run(gpu.index, None, "none")
-        for gpu, code in zip(context.gpus, best.codes, strict=True)
-    ]
+        return NoCandidate(context, tuple(rejected))
+    rest = in_order((*rejected, *reject_lesser(candidates, best, context)), context)
+    runs = [Run(index, None, "none") for index in context.left_out]
+    uncovered = []
+    for gpu, code in zip(context.gpus, best.codes, strict=True):
+        if isinstance(code, Code):
+            runs.append(Run(gpu.index, code.name, code.how))
+        else:
+            runs.append(Run(gpu.index, None, "none"))
+            message = f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}"
+            uncovered.append(Reason("gpu-left-out", message))
+    served = replace(context, gpus=tuple(context.gpus[position] for position in cover))
+    left_out = (fault.reason for fault in context.left_out.values())
     return Plan(
-        status="partial" if left_out or len(cover) < len(context.gpus) else "ok",
+        status="partial" if context.left_out or uncovered else "ok",
         choice=best.choice(context),
-        gpus=tuple(sorted((*runs, *(Run(out.gpu, None, "none") for out in left_out)), key=lambda run: run.index)),
+        gpus=tuple(sorted(runs, key=lambda run: run.index)),
         reasons=reasons_for(best, candidates, rest, context),
         rejected=rest,
-        warnings=(*(out.reason for out in left_out), *uncovered, *gpu_warnings(best.build, chosen)),
+        warnings=(*left_out, *uncovered, *gpu_warnings(best.build, served)),
         runnable=tuple(candidate.build for candidate in fitting),
     )
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Choose the newest build for the CPU, or, where no source has one, the default index's build for GPUs."""
-    candidates, rejected = parted([judge_request(build, context) for build in context.builds if build.backend == CPU])
-    in_no_source = all(rejection.code in {*NOT_THERE, "other-torch", "no-companion"} for rejection in rejected)
-    if not candidates and in_no_source and not context.demand.backends:  # a CPU build by name is not replaced
+    """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
+    builds = [build for build in context.builds if build.backend == CPU]
+    candidates, rejected = partition([judge_request(build, context) for build in builds])
+    is_elsewhere = all(one.reason.code in {*NOT_THERE, "other-torch", "no-companion"} for one in rejected)
+    if not candidates and is_elsewhere and not context.demand.backends:  # a CPU build by name is not replaced
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
-        candidates, _ = parted([judge_request(build, anything) for build in context.builds if build.on_default_index])
+        builds = [build for build in context.builds if build.on_default_index]
+        candidates, _ = partition([judge_request(build, anything) for build in builds])
     best = next((candidate for candidate in candidates if is_settled(candidate, context)), None)
     if best is None:
         return NoCandidate(context, tuple(rejected))
-    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
-    passed = {id(rejection.build): rejection for rejection in (*rejected, *others)}
-    newest = newest_reason(best, (*rejected, *others), context)
-    rest = (build for build in context.builds if build is not best.build)
+    rejected += reject_lesser(candidates, best, context)
+    judged = {best.build, *(rejection.candidate for rejection in rejected)}
+    others = (Rejection(build, why) for build in context.builds if build not in judged)
+    learned = learned_reason(best, context)
     return Plan(
         status="cpu",
         choice=best.choice(context),
         gpus=tuple(Run(gpu.index, None, "none") for gpu in context.gpus),
-        reasons=(why, *filter(None, [learned_reason(best, context)]), newest, *held_back_programs(context)),
-        rejected=tuple(passed.get(id(build)) or Rejection(build, *why) for build in rest),
+        reasons=(
+            why,
+            *([learned] if learned else ()),
+            newest_reason(best, rejected, context),
+            *held_back_programs(context),
+        ),
+        rejected=in_order((*rejected, *others), context),
         warnings=cpu_warnings(best.build, why, context),
         runnable=tuple(candidate.build for candidate in candidates),
     )

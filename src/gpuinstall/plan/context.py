@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from gpuinstall.finding import Reason
+from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
-from gpuinstall.vendors.protocol import Reason, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,24 +19,31 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Build, CudaName
+    from gpuinstall.finding import Finding
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.values import Settled
+    from gpuinstall.vendors.protocol import Rules
 
 
 @dataclass(frozen=True)
 class PlanContext:
-    """``gpus`` are those to plan for, in the order of their indices; ``rules`` are their maker's.
-
-    ``settled`` is what the programs of the request came to, where they have been looked at.
-    """
+    """What one choice is made from."""
 
     machine: Machine
     demand: Demand
     catalog: Catalog
     rules: Rules
+    """Those of the maker of the GPUs."""
+
     gpus: tuple[Gpu, ...] = ()
+    """Those to plan for, in the order of their indices."""
+
     settled: Settled | None = None
+    """What the programs of the request came to; None if they were not resolved."""
+
+    left_out: Mapping[int, Finding] = field(default_factory=dict)
+    """What is wrong with the GPUs that are not planned for, by their indices."""
 
     @cached_property
     def builds(self) -> tuple[Build, ...]:
@@ -42,15 +51,10 @@ class PlanContext:
         return self.catalog.builds_for(self.machine.os, self.machine.arch)
 
     @cached_property
-    def newest_patches(self) -> frozenset[str]:
-        """The machine's newest Python of each ``X.Y``, which is the one that an environment is made of."""
+    def companions(self) -> Companions:
+        """The requested packages of torch's family."""
         newest = {minor_version(python): python for python in sorted(self.machine.pythons or (), key=number)}
-        return frozenset(newest.values())
-
-    @cached_property
-    def positions(self) -> dict[int, int]:
-        """The position of each build of the platform, by identity."""
-        return {id(build): position for position, build in enumerate(self.builds)}
+        return Companions(self.demand.family, self.catalog, frozenset(newest.values()))
 
     @cached_property
     def ages(self) -> dict[Version, int]:
@@ -82,24 +86,22 @@ class PlanContext:
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """What is asked for, beside the family, by a name that carries a CUDA; one without a number has no version."""
+        """What is requested, beside the family, by a name that carries a CUDA; one without a number has no version."""
         rows = self.catalog.cuda_names() if self.demand.others else {}
         carried: dict[str, CudaName] = {}
-        for one in map(parse_requirement, self.demand.others):
-            names = (one.name, *(f"{one.name}[{normalised(extra)}]" for extra in one.extra_names))
-            row = next((rows[name] for name in names if name in rows and not (one.specifier and name.isalpha())), None)
-            if row and (not one.marker or marker_holds(one.marker, self.machine, self.catalog.settled_python)):
-                carried[one.text] = row
+        for requirement in map(parse_requirement, self.demand.others):
+            extras = (f"{requirement.name}[{normalised(extra)}]" for extra in requirement.extra_names)
+            names = [name for name in (requirement.name, *extras) if name in rows]
+            if requirement.specifier:
+                names = [name for name in names if not name.isalpha()]
+            marker = requirement.marker
+            if names and (marker is None or marker_holds(marker, self.machine, self.catalog.settled_python)):
+                carried[requirement.text] = rows[names[0]]
         return carried
 
     @cached_property
-    def suiting(self) -> dict[tuple[int, str], tuple[str, ...] | None]:
-        """The versions of each companion that suit a build, by the build's identity: each is looked up once."""
-        return {}
-
-    @cached_property
     def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
-        """Choose the Python for a build that has wheels for some, or say why there is none; each is decided once.
+        """Return the Python for a build that has wheels for some, or why there is none; each is decided once.
 
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.

@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
+from gpuinstall.plan.values import Plan
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.machine import Machine
-    from gpuinstall.plan.values import Plan, Refusal
+    from gpuinstall.plan.values import Rejected
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +41,14 @@ Cover = tuple[ServingBuild, ...]
 
 
 def serving_builds(
-    machines: Sequence[Machine], plans: Iterable[Plan | Refusal], catalog: Catalog
+    machines: Sequence[Machine], outcomes: Iterable[Plan | Rejected], catalog: Catalog
 ) -> list[ServingBuild]:
     """Return every build that some machine runs, as its plan has it."""
     builds: dict[tuple[str, str], Build] = {}
     ranks: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    for position, plan in enumerate(plans):
+    for position, outcome in enumerate(outcomes):
         places: dict[Version, Iterator[int]] = defaultdict(count)
-        for build in plan.runnable:
+        for build in outcome.runnable if isinstance(outcome, Plan) else ():
             # Not by identity: a machine's plan may be of a catalogue of its own, as the sources list it today.
             key = build.name, build.platform
             builds.setdefault(key, build)

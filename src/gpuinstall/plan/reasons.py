@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.plan.candidates import (
     closest,
     codes_of,
     gpus_to_serve,
     has_code,
-    merits,
+    maker_key,
     missing_code,
-    preference,
+    preference_key,
     preferred,
     runs,
 )
-from gpuinstall.plan.companions import built_for_the_cpu
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED, Reason, Rejection
+from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.protocol import Code
 
@@ -34,13 +34,14 @@ _ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
 _AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
-_ASKED = {"other-torch", "other-backend", "not-allowed"}
+_REQUESTED = {"other-torch", "other-backend", "not-allowed"}
+"""The codes of builds that are rejected for the request alone."""
 
 
 def reasons_for(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], context: PlanContext
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection[Build], ...], context: PlanContext
 ) -> tuple[Reason, ...]:
-    """Say why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
+    """Return why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
     here = f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one"
     reasons = (
@@ -56,7 +57,7 @@ def reasons_for(
 
 
 def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
-    """Say of a build that the catalogue does not have where what is known of it comes from."""
+    """Return where what is known of a build comes from if the catalogue does not have it."""
     build = best.build
     if build.learned is None:
         return None
@@ -65,44 +66,46 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
 
 
 def held_back_programs(context: PlanContext) -> list[Reason]:
-    """Say which programs could not be the newest."""
+    """Return which programs could not be the newest."""
     return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
 
 
-def passed_over(
-    best: Candidate, candidates: list[Candidate], rejected: list[Rejection], context: PlanContext
-) -> tuple[Rejection, ...]:
-    """Give every build but the best its reason, in the order of the catalogue."""
-    others = [lesser(candidate, best, context) for candidate in candidates if candidate is not best]
-    return tuple(sorted((*rejected, *others), key=lambda rejection: context.positions[id(rejection.build)]))
+def in_order(rejected: Iterable[Rejection[Build]], context: PlanContext) -> tuple[Rejection[Build], ...]:
+    """Return rejected builds in the order of the catalogue."""
+    positions = {build: position for position, build in enumerate(context.builds)}
+    return tuple(sorted(rejected, key=lambda rejection: positions[rejection.candidate]))
 
 
-def lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Rejection:
-    """Reject a build that runs too: the programs want another torch or cannot have it, or the best is better."""
+def reject_lesser(candidates: list[Candidate], best: Candidate, context: PlanContext) -> list[Rejection[Build]]:
+    """Reject the builds that run too: the programs want another torch or cannot have it, or the best is better."""
+    others = (candidate for candidate in candidates if candidate is not best)
+    return [Rejection(candidate.build, _why_lesser(candidate, best, context)) for candidate in others]
+
+
+def _why_lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Reason:
     build, settled = candidate.build, context.settled
     if settled and build.torch > settled.torch:
-        return Rejection(build, HELD_BACK, settled.why)
+        return Reason(HELD_BACK, settled.why)
     if settled and build.torch == settled.torch and build.backend.tag in settled.unserved:
-        return Rejection(build, "programs-conflict", settled.unserved[build.backend.tag])
+        return Reason("programs-conflict", settled.unserved[build.backend.tag])
     if candidate.covers != best.covers:
-        return Rejection(build, *(missing_code(candidate, context.gpus) or _ELSEWHERE))
+        return missing_code(candidate, context.gpus) or _ELSEWHERE
     if build.torch < best.build.torch:
-        return Rejection(build, "older-torch", f"{best.build.name} fits too and is newer")
-    preferred_for = f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
-    return Rejection(build, "less-preferred", preferred_for)
+        return Reason("older-torch", f"{best.build.name} fits too and is newer")
+    return Reason("less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}")
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
-    """Warn of a build for the GPUs of the context."""
+    """Return the warnings of a build for the GPUs of the context."""
     blind = f"{build.name} does not list its GPU code; verify decides"
     unsaid = Reason("architectures-unknown", blind) if build.lists_no_code else None
-    companions = built_for_the_cpu(build, context)
+    companions = context.companions.built_for_the_cpu(build)
     own = filter(None, [unsaid, companions, unmet_preference(build, context)])
     return (*context.rules.warnings(build, context.gpus), *own, *_of_the_machine(context))
 
 
 def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reason, ...]:
-    """Warn of a CPU build, or of the build for GPUs that takes its place."""
+    """Return the warnings of a CPU build, or of the build for GPUs that takes its place."""
     warnings, machine = [], context.machine
     if build.backend != CPU:
         message = (
@@ -123,31 +126,36 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
     return (*warnings, *filter(None, [unmet_preference(build, context)]), *_of_the_machine(context))
 
 
-def newest_reason(best: Candidate, rejected: Iterable[Rejection], context: PlanContext) -> Reason:
-    """Say that it is the newest torch, or what keeps a newer one away.
+def newest_reason(best: Candidate, rejected: Iterable[Rejection[Build]], context: PlanContext) -> Reason:
+    """Return that it is the newest torch, or what keeps a newer one away.
 
-    The driver does where another driver would run a newer one, the chip where none would.
+    The driver does if another driver would run a newer one, the chip if none would.
     """
-    newer = [rejection for rejection in rejected if rejection.build.torch > best.build.torch]
+    newer = [rejection for rejection in rejected if rejection.candidate.torch > best.build.torch]
     if hidden := _newest_seen(best, newer, context):
         return hidden
-    there = [rejection for rejection in newer if rejection.code not in NOT_THERE]
-    coded = [rejection for rejection in there if rejection.build.unread or has_code(rejection.build, context)]
-    running = [rejection for rejection in coded if runs(rejection.build, context)]
-    if blocking := closest((rejection for rejection in running if rejection.code not in _ASKED), context.rules):
+    there = [rejection for rejection in newer if rejection.reason.code not in NOT_THERE]
+    coded = [one for one in there if one.candidate.unread or has_code(one.candidate, context)]
+    running = [rejection for rejection in coded if runs(rejection.candidate, context)]
+    if blocking := _closest_of_requested(running, context):
         return _newest_but(best, blocking)
-    if any(rejection.code in context.rules.driver_reasons for rejection in coded):
+    if any(rejection.reason.code in context.rules.driver_reasons for rejection in coded):
         newest = f"{best.build.torch} is the newest torch{_asked(running)}"
         return Reason("newest-for-driver", f"{newest} that {context.rules.driver} runs")
-    if blocking := closest((rejection for rejection in coded if rejection.code not in _ASKED), context.rules):
+    if blocking := _closest_of_requested(coded, context):
         return _newest_but(best, blocking)
-    if blocking := closest((rejection for rejection in there if rejection.code not in _ASKED), context.rules):
+    if blocking := _closest_of_requested(there, context):
         return _newest_with_code(best, blocking, _asked(coded), context)
-    return _newest_asked_for(best, newer, context)
+    return _newest_requested(best, newer, context)
+
+
+def _closest_of_requested(rejected: list[Rejection[Build]], context: PlanContext) -> Rejection[Build] | None:
+    """Return the build that came closest of those that the request does not exclude."""
+    return closest((one for one in rejected if one.reason.code not in _REQUESTED), context.rules)
 
 
 def unmet_preference(build: Build, context: PlanContext) -> Reason | None:
-    """Say that the backend which the request prefers was not taken, and what would force it."""
+    """Return that the backend which the request prefers was not taken, and what would force it."""
     wanted = context.demand.preferred_backend
     if wanted is None or wanted == build.backend or context.demand.backends:
         return None
@@ -164,13 +172,13 @@ def unmet_preference(build: Build, context: PlanContext) -> Reason | None:
 def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
     if best.build.backend == context.demand.preferred_backend != candidate.build.backend:
         return "the request prefers it"
-    return context.rules.merit(merits(best, context), merits(candidate, context))
+    return context.rules.merit(maker_key(best, context), maker_key(candidate, context))
 
 
-def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: PlanContext) -> Reason | None:
+def _newer_driver(best: Candidate, rejected: tuple[Rejection[Build], ...], context: PlanContext) -> Reason | None:
     for rejection in rejected:
-        build = rejection.build
-        if rejection.code != "driver-too-old" or build.torch <= best.build.torch:
+        build = rejection.candidate
+        if rejection.reason.code != "driver-too-old" or build.torch <= best.build.torch:
             continue
         if all(isinstance(code, Code) for code in codes_of(build, context)):
             return Reason("newer-driver", f"torch {build.torch} would need {context.rules.driver_for(build)}")
@@ -178,12 +186,13 @@ def _newer_driver(best: Candidate, rejected: tuple[Rejection, ...], context: Pla
 
 
 def _backend(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection, ...], context: PlanContext
+    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection[Build], ...], context: PlanContext
 ) -> Reason | None:
     torch = best.build.torch
     for rejection in rejected:
-        if rejection.build.torch == torch and rejection.code in {"no-companion", "not-allowed", "programs-conflict"}:
-            return Reason("backend", f"not {rejection.build.name}: {rejection.message}")
+        build, reason = rejection.candidate, rejection.reason
+        if build.torch == torch and reason.code in {"no-companion", "not-allowed", "programs-conflict"}:
+            return Reason("backend", f"not {build.name}: {reason.message}")
     peers = (other for other in candidates if other.build.torch == torch and other.covers == best.covers)
     rivals = [other for other in peers if other is not best]
     if not rivals:
@@ -206,7 +215,7 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
     ]
     if not gains:
         return None
-    _, cover = min(gains, key=lambda gain: (preference(gain[0], context), -len(gain[1])))
+    _, cover = min(gains, key=lambda gain: (preference_key(gain[0], context), -len(gain[1])))
     return _would_give("fewer-gpus", cover, candidates, context)
 
 
@@ -223,31 +232,33 @@ def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanCon
 
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
-    problems = [Reason(problem.code, problem.message) for problem in context.machine.problems if not problem.blocking]
+    problems = [problem.reason for problem in context.machine.problems if not problem.blocking]
     foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu, context.machine) != context.rules.vendor]
     not_used = f"is not used: it is not from {context.rules.name}"
     names = [f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})" for gpu in foreign]
     return (*problems, *(Reason("gpu-not-supported", f"{name} {not_used}") for name in names))
 
 
-def _newest_seen(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason | None:
-    """Say that a newer one is not what the programs want, unknown, or in no source that answers."""
+def _newest_seen(best: Candidate, newer: list[Rejection[Build]], context: PlanContext) -> Reason | None:
+    """Return that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
+    builds: dict[str, Build] = {}
     for rejection in newer:
-        if rejection.code == HELD_BACK:
-            newest = f"torch {rejection.build.torch} would run here"
-            return Reason(HELD_BACK, f"{rejection.message}; without it {newest}" if rejection.message else newest)
-    unknown = next((rejection.build.name for rejection in newer if rejection.code == "not-in-catalogue"), None)
-    if unknown:
+        build, reason = rejection.candidate, rejection.reason
+        builds.setdefault(reason.code, build)
+        if reason.code == HELD_BACK:
+            newest = f"torch {build.torch} would run here"
+            return Reason(HELD_BACK, f"{reason.message}; without it {newest}" if reason.message else newest)
+    if unknown := builds.get("not-in-catalogue"):
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
-        return Reason("newest-known", f"{newest}; {unknown} is on the index")
-    if any(rejection.code == "unreachable" for rejection in newer):
+        return Reason("newest-known", f"{newest}; {unknown.name} is on the index")
+    if "unreachable" in builds:
         return Reason("newest-reachable", f"{torch} is the newest torch in the reachable sources")
     return None
 
 
-def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanContext) -> Reason:
-    torch, limits = best.build.torch, _ASKED & {rejection.code for rejection in newer}
+def _newest_requested(best: Candidate, newer: list[Rejection[Build]], context: PlanContext) -> Reason:
+    torch, limits = best.build.torch, _REQUESTED & {rejection.reason.code for rejection in newer}
     if limits == {"other-backend"}:
         return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
     if limits == {"not-allowed"}:
@@ -257,23 +268,25 @@ def _newest_asked_for(best: Candidate, newer: list[Rejection], context: PlanCont
     return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
 
 
-def _asked(rejections: list[Rejection]) -> str:
-    """Restrict a sentence where there is a newer torch that was not asked for."""
-    return " asked for" if any(rejection.code in _ASKED for rejection in rejections) else ""
+def _asked(rejected: list[Rejection[Build]]) -> str:
+    """Return the restriction of a sentence if there is a newer torch that was not requested."""
+    return " asked for" if any(one.reason.code in _REQUESTED for one in rejected) else ""
 
 
-def _newest_but(best: Candidate, blocking: Rejection) -> Reason:
-    message = f"{best.build.torch} is the newest that fits; {blocking.build.name}: {blocking.message}"
-    return Reason(f"newest-but-{blocking.code}", message)
+def _newest_but(best: Candidate, blocking: Rejection[Build]) -> Reason:
+    reason = blocking.reason
+    message = f"{best.build.torch} is the newest that fits; {blocking.candidate.name}: {reason.message}"
+    return Reason(f"newest-but-{reason.code}", message)
 
 
-def _newest_with_code(best: Candidate, blocking: Rejection, restriction: str, context: PlanContext) -> Reason:
-    """Say which chip a newer build has no code for, whatever it was rejected for."""
-    lacking = next((code for code in codes_of(blocking.build, context) if isinstance(code, Reason)), None)
+def _newest_with_code(best: Candidate, blocking: Rejection[Build], restriction: str, context: PlanContext) -> Reason:
+    """Return which chip a newer build has no code for, whatever it was rejected for."""
+    build = blocking.candidate
+    lacking = next((code for code in codes_of(build, context) if isinstance(code, Reason)), None)
     if lacking is None or lacking.code != "no-code":
-        return _newest_but(best, Rejection(blocking.build, *lacking) if lacking else blocking)
+        return _newest_but(best, Rejection(build, lacking) if lacking else blocking)
     gpus = sorted(context.architectures.values(), key=context.rules.rank)
     chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
-    ends = context.rules.lacks(blocking.build, gpus)
-    message = f"the newest torch{restriction} with code for {chips}: {blocking.build.name} {ends}"
+    ends = context.rules.lacks(build, gpus)
+    message = f"the newest torch{restriction} with code for {chips}: {build.name} {ends}"
     return Reason("newest-with-code", message)

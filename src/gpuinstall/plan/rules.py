@@ -6,8 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.plan.companions import missing_companion
-from gpuinstall.plan.values import Reason
+from gpuinstall.finding import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +58,11 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
 
 
+def has_companions(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build that a requested companion does not load beside."""
+    return context.companions.missing(build)
+
+
 def exists(build: Build, _context: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
@@ -94,7 +98,7 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
     is_of_named_cuda,
     is_allowed,
     exists,
-    missing_companion,
+    has_companions,
     fits_glibc,
 )
 

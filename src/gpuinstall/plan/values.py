@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
-
-from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
-from gpuinstall.vendors.protocol import Reason
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,9 +11,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Build
+    from gpuinstall.errors import GpuInstallError
+    from gpuinstall.finding import Reason, Rejection
     from gpuinstall.machine import Machine
-
-__all__ = ["Choice", "Plan", "PlanStatus", "Reason", "Refusal", "Rejection", "Run", "Settled"]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
@@ -30,69 +27,63 @@ PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 PlanStatus = Literal["ok", "partial", "cpu"]
 
 
-class Rejection(NamedTuple):
-    """A build that was passed over, and why."""
-
-    build: Build
-    code: str
-    message: str
-
-
 @dataclass(frozen=True)
 class Run:
-    """What one GPU runs of the build: the name of the code, and how, ``sass``, ``ptx`` or ``none``."""
+    """What one GPU runs of the build."""
 
     index: int
     runs: str | None
+    """The name of the code."""
+
     how: str
+    """``sass``, ``ptx`` or ``none``."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen build for one Python; ``index`` is the address (or folder) that its family comes from.
-
-    ``index`` None means the default index. ``requirements`` are what to install, the family pinned.
-    """
+    """The chosen build for one Python."""
 
     build: Build
     python: str
     index: str | None
+    """The address or the folder that its family comes from; None: the default index."""
+
     requirements: tuple[str, ...]
+    """What to install, the family pinned."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What the programs of a request came to: the one torch that they want, and who wants it.
-
-    ``unserved`` says by backend's tag why they cannot be had with it; ``held_back`` is what could not be the newest.
-    """
+    """What the programs of a request came to: the one torch that they want, and who wants it."""
 
     torch: Version
     why: str
     unserved: Mapping[str, str] = field(default_factory=dict)
+    """Why they cannot be had with a build of that torch, by its backend's tag."""
+
     held_back: tuple[str, ...] = ()
+    """What could not be the newest."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The build that was chosen, and why.
-
-    ``runnable`` are all builds that run on the GPUs that the choice serves, the best first: what the programs that
-    are asked for may choose from.
-    """
+    """The build that was chosen, and why."""
 
     status: PlanStatus
     choice: Choice
     gpus: tuple[Run, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    rejected: tuple[Rejection, ...] = ()
+    rejected: tuple[Rejection[Build], ...] = ()
     warnings: tuple[Reason, ...] = ()
     runnable: tuple[Build, ...] = ()
+    """All builds that run on the GPUs that the choice serves, the best first: requested programs choose among them."""
+
+    # Users of the API read a plan and a refusal alike.
     exit_code: ClassVar[int] = 0
     fix: ClassVar[None] = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the Plan document."""
+        """Return the Plan document."""
         choice = {
             "torch": str(self.choice.build.torch),
             "backend": self.choice.build.backend.tag,
@@ -100,33 +91,30 @@ class Plan:
             "python": self.choice.python,
             "requirements": list(self.choice.requirements),
         }
-        return _document(self, choice)
+        return _document(self, self.status, choice, self.warnings)
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why no build was chosen; ``exit_code`` is 3, 4 or 8, ``fix`` what to do."""
+class Rejected:
+    """A request that no build serves, and why."""
 
-    exit_code: int
+    error_class: type[GpuInstallError]
+    """What it is raised as: NoBuildError; InstallationError if no source answers; MachineError if only repair helps."""
+
     reasons: tuple[Reason, ...]
     fix: str | None = None
     gpus: tuple[Run, ...] = ()
-    rejected: tuple[Rejection, ...] = ()
-    status: ClassVar[Literal["refused"]] = "refused"
-    choice: ClassVar[None] = None
-    warnings: ClassVar[tuple[Reason, ...]] = ()
-    runnable: ClassVar[tuple[Build, ...]] = ()
+    rejected: tuple[Rejection[Build], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the Plan document."""
-        return _document(self, None)
+        """Return the Plan document of a refused request."""
+        return _document(self, "refused", None, ())
 
     def error(self, machine: Machine) -> GpuInstallError:
-        """The error of its first reason, with what the machine's own problem adds; its data is the plan."""
-        kinds: dict[int, type[GpuInstallError]] = {kind.exit_code: kind for kind in (InstallationError, MachineError)}
+        """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
         reason = self.reasons[0]
         problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
-        return kinds.get(self.exit_code, NoBuildError)(
+        return self.error_class(
             reason.code,
             reason.message,
             hint=self.fix,
@@ -137,17 +125,18 @@ class Refusal:
         )
 
 
-def _document(plan: Plan | Refusal, build: dict[str, Any] | None) -> dict[str, Any]:
+def _document(
+    outcome: Plan | Rejected, status: str, build: dict[str, Any] | None, warnings: tuple[Reason, ...]
+) -> dict[str, Any]:
     return {
         "schema": PLAN_DOCUMENT,
-        "status": plan.status,
+        "status": status,
         "build": build,
-        "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in plan.gpus],
-        "reasons": [reason._asdict() for reason in plan.reasons],
+        "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in outcome.gpus],
+        "reasons": [reason._asdict() for reason in outcome.reasons],
         "rejected": [
-            {"torch": str(rejection.build.torch), "backend": rejection.build.backend.tag}
-            | {"code": rejection.code, "message": rejection.message}
-            for rejection in plan.rejected
+            {"torch": str(one.candidate.torch), "backend": one.candidate.backend.tag, **one.reason._asdict()}
+            for one in outcome.rejected
         ],
-        "warnings": [warning._asdict() for warning in plan.warnings],
+        "warnings": [warning._asdict() for warning in warnings],
     }

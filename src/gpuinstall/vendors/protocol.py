@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from gpuinstall.finding import Finding, Reason
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -12,25 +14,11 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine
 
 
-class Reason(NamedTuple):
-    """A slug for programs and a sentence for people; a reason, a warning or the cause of a refusal."""
-
-    code: str
-    message: str
-
-
 class Code(NamedTuple):
     """The code of a build that a GPU runs, such as ``sm_86``, and how: ``sass``, or ``ptx``, compiled at first use."""
 
     name: str
     how: str
-
-
-class Unusable(NamedTuple):
-    """Why a machine or a GPU cannot be used, and what would help."""
-
-    reason: Reason
-    fix: str | None
 
 
 @dataclass(frozen=True)
@@ -68,20 +56,20 @@ class Rules:
         """The machine's driver as people name it: ``driver 535.183.01``."""
         return f"{self.name}'s driver"
 
-    def platform_fault(self) -> Unusable | None:
+    def platform_fault(self) -> Finding | None:
         """Say why no public build runs on this kind of machine, whatever its GPUs and its driver."""
         return None
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Say that the machine has no driver for these GPUs, or one of an unknown release."""
         return None
 
-    def gpu_fault(self, gpu: Gpu) -> Unusable | None:
+    def gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Say why a GPU cannot be planned for: its architecture is unknown, or its driver ignores it."""
         if self.architecture(gpu) is not None:
             return None
         message = f"which code {gpu.label} runs is not known: {self.architecture_source} tells it"
-        return Unusable(Reason("unknown-gpu", message), "gpuinstall probe   # on the machine itself")
+        return Finding("unknown-gpu", message, fixes=("gpuinstall probe   # on the machine itself",))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of the code that a GPU runs, ``sm_89``; None where it is unknown."""

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
 from gpuinstall.extensions.rows import Extension, list_files, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import LearnedStore
 from gpuinstall.lock.target import Target
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.sources import read_sources
@@ -78,6 +79,7 @@ def surroundings(machine: tuple[str, str]) -> Surroundings:
     plan = choose(there, Request(("torch",), python="3.12"), catalog)
     rules = rules_for(there, catalog, {"cuda"})
     tags = frozenset(Target("cu126", glibc="2.35").tags("3.12"))
+    assert isinstance(plan, Plan)
     return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, "2.35")
 
 

@@ -15,6 +15,7 @@ from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
 from gpuinstall.fleet.hostlist import NodeName, expand
 from gpuinstall.fleet.locks import lock_request
 from gpuinstall.lock.code_check import served_gpus
+from gpuinstall.plan import Plan
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -141,13 +142,14 @@ def test_nobody_surveyed_is_no_plan() -> None:
 @settings(max_examples=25)
 def test_no_smaller_set_serves_all_and_every_lock_runs_where_it_is_for(kinds: list[tuple[str, str]]) -> None:
     plan = planned(*kinds)
-    runs = [{build.name for build in each.runnable} for each in plan.plans if each.choice]
+    runs = [{build.name for build in each.runnable} for each in plan.plans if isinstance(each, Plan)]
     names = set().union(*runs)
     fewer = combinations(sorted(names), max(0, len(plan.groups) - 1))
 
     assert not runs or not any(all(one & set(chosen) for one in runs) for chosen in fewer)
     for group in plan.groups:
-        assert all(group.build in plan.plans[position].runnable for position in group.classes)
+        own = [plan.plans[position] for position in group.classes]
+        assert all(isinstance(each, Plan) and group.build in each.runnable for each in own)
     covered = {position for group in plan.groups for position in group.classes}
     assert covered == set(range(len(plan.classes))) - set(plan.uncovered)
 

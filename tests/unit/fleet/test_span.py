@@ -6,6 +6,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.classes import classes_in, spanned
 from gpuinstall.fleet.fleet_plan import FleetPlan, plan_fleet
+from gpuinstall.plan import Plan
 from gpuinstall.request import Request
 
 NAMES = ("RTX 30", "RTX 40", "A800")
@@ -30,7 +31,7 @@ def test_a_series_is_every_card_of_its_code_under_each_branch_of_the_range() -> 
 def test_the_fewest_locks_serve_a_range_and_with_the_newest_each_driver_has_its_own_torch() -> None:
     fewest, newest = (covered(*NAMES, drivers=">=470", newest=newest) for newest in (False, True))
     assert len(fewest.groups) == 1
-    alone = [plan.choice.build.torch for plan in newest.plans if plan.choice]
+    alone = [plan.choice.build.torch for plan in newest.plans if isinstance(plan, Plan)]
     torches = [group.build.torch for group in newest.groups for _ in group.classes]
     assert sorted(torches) == sorted(alone)
     assert {serves.rpartition(" ")[2] for _, serves in served(newest)} >= {"525–575"}

@@ -123,7 +123,7 @@ def test_where_the_lock_comes_from(example: Example) -> None:
 
 
 def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead() -> None:
-    assert [misfit.lock for misfit in situation(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
+    assert [misfit.candidate for misfit in situation(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
 
 
 @pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.fleet.classes import classes_in
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.target import Target
-from gpuinstall.plan import choose
 from gpuinstall.probe import read_recording
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gpuinstall.finding import Rejection
 from gpuinstall.lock.document import document
-from gpuinstall.lock.fit import Fit, Misfit, best, best_files, fit
+from gpuinstall.lock.fit import Fit, best, best_files, fit
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render
 from gpuinstall.lock.target import Target
 from gpuinstall.machine import Driver, Gpu, Machine
@@ -64,12 +65,12 @@ def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(her
     assert found is not None
     assert found.lock.name == chosen
     assert str(found.choice.build.torch) == "2.14.1"
-    assert all(misfit.reason.message for misfit in fits if isinstance(misfit, Misfit))
+    assert all(misfit.reason.message for misfit in fits if isinstance(misfit, Rejection))
 
 
 def misfit(lock: Lock, here: Machine, request: Request | None = None) -> str:
     judged = fit(lock, here, request or Request(), CATALOG)
-    assert isinstance(judged, Misfit)
+    assert isinstance(judged, Rejection)
     return judged.reason.code
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.page import selector_page
 from gpuinstall.page.answers import (
     DRIVER,
@@ -21,7 +22,6 @@ from gpuinstall.page.answers import (
     driver_borders,
     kinds_of_gpus,
 )
-from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog

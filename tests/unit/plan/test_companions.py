@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.api import Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -15,6 +15,7 @@ from tests.unit.plan.machines import machine
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
 
 ARM = machine("H100", arch="aarch64")
 
@@ -96,7 +97,7 @@ def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
     superchip = machine("B200", arch="aarch64", driver="570.133.20")
 
     assert installed(plan(superchip, "torchaudio")) == ("torch==2.11.0+cu128", "torchaudio==2.11.0+cu128")
-    told = {found.build.name: found.message for found in plan(superchip, "torchaudio").rejected}
+    told = {found.candidate.name: found.reason.message for found in plan(superchip, "torchaudio").rejected}
     assert told["2.13.0+cu129"] == "no known source has torchaudio 2.11.0+cu129 for linux aarch64"
     listed = offering("cu129", torchaudio="2.11.0+cu129")
     assert installed(plan(superchip, "torchaudio", catalog=listed))[0] == "torch==2.13.0+cu129"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.backend import CPU
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Environment, Gpu
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -19,6 +19,7 @@ from tests.unit.plan.machines import machine
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:

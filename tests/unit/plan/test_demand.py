@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
+from gpuinstall.api import choose
 from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan import choose
 from gpuinstall.plan.demand import Demand, parse_request
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.request import Request

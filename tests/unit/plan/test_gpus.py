@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
@@ -20,6 +20,9 @@ from gpuinstall.vendors import rules_for
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
+
+if TYPE_CHECKING:
+    from gpuinstall.plan import Plan
 
 MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
 
@@ -147,7 +150,7 @@ def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_th
     )
 
     assert build(made) == "2.11.0+cu129"
-    told = {found.build.name: found.message for found in made.rejected}
+    told = {found.candidate.name: found.reason.message for found in made.rejected}
     assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers support the GPU"
 
 
@@ -203,7 +206,7 @@ def test_an_older_driver_is_told_the_nearest_that_a_build_for_the_gpu_runs_with(
 
 def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> None:
     made = plan(machine("RTX 5090", driver="576.02", os="windows"))
-    told = {found.build.name: (found.code, found.message) for found in made.rejected}
+    told = {found.candidate.name: found.reason for found in made.rejected}
 
     assert build(made) == "2.11.0+cu128"
     assert told["2.7.1+cu118"][0] == "no-cudnn-code"

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Environment
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
 
 if TYPE_CHECKING:
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
 
 
 def plan(asked: Machine, *requirements: str, **request: object) -> Plan | Refusal:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.api import Refusal, choose
+from gpuinstall.plan import Plan
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -47,8 +48,11 @@ def test_torch_takes_the_cuda_that_a_name_carries(requirement: str) -> None:
     made = plan("H100", "580.95.05", requirement)
     assert isinstance(made, Plan)
     assert made.choice.build.name == "2.14.1+cu126"
-    newer = next(rejection for rejection in made.rejected if rejection.build.name == "2.15.0+cu130")
-    assert (newer.code, newer.message) == ("other-cuda", f"{requirement} is for CUDA 12, and one process has one CUDA")
+    newer = next(rejection for rejection in made.rejected if rejection.candidate.name == "2.15.0+cu130")
+    assert (newer.reason.code, newer.reason.message) == (
+        "other-cuda",
+        f"{requirement} is for CUDA 12, and one process has one CUDA",
+    )
 
 
 @pytest.mark.parametrize("requirement", ["tensorrt<10", "cupy-cuda13x ; sys_platform == 'win32'", "cupy"])

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.machine import Driver
-from gpuinstall.plan import Plan, Refusal, choose
+from gpuinstall.plan import Plan
 from gpuinstall.request import Request
 from gpuinstall.vendors.nvidia.driver import split_code
 from gpuinstall.versions import DriverVersion

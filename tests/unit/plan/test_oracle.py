@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.machine import Environment, Machine
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpuinstall.plan import Plan
 
 BRANCHES = (418, 450, 455, 470, 510, 515, 520, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
 SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.plan.candidates import Candidate, judge_build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
 
 BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
 cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
@@ -119,9 +120,9 @@ def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
 ) -> None:
     asked = make(names, driver, system)
     made = plan(asked, request)
-    rejected = [rejection.build.name for rejection in made.rejected]
+    rejected = [rejection.candidate.name for rejection in made.rejected]
 
-    assert all(rejection.code and rejection.message for rejection in made.rejected)
+    assert all(rejection.reason.code and rejection.reason.message for rejection in made.rejected)
     assert len(rejected) == len(set(rejected))
     if made.choice:
         builds = load_catalog().builds_for(asked.os, asked.arch)

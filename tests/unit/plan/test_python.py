@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
+
+if TYPE_CHECKING:
+    from gpuinstall.plan import Plan
 
 
 def plan(pythons: tuple[str, ...] | None, **request: Any) -> Plan | Refusal:
@@ -47,7 +50,7 @@ def test_where_none_can_be_fetched_the_build_is_rejected_and_the_next_is_tried()
     made = plan(("3.8.10",), managed_pythons=False)
 
     assert chosen(made) == ("2.4.1+cu124", "3.8")
-    assert {rejection.code for rejection in made.rejected if str(rejection.build.torch) == "2.15.0"} == {
+    assert {rejection.reason.code for rejection in made.rejected if str(rejection.candidate.torch) == "2.15.0"} == {
         "no-python",
         "unverified",
     }

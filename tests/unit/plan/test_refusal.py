@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.errors import InstallationError
-from gpuinstall.plan import Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.backend import Backend
 from gpuinstall.catalog.pages import parse_folder
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -18,12 +18,13 @@ from tests.unit.plan.machines import machine
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine import Machine
+    from gpuinstall.plan import Plan
 
 UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
 
 
 def code(made: Plan | Refusal, name: str) -> str:
-    return next(rejection.code for rejection in made.rejected if rejection.build.name == name)
+    return next(rejection.reason.code for rejection in made.rejected if rejection.candidate.name == name)
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from gpuinstall.api import Refusal, choose
 from gpuinstall.backend import Backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan import Plan, Refusal, choose
 from gpuinstall.request import Request
 from tests.unit.plan.machines import card, machine
 from tests.unit.vendors.acme import acme_catalog, acme_machine, register_acme
+
+if TYPE_CHECKING:
+    from gpuinstall.plan import Plan
 
 
 @pytest.fixture(autouse=True)

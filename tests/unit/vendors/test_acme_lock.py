@@ -10,9 +10,10 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.export.formats import requirements
 from gpuinstall.export.pins import backend_of
+from gpuinstall.finding import Rejection
 from gpuinstall.lock.check import stale_here
 from gpuinstall.lock.cover import cover
-from gpuinstall.lock.fit import Fit, Misfit, best, fit
+from gpuinstall.lock.fit import Fit, best, fit
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
@@ -76,9 +77,9 @@ def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
 
     assert (taken("anvil3"), taken()) == ("acme1", "cpu")
     assert isinstance(fit(made[0], acme_machine("anvil3", "anvil1"), REQUEST, catalog), Fit)
-    assert isinstance(fit(made[0], acme_machine("anvil1"), REQUEST, catalog), Misfit)
+    assert isinstance(fit(made[0], acme_machine("anvil1"), REQUEST, catalog), Rejection)
     here = fit(made[0], machine_for_target(Target("cpu")), REQUEST, catalog)
-    assert isinstance(here, Misfit)
+    assert isinstance(here, Rejection)
     assert here.reason.message == "it is for Acme GPUs (acme1), but this machine has none"
 
 

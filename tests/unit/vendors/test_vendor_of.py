@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.vendors import VENDORS, vendor_of
 from tests.frozen import frozen_catalog

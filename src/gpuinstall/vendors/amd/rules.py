@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
+from gpuinstall.finding import Finding, Reason
+from gpuinstall.vendors.protocol import Code, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -68,13 +69,13 @@ class AmdRules(Rules):
         module = f"amdgpu {amdgpu} on " if amdgpu else ""
         return f"{module}Linux {self.machine_fact('kernel') or 'of unknown release'}"
 
-    def platform_fault(self) -> Unusable | None:
+    def platform_fault(self) -> Finding | None:
         """Refuse Windows and WSL, for which the index of torch has nothing."""
         if self.machine.os != "windows" and not self.machine.environment.wsl:
             return None
         place = "WSL" if self.machine.environment.wsl else "Windows"
         message = f"PyTorch's index has no build for AMD GPUs on {place}; AMD's own builds cannot be locked"
-        return Unusable(Reason("amd-elsewhere", message), f"AMD's guide: {ON_WINDOWS}")
+        return Finding("amd-elsewhere", message, fixes=(f"AMD's guide: {ON_WINDOWS}",))
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """A card before a processor's graphics: the numbers of chips say nothing of what they can do."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.vendors.protocol import Code, Reason, Rules
+from gpuinstall.finding import Reason
+from gpuinstall.vendors.protocol import Code, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.vendors.protocol import Code, Reason, Unusable
+from gpuinstall.finding import Finding, Reason
+from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -128,13 +129,14 @@ class MachineDriver:
         """Say whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
         return self.machine.driver is not None and self.machine.driver.compat
 
-    def compat_refusal(self, label: str) -> Unusable | None:
+    def compat_fault(self, label: str) -> Finding | None:
         """Say why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
         words = {*label.lower().split()} & {*self.tables.no_compat}
         if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
             return None
         message = f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}"
-        return Unusable(Reason("forward-compatibility-unsupported", message), "plan with the driver alone: --driver")
+        fix = "plan with the driver alone: --driver"
+        return Finding("forward-compatibility-unsupported", message, fixes=(fix,))
 
     @cached_property
     def branch(self) -> int | None:
@@ -178,7 +180,7 @@ class MachineDriver:
         floor = self.floors.get(toolkit[0])
         return f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
 
-    def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Unusable | None:
+    def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Finding | None:
         """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation.
 
         ``majors`` are the CUDA majors of the builds for the chip: a newer driver has to serve one.
@@ -189,14 +191,14 @@ class MachineDriver:
         if generation and generation.last_branch is not None and self.branch > generation.last_branch:
             last = generation.last_branch
             message = f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does"
-            return Unusable(Reason("driver-dropped-gpu", message), f"Install driver {last}")
+            return Finding("driver-dropped-gpu", message, fixes=(f"Install driver {last}",))
         if first and not self._reaches(first):
             after = self.tables.first_drivers[chip].after
             since = f"the first for it is newer than {after}" if after else f"{first} is the first for it"
             message = f"{self} does not support {label}: it is older than the GPU, {since}"
             enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
             newest = "the newest from NVIDIA" if after else f"{enough} or newer"
-            return Unusable(Reason("driver-older-than-gpu", message), f"Update the NVIDIA driver to {newest}")
+            return Finding("driver-older-than-gpu", message, fixes=(f"Update the NVIDIA driver to {newest}",))
         return None
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:

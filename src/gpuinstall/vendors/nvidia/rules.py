@@ -6,8 +6,9 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuinstall.finding import Finding, Reason
 from gpuinstall.vendors.nvidia.driver import MachineDriver, code_for, split_code
-from gpuinstall.vendors.protocol import Code, Reason, Rules, Unusable
+from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -39,41 +40,42 @@ class NvidiaRules(Rules):
     def _driver(self) -> MachineDriver:
         return MachineDriver(self.machine, self.catalog.drivers)
 
-    def platform_fault(self) -> Unusable | None:
+    def platform_fault(self) -> Finding | None:
         """Refuse a Jetson before JetPack 7."""
         l4t = self.machine.environment.l4t
         number = re.search(r"[0-9]+", l4t or "")
         if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
             return None
-        reason = Reason("jetson", f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch")
-        return Unusable(reason, f"NVIDIA's wheels: {_JETSON_WHEELS}\nOr update to JetPack 7")
+        message = f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch"
+        return Finding("jetson", message, fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"))
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Unusable | None:
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Name a driver that is missing, or says neither its release nor its CUDA."""
         driver = self.machine.driver
         if driver is not None and (driver.version is not None or driver.cuda is not None):
             return None
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
         if driver is None:
-            reason = Reason("no-driver", f"there is no NVIDIA driver for {names}")
-            return Unusable(reason, f"Install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}")
-        reason = Reason("driver-unknown", f"the NVIDIA driver for {names} does not report its version")
-        return Unusable(reason, "nvidia-smi   # should show it; if it fails, reinstall the driver")
+            fix = f"Install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}"
+            return Finding("no-driver", f"there is no NVIDIA driver for {names}", fixes=(fix,))
+        message = f"the NVIDIA driver for {names} does not report its version"
+        fix = "nvidia-smi   # should show it; if it fails, reinstall the driver"
+        return Finding("driver-unknown", message, fixes=(fix,))
 
-    def gpu_fault(self, gpu: Gpu) -> Unusable | None:
+    def gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Say that the chip is not known, or that the driver ignores it."""
         chip = _chip(gpu)
         if chip is None:
             return self._unknown(gpu)
-        return self._driver.compat_refusal(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
+        return self._driver.compat_fault(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
 
-    def _unknown(self, gpu: Gpu) -> Unusable:
+    def _unknown(self, gpu: Gpu) -> Finding:
         if self.machine.driver is None:
             message = f"the compute capability of {gpu.label} is unknown until its driver is installed"
-            return Unusable(Reason("unknown-gpu", message), "Install a driver that supports it, then try again")
+            return Finding("unknown-gpu", message, fixes=("Install a driver that supports it, then try again",))
         message = f"neither the driver nor its name tells the compute capability of {gpu.label}"
         fix = "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on"
-        return Unusable(Reason("unknown-gpu", message), fix)
+        return Finding("unknown-gpu", message, fixes=(fix,))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of its SASS, ``sm_89``."""

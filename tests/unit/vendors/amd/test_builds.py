@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from gpuinstall.support import support_by_chip
 from tests.frozen import frozen_catalog
@@ -127,4 +127,4 @@ def test_rows_of_other_makers_are_not_read_for_nvidias_machines() -> None:
     document = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "driver": {"version": "580"}}
     plan = choose(Machine.from_dict({**document, "gpus": [nvidia]}), Request(), frozen_catalog())
 
-    assert {found.build.backend.kind for found in plan.rejected} == {"cpu", "cuda"} - {"cpu"}
+    assert {found.candidate.backend.kind for found in plan.rejected} == {"cpu", "cuda"} - {"cpu"}

@@ -13,7 +13,8 @@ import uv
 from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import devcontainer, dockerfile
-from gpuinstall.lock.fit import Fit, Misfit, best, fit
+from gpuinstall.finding import Rejection
+from gpuinstall.lock.fit import Fit, best, fit
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
@@ -74,8 +75,8 @@ def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made: list[
     found = best(fits, amd("gfx1100"), REQUEST, catalog)
     assert found is not None
     assert found.lock.target == "rocm7-2"
-    assert isinstance(fit(rocm, amd("gfx1031"), REQUEST, catalog), Misfit)
-    assert isinstance(fit(cuda, amd("gfx1100"), REQUEST, catalog), Misfit)
+    assert isinstance(fit(rocm, amd("gfx1031"), REQUEST, catalog), Rejection)
+    assert isinstance(fit(cuda, amd("gfx1100"), REQUEST, catalog), Rejection)
     assert not isinstance(fit(rocm, Machine("linux", "x86_64"), REQUEST, catalog), Fit)
 
     process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / "env"])

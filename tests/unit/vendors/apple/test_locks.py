@@ -11,8 +11,9 @@ import pytest
 import uv
 
 from gpuinstall import process
+from gpuinstall.finding import Rejection
 from gpuinstall.lock.cover import cover
-from gpuinstall.lock.fit import Fit, Misfit, fit
+from gpuinstall.lock.fit import Fit, fit
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
@@ -72,10 +73,10 @@ def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made: list[Lo
     found = fit(mac, MAC, REQUEST, frozen_catalog())
     assert isinstance(found, Fit)
     assert found.plan.status == "ok"
-    assert isinstance(fit(cuda, MAC, REQUEST, frozen_catalog()), Misfit)
-    assert isinstance(fit(mac, Machine("linux", "x86_64"), REQUEST, frozen_catalog()), Misfit)
+    assert isinstance(fit(cuda, MAC, REQUEST, frozen_catalog()), Rejection)
+    assert isinstance(fit(mac, Machine("linux", "x86_64"), REQUEST, frozen_catalog()), Rejection)
     old = replace(MAC, makers={"apple": {"macos": "11.7"}})
-    assert isinstance(fit(mac, old, REQUEST, frozen_catalog()), Misfit)
+    assert isinstance(fit(mac, old, REQUEST, frozen_catalog()), Rejection)
 
     lock = next(tmp_path.rglob("pylock.cpu-macos-arm64.toml"))
     command = [

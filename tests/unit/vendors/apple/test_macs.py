@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
 from gpuinstall.vendors.apple.prober import kept

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine import Gpu, Machine
-from gpuinstall.plan import choose
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from gpuinstall.api import choose
 from gpuinstall.machine import Machine
-from gpuinstall.plan import choose
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
 from gpuinstall.vendors.intel.rules import architecture_of
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.plan import Plan, Refusal
+    from gpuinstall.api import Refusal
+    from gpuinstall.plan import Plan
 
 NO_NVIDIA = no_nvml() | no_libcuda()
 DOCKER = {

@@ -128,6 +128,31 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(he
     assert here.entries() == set()
 
 
+def test_no_script_runs_in_an_environment_that_others_could_make(here: Workshop, tmp_path: Path) -> None:
+    script = here.folder / "train.py"
+    script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', encoding="utf-8")
+    assert here.run("run", "train.py").status == 0
+    cache = tmp_path / "everybody's"
+    shutil.copytree(here.caches / "xdg", cache, symlinks=True)
+    [environment] = cache.glob("gpuinstall/scripts/*")
+    python = environment / ".venv" / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho theirs\n", encoding="utf-8")
+    python.chmod(0o755)
+    elsewhere = Workshop(here.folder, here.caches, {**here.variables, "XDG_CACHE_HOME": str(cache)})
+    wrong = {}
+    for case, (owner, mode) in {"open to all": (os.getuid(), 0o777), "of another user": (12345, 0o755)}.items():
+        if owner != os.getuid() and os.getuid() != 0:
+            continue
+        cache.chmod(mode)
+        os.chown(environment, owner, -1)
+        done = elsewhere.run("run", "train.py")
+        if (done.status, done.out) != (4, ""):
+            wrong[case] = done
+        os.chown(environment, os.getuid(), -1)
+    assert wrong == {}
+
+
 @pytest.mark.heavy
 def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(here: Workshop, tmp_path: Path) -> None:
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"

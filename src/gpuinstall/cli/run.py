@@ -14,11 +14,12 @@ import click
 
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import make_private_folder, restore_umask
+from gpuinstall.errors import InstallationError, LockError, UsageError
+from gpuinstall.files import check_cache, is_of_this_user, make_private_folder, restore_umask
 from gpuinstall.in_use import claim, hold, share
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.receipt import activated, receipt_of
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.sourcing import Sourcing
@@ -156,6 +157,11 @@ def _held(script: Script) -> EnvironmentPaths:
     make_private_folder(folder)
     while not hold(str(folder)):  # another run has just removed it, as it was unused for long
         make_private_folder(folder)
+    # Its name can be foreseen: somebody else may have made an environment there, to be run.
+    check_cache(folder, SilentReporter())
+    if not is_of_this_user(folder):
+        message = f"{folder} belongs to another user, who could change what is run from it"
+        raise InstallationError("others-cache", message, hint="export XDG_CACHE_HOME=DIR   # a folder of your own")
     script.bring_locks()
     return script.paths
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.config import Config, read_config
-from gpuinstall.errors import UsageError
+from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import check_outside
 from gpuinstall.location import Location
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.plan.requirement import marker_environment, parse_requirement
-from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources
+from gpuinstall.plan.requirement import marker_environment, normalised, parse_requirement
+from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources, source_setting
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import FOLDERS_OWN, Request
 from gpuinstall.requirements_file import RequirementsFile, joined_files, split_group
@@ -147,6 +147,7 @@ class Project:
                 hint = "Write it into a file, which later commands can read again"
                 raise UsageError("source-setting", f"{name} names sources, but is not a regular file", hint=hint)
         given += [self.settings.source_settings, self.declaration.listed.settings, self._recorded_settings()]
+        given.append(tuple(self._locked_indexes()))
         if self._team_lock:
             given.append(read_team_settings(self._team_lock))
         settings = tuple(setting for group in given for setting in group)
@@ -180,6 +181,18 @@ class Project:
             hint = "gpuinstall install --only torch   # or put the file back"
             raise UsageError("inputs-gone", message, why=why, hint=hint)
         return tuple(settings)
+
+    def _locked_indexes(self) -> Iterator[SourceSetting]:
+        """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
+        from gpuinstall.lock.declaration import locks_in
+        from gpuinstall.lock.lock import read_lock
+
+        for path in locks_in(self.paths.folder) if not self.settings.only else ():
+            with suppress(LockError):
+                lock = read_lock(path)
+                for name, index in lock.indexes.items() if lock.evidence else ():
+                    if name not in map(normalised, self.settings.without):
+                        yield source_setting("gpuinstall", "index of a package in a lock", index, path, package=name)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -330,7 +343,7 @@ class Project:
 
     def _announce(self, recorded: FolderRequest, reporter: Reporter) -> None:
         """Say which files of the folder count, and which have changed since they were read."""
-        from gpuinstall.lock.declaration import changed_inputs
+        from gpuinstall.lock.declaration import EXPORTED_BY, changed_inputs
 
         declared = self._declaration_beside(recorded)
         read = {*self._added_files, declared.file}
@@ -338,6 +351,8 @@ class Project:
             kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
             uncounted = declared.uncounted({*recorded.files, *self._added_files})
             reporter.step("Project", f"{declared}{kept}{uncounted}")
+        for name in declared.unread:
+            reporter.warn(f"{name} is not read, except for its sources; to request its packages: {EXPORTED_BY[name]}")
         unread = {name: lines for name, lines in recorded.files.items() if name not in read}
         for change in changed_inputs(unread, self.paths.folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")

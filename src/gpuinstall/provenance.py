@@ -70,9 +70,10 @@ _WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
 _BY_URL = "a requirement by URL: name @ https://…"
 _FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
+_NAME_IT = "name it by [[tool.uv.index]] or UV_INDEX"
 _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […], or --no-project"
 
-TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock"
+TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock, Pipfile.lock"
 
 SETTING_RULES = (
     SettingRule("pip", "--index-url", Effect.INDEX),
@@ -150,8 +151,16 @@ SETTING_RULES = (
     SettingRule("pixi", "no-binary", Effect.REFUSED, _BUILT),
     SettingRule("pixi", "index-strategy", Effect.REFUSED, _FIRST_INDEX),
     SettingRule("pixi", "pypi-dependencies (index)", Effect.PACKAGE_INDEX),
-    SettingRule("pixi", "pypi-dependencies (git, url, path)", Effect.REFUSED, _BY_URL),
+    SettingRule("pixi", "pypi-dependencies (git, url, path)", Effect.ADDRESS),
+    SettingRule("pixi", "dependency-overrides", Effect.REFUSED, _OVERRIDES),
+    SettingRule("pixi", "exclude-newer", Effect.EXCLUDE_NEWER),
     SettingRule("pixi", "channels", Effect.UNRELATED),
+    SettingRule("Pipenv", "[[source]] (the first)", Effect.INDEX),
+    SettingRule("Pipenv", "[[source]] (install_search_all_sources)", Effect.EXTRA_INDEX),
+    SettingRule("Pipenv", "index of a package", Effect.PACKAGE_INDEX),
+    SettingRule("Pipenv", "index of torch", Effect.TORCH),
+    SettingRule("Pipenv", "index that is not listed", Effect.REFUSED, "list it in [[source]]"),
+    SettingRule("Pipenv", "git, file, path of a package", Effect.ADDRESS),
     SettingRule("Hatch", "env-vars: PIP_…, UV_…", Effect.SAME),
     SettingRule("setuptools", "dependency_links", Effect.REFUSED, _BY_URL),
     SettingRule("setuptools", "[easy_install] index_url", Effect.INDEX),
@@ -160,8 +169,9 @@ SETTING_RULES = (
     SettingRule("conda", "channels", Effect.UNRELATED),
     SettingRule("PEP 723", "[tool.uv]", Effect.SAME),
     SettingRule("PEP 751", "hashes of packages", Effect.HASH),
+    SettingRule("gpuinstall", "index of a package in a lock", Effect.LOCKED_INDEX, _NAME_IT),
     SettingRule(TEAM_LOCK, "hashes of packages at their versions", Effect.HASH),
-    SettingRule(TEAM_LOCK, "index of a package", Effect.LOCKED_INDEX, "name it by [[tool.uv.index]] or UV_INDEX"),
+    SettingRule(TEAM_LOCK, "index of a package", Effect.LOCKED_INDEX, _NAME_IT),
     SettingRule(TEAM_LOCK, "git, url, path of a package", Effect.ADDRESS),
     SettingRule(TEAM_LOCK, "files of torch", Effect.TORCH),
 )

@@ -109,6 +109,59 @@ def test_a_package_comes_from_the_index_that_the_project_names(here: Workshop, c
     assert f"Index       {company.host.url}/simple" in done.err
 
 
+FILES_OF_SOURCES_ALONE = {
+    "pixi.toml": '[pypi-dependencies]\nours = {{ version = "*", index = "{corp}" }}\n',
+    "Pipfile": '[[source]]\nname = "first"\nurl = "{first}"\n[[source]]\nname = "corp"\nurl = "{corp}"\n'
+    '[packages]\nours = {{ version = "*", index = "corp" }}\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES_OF_SOURCES_ALONE)
+def test_sources_count_of_a_file_whose_request_is_not_read(here: Workshop, company: Company, name: str) -> None:
+    first = here.variables["UV_DEFAULT_INDEX"]
+    text = FILES_OF_SOURCES_ALONE[name].format(first=first, corp=company.index)
+    (here.folder / name).write_text(text, encoding="utf-8")
+    done = here.run("lock", "--target", "cpu", "ours")
+    assert f"{name} is not read, except for its sources" in " ".join(done.err.split())
+    assert taken(here) == f"{company.host.url}/{company.wheel.name}"
+
+
+def test_a_package_by_address_is_not_requested_by_name(here: Workshop) -> None:
+    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+    wrong = {}
+    for name, text in {
+        "pyproject.toml": f'{project}[tool.uv.sources]\nours = {{ git = "https://git.example/ours" }}\n',
+        "pixi.toml": '[pypi-dependencies]\nours = { path = "lib" }\n',
+        "Pipfile": '[packages]\nours = { file = "lib" }\n',
+    }.items():
+        file = here.folder / name
+        file.write_text(text, encoding="utf-8")
+        done = here.run("lock", "--target", "cpu", "ours")
+        if (done.status, f"{name} has it from a URL or a folder" in " ".join(done.err.split())) != (2, True):
+            wrong[name] = done
+        file.unlink()
+    assert wrong == {}
+
+
+def test_a_lock_names_the_index_of_the_users_own_configuration(here: Workshop, company: Company) -> None:
+    ours = replace(here, variables={**here.variables, "UV_INDEX": company.index})
+    locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
+    assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
+    assert f"can be installed only where {company.index} is reachable" in locked
+    assert f'index = "{company.index}"' in here.lock("pylock.cpu.toml")
+    for command in (("lock", "--upgrade"), ("install", "cowsay"), ("install", "--upgrade", "--dry-run")):
+        refused = here.document(*command, exit_code=2)["errors"][0]
+        assert "index of a package in a lock of ours cannot be obeyed" in refused["message"], command
+        assert company.index in refused["hint"]
+    refused = here.document("sync", "--target", "cpu", exit_code=6)["errors"][0]
+    assert refused["code"] == "lock-source"
+    assert refused["hint"].startswith(f"export UV_INDEX={company.index}")
+    assert ours.run("sync", "-q", "--target", "cpu").status == 0
+    assert ours.run("lock", "--upgrade", "-q").status == 0
+    assert taken(here) == f"{company.host.url}/{company.wheel.name}"
+    assert here.run("remove", "-q", "ours").status == 0
+
+
 @pytest.mark.heavy
 def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, company: Company) -> None:
     file = here.folder / "more.txt"

@@ -34,6 +34,13 @@ PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\n
 RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "{{}}"\nurl = "{INDEX}"\n'
 PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
 BY_PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-dependencies]\nmine = {{ {} }}\n'
+PIPENV = f'''[[source]]
+name = "first"
+url = "https://first.example"
+[[source]]
+name = "corp"
+url = "{INDEX}"
+'''
 LOCKED = '[[package]]\nname = "mine"\nversion = "1"\n'
 
 EXAMPLES = {
@@ -65,6 +72,7 @@ EXAMPLES = {
     ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
     ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
     ("uv", "sources (index)"): ("pyproject.toml", f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}'),
+    ("uv", "sources (git, url, path)"): ("pyproject.toml", f'{UV}sources.mine = {{ path = "lib" }}'),
     ("uv", "sources (workspace)"): ("pyproject.toml", f"{UV}sources.mine = {{ workspace = true }}"),
     ("uv", "sources of torch"): ("pyproject.toml", f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}'),
     ("uv", "torch-backend"): ("uv.toml", '[pip]\ntorch-backend = "cu118"'),
@@ -89,6 +97,10 @@ EXAMPLES = {
     ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
     ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
     ("Poetry", "source of a dependency"): ("pyproject.toml", POETRY + BY_POETRY.format("mine", 'source = "corp"')),
+    ("Poetry", "url, git, path of a dependency"): (
+        "pyproject.toml",
+        '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
+    ),
     ("Poetry", "source of torch"): ("pyproject.toml", POETRY + BY_POETRY.format("torch", 'source = "corp"')),
     ("Poetry", "source that is not listed"): ("pyproject.toml", BY_POETRY.format("mine", 'source = "corp"')),
     ("Poetry", "[[source]] (supplemental)"): ("pyproject.toml", f'{POETRY}priority = "supplemental"\n'),
@@ -111,6 +123,17 @@ EXAMPLES = {
     ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
     ("pixi", "pypi-dependencies (index)"): ("pyproject.toml", BY_PIXI.format(f'index = "{INDEX}"')),
     ("pixi", "pypi-dependencies (git, url, path)"): ("pyproject.toml", BY_PIXI.format('path = "lib"')),
+    ("pixi", "dependency-overrides"): ("pixi.toml", '[pypi-options.dependency-overrides]\nmine = "2"\n'),
+    ("pixi", "exclude-newer"): ("pixi.toml", '[workspace]\nexclude-newer = "2026-01-01"\n'),
+    ("Pipenv", "[[source]] (the first)"): ("Pipfile", PIPENV.replace("https://first.example", INDEX)),
+    ("Pipenv", "[[source]] (install_search_all_sources)"): (
+        "Pipfile",
+        f"{PIPENV}[pipenv]\ninstall_search_all_sources = true\n",
+    ),
+    ("Pipenv", "index of a package"): ("Pipfile", f'{PIPENV}[packages]\nmine = {{ version = "*", index = "corp" }}\n'),
+    ("Pipenv", "index of torch"): ("Pipfile", f'{PIPENV}[packages]\ntorch = {{ version = "*", index = "corp" }}\n'),
+    ("Pipenv", "index that is not listed"): ("Pipfile", '[dev-packages]\nmine = { version = "*", index = "corp" }\n'),
+    ("Pipenv", "git, file, path of a package"): ("Pipfile", '[packages]\nmine = { path = "lib", editable = true }\n'),
     ("setuptools", "[easy_install] index_url"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
     ("setuptools", "[easy_install] find_links"): ("setup.cfg", f"[easy_install]\nfind_links = {INDEX}\n"),
     ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
@@ -129,14 +152,13 @@ EXAMPLES = {
 """How a file of each tool writes a setting."""
 
 ELSEWHERE = {
-    ("uv", "sources (git, url, path)"),
     ("uv", "constraint-dependencies"),
-    ("Poetry", "url, git, path of a dependency"),
     ("conda", "pip's options in the pip part"),
     ("conda", "channels"),
     ("pixi", "channels"),
     ("Hatch", "env-vars: PIP_…, UV_…"),
     ("PEP 723", "[tool.uv]"),
+    ("gpuinstall", "index of a package in a lock"),
 }
 """What is part of the requirements, or written in another row's words: the tests below."""
 
@@ -166,7 +188,7 @@ def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]
     (folder / name).write_text(text, encoding="utf-8")
     if name in TEAM_LOCKS:
         return read_team_settings(folder / name)
-    if name == "pdm.toml":
+    if name in {"pdm.toml", "pixi.toml", "Pipfile"}:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings
 
@@ -423,6 +445,59 @@ def test_the_files_of_other_tools_beside_a_project_count(tmp_path: Path) -> None
     (tmp_path / "pdm.toml").write_text('pypi = "corp"', encoding="utf-8")
     with pytest.raises(UsageError, match=r"pdm\.toml is malformed"):
         read_declaration(tmp_path)
+
+
+def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path: Path) -> None:
+    wrong = {}
+    for name, text in {
+        "pixi.toml": f'[target.linux-64.pypi-dependencies]\nmine = {{ version = "*", index = "{INDEX}" }}\n',
+        "pixi.toml of a feature": f'[feature.a.target.osx-arm64.pypi-dependencies]\nmine = {{ index = "{INDEX}" }}\n',
+        "Pipfile": f'{PIPENV}[docs]\nmine = {{ version = "*", index = "corp" }}\n',
+    }.items():
+        for project in ("", PROJECT):
+            folder = tmp_path / f"{name}-{len(project)}"
+            folder.mkdir()
+            (folder / name.split()[0]).write_text(text, encoding="utf-8")
+            if project:
+                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+            settings = read_declaration(folder).listed.settings
+            if Sources().with_settings(settings).package_indexes != {"mine": INDEX}:
+                wrong[name, project] = settings
+    assert wrong == {}
+
+
+def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path: Path) -> None:
+    sources = f'"sources": [{{"name": "first", "url": "https://first.example"}}, {{"name": "corp", "url": "{INDEX}"}}]'
+    (tmp_path / "Pipfile.lock").write_text(
+        f'''{{"_meta": {{{sources}}}, "default": {{
+            "mine": {{"hashes": ["{HASH}"], "index": "corp", "version": "==1.0"}},
+            "other": {{"hashes": ["{HASH}"], "version": "==2.0", "markers": "python_version >= '3.8'"}},
+            "lib": {{"editable": true, "path": "./lib"}},
+            "torch": {{"hashes": ["{HASH}"], "index": "corp", "version": "==2.9.0"}}
+        }}, "develop": {{"tool": {{"git": "https://git.example/tool", "ref": "0"}}}}}}''',
+        encoding="utf-8",
+    )
+    sources_here = Sources().with_settings(read_declaration(tmp_path).listed.settings)
+    assert sources_here.hashes == {"mine==1.0": DIGESTS, "other==2.0": DIGESTS}
+    assert {(one.package, one.effect, one.value) for one in sources_here.locked} == {
+        ("mine", Effect.LOCKED_INDEX, INDEX),
+        ("other", Effect.LOCKED_INDEX, "https://first.example"),
+        ("lib", Effect.ADDRESS, ""),
+        ("tool", Effect.ADDRESS, ""),
+    }
+    (tmp_path / "Pipfile.lock").write_text('{"default": {"mine": []}}', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"Pipfile\.lock is malformed"):
+        read_declaration(tmp_path)
+
+
+def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path: Path) -> None:
+    for name in ("Pipfile", "pixi.toml"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+        with pytest.raises(UsageError, match="is not read as a request"):
+            read_inputs(str(tmp_path / name))
+    assert read_declaration(tmp_path).unread == ("Pipfile", "pixi.toml")
+    (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
+    assert read_declaration(tmp_path).unread == ()
 
 
 def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(

@@ -8,6 +8,7 @@ import os
 import re
 from contextlib import suppress
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,14 +16,17 @@ from packaging.errors import ExceptionGroup
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.files import check_outside, parse_ini, parse_toml
+from gpuinstall.files import check_outside, parse_ini, parse_json, parse_toml
 from gpuinstall.finding import Reason
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
+    PIPENV_ADDRESSES,
     configured_sources,
     easy_install,
     hatch_variables,
     pdm_configuration,
+    pipenv_sources,
+    pixi_sources,
     poetry_entries,
     project_settings,
 )
@@ -43,7 +47,7 @@ from gpuinstall.shell import joined
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.requirements import Requirement
 
@@ -52,8 +56,15 @@ DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
 """The files of a folder that say what it asks for where its pyproject.toml does not, the first that is there."""
 
 SETUP, SETUP_CONFIG = "setup.py", "setup.cfg"
+PIXI, PIPFILE, PIPENV_LOCK = "pixi.toml", "Pipfile", "Pipfile.lock"
 PROJECT_FILES = (PROJECT, SETUP, SETUP_CONFIG)
 """The files of a project, which are read again at every run."""
+
+EXPORTED_BY = {
+    PIPFILE: "pipenv requirements > requirements.txt",
+    PIXI: "pixi workspace export conda-environment environment.yml",
+}
+"""Files whose requests are not read, with the command that writes them into one that is."""
 
 _REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
 """How people call files of requirements, which a folder may have many of."""
@@ -78,6 +89,8 @@ class Declaration(NamedTuple):
     """The file that makes the folder a project."""
     other_files: tuple[str, ...] = ()
     """Further files of requirements in the folder, which do not count."""
+    unread: tuple[str, ...] = ()
+    """The files of other tools that the folder has instead, of which only the sources count."""
 
     @property
     def whole(self) -> RequirementsFile:
@@ -127,13 +140,22 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
     declared = _read_configured(folder, configured) if configured else _read_own_files(folder)
     declared = declared._replace(listed=declared.listed | RequirementsFile(settings=_read_beside(folder)))
     named = {path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()}
-    return declared._replace(other_files=tuple(sorted(named - {declared.file})))
+    has_request = declared.package or declared.listed.requirements
+    unread = [] if has_request else [name for name in EXPORTED_BY if (folder / name).is_file()]
+    return declared._replace(other_files=tuple(sorted(named - {declared.file})), unread=tuple(unread))
 
 
 def _read_beside(folder: Path) -> tuple[SourceSetting, ...]:
     """Read what the tools' own files beside a project say of sources."""
     settings = list[SourceSetting]()
-    for name, read in {"pdm.toml": pdm_configuration, "hatch.toml": hatch_variables}.items():
+    family = load_catalog().family
+    readers: dict[str, Callable[[Mapping[str, Any], Path], Iterable[SourceSetting]]] = {
+        "pdm.toml": pdm_configuration,
+        "hatch.toml": hatch_variables,
+        PIXI: partial(pixi_sources, family=family),
+        PIPFILE: partial(pipenv_sources, family=family),
+    }
+    for name, read in readers.items():
         path = folder / name
         if not path.is_file():
             continue
@@ -141,6 +163,8 @@ def _read_beside(folder: Path) -> tuple[SourceSetting, ...]:
             settings += read(parse_toml(read_listed(path, folder)), path)
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise UsageError("requirements-malformed", f"{path} is malformed: {error}") from None
+    if (folder / PIPENV_LOCK).is_file():
+        settings += read_team_settings(folder / PIPENV_LOCK)
     setup = folder / SETUP_CONFIG
     if setup.is_file():
         with suppress(ValueError):  # it may be of other tools alone
@@ -230,6 +254,9 @@ def read_inputs(name: str) -> RequirementsFile:
     """Read a file of requirements in whatever form, or a dependency group; raise UsageError where it is malformed."""
     file, group = split_group(name)
     path, is_lock = Path(file), re.fullmatch(r"pylock\.(.+\.)?toml", Path(file).name)
+    if path.name in EXPORTED_BY:
+        message = f"{path} is not read as a request"
+        raise UsageError("requirements-unread", message, hint=EXPORTED_BY[path.name])
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
     if path.name not in {PROJECT, "setup.cfg"} and not is_lock:
@@ -464,15 +491,35 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
 def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
     """Read what it says of the files and the sources of packages; raise UsageError where it is malformed."""
     try:
-        document = parse_toml(read_listed(path, path.parent))
-        # Poetry wrote the files of all packages there before its version 1.3.
-        files = document.get("metadata", {}).get("files", {})
-        settings = list[SourceSetting]()
-        for row in document.get("package", ()):
-            settings += _locked_package({"files": files.get(row["name"], ()), **row}, path)
-        return tuple(settings)
+        text = read_listed(path, path.parent)
+        rows = _pipenv_rows(parse_json(text)) if path.name == PIPENV_LOCK else _team_rows(parse_toml(text))
+        return tuple(setting for row in rows for setting in _locked_package(row, path))
     except _MALFORMED as error:
         raise _malformed_team_lock(path, error) from None
+
+
+def _team_rows(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the packages of a lock with their files."""
+    # Poetry wrote the files of all packages there before its version 1.3.
+    files = document.get("metadata", {}).get("files", {})
+    for row in document.get("package", ()):
+        yield {"files": files.get(row["name"], ()), **row}
+
+
+def _pipenv_rows(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the packages of a ``Pipfile.lock`` as other tools write them."""
+    sources = document.get("_meta", {}).get("sources", [])
+    addresses = {source["name"]: source["url"] for source in sources}
+    for group, packages in document.items():
+        if group == "_meta":
+            continue
+        for name, entry in packages.items():
+            is_by_address = bool(entry.keys() & {*PIPENV_ADDRESSES})
+            index = addresses[entry["index"]] if "index" in entry else sources[0]["url"] if sources else None
+            source = {"url": ""} if is_by_address else {"registry": index}
+            files = [{"hash": text} for text in entry.get("hashes", ())]
+            version = {"version": entry["version"].removeprefix("==")} if "version" in entry else {}
+            yield {"name": name, **version, "files": files, "source": source}
 
 
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)

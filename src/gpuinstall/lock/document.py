@@ -147,7 +147,7 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
 
 def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """Write one package: its files with their hashes, or the folder or commit that no hash pins."""
-    kept = {key: package[key] for key in ("name", "version", "marker") if key in package}
+    kept = {key: package[key] for key in ("name", "version", "marker", "index") if key in package}
     if package.get("wheels"):
         return kept | {"wheels": [_file(entry, hashes, folder) for entry in package["wheels"]]}
     for kind in ("sdist", "archive"):

@@ -88,6 +88,11 @@ class Lock:
         return frozenset(package.name for package in self.pylock.packages)
 
     @property
+    def indexes(self) -> dict[str, str]:
+        """The index of each package that comes from one which only the configuration of its maker named."""
+        return {package.name: package.index for package in self.pylock.packages if package.index}
+
+    @property
     def addresses(self) -> dict[str, str]:
         """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
         return {package.name: _by_address(package) for package in self.pylock.packages if _is_unhashed(package)}

@@ -15,6 +15,7 @@ from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import Asked, parse_requirement
+from gpuinstall.text import some
 from gpuinstall.web.answers import OFFLINE
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         session.reporter.step("Optional", text)
     if not unreachable:
         answer[0] = answer[0].warned_of(glibc_notes(answer, session))
+    _name_own_indexes(answer, session)
     try:
         for resolution in answer:
             request = resolution.request
@@ -91,6 +93,18 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
     except NoBuildError as error:
         return Conflict(error)
     return answer
+
+
+def _name_own_indexes(resolutions: Iterable[Resolution], session: Session) -> None:
+    """Say which packages come from an index that only the user's own configuration names."""
+    packages = dict[str, dict[str, None]]()
+    for resolution in resolutions:
+        for package in resolution.document["packages"]:
+            if "index" in package:
+                packages.setdefault(package["index"], {})[package["name"]] = None
+    for index, names in packages.items():
+        origin = session.sources.own_indexes[index]
+        session.reporter.step("Index", f"{index}, as {origin} says: the source of {some([*names])}")
 
 
 def _other_obstacle(

@@ -17,7 +17,7 @@ from gpuinstall.provenance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from configparser import RawConfigParser
     from pathlib import Path
 
@@ -37,7 +37,7 @@ def project_settings(
     yield from _poetry_sources(tool.get("poetry", {}), file, family)
     yield from _pdm_sources(tool.get("pdm", {}), file, family)
     yield from _rye_sources(tool.get("rye", {}), file)
-    yield from _pixi_sources(tool.get("pixi", {}), file, names, family)
+    yield from pixi_sources(tool.get("pixi", {}), file, family)
     yield from hatch_variables(tool.get("hatch", {}), file)
 
 
@@ -108,7 +108,9 @@ def _uv_sources(
         elif source.get("index") in addresses and not {"marker", "extra"} & source.keys():
             # Also of a package that nothing requires: it may be requested by hand.
             yield source_setting("uv", "sources (index)", addresses[source["index"]], file, package=package)
-        elif package in names and not {"git", "url", "path"} & source.keys():  # an address is part of the requirement
+        elif address := _first_of(source, ("git", "url", "path")):
+            yield source_setting("uv", "sources (git, url, path)", address, file, package=package)
+        elif package in names:
             yield source_setting("uv", "sources (workspace)", "", file, package=package)
 
 
@@ -126,9 +128,12 @@ def _poetry_sources(poetry: Mapping[str, Any], file: Path, family: Collection[st
         key = "[[source]] (primary)" if is_first else "[[source]] (supplemental)"
         yield source_setting("Poetry", key, source["url"], file)
     for name, entry in poetry_entries(poetry):
-        if "source" not in entry:
+        package, source_name = normalised(name), entry.get("source", "").lower()
+        address = _first_of(entry, ("git", "url", "path", "file"))
+        if address and package not in family:
+            yield source_setting("Poetry", "url, git, path of a dependency", address, file, package=package)
+        if not source_name:
             continue
-        package, source_name = normalised(name), entry["source"].lower()
         if package in family:
             yield source_setting("Poetry", "source of torch", "", file, package=package)
         elif source_name in addresses:
@@ -160,24 +165,37 @@ def _rye_sources(rye: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
             yield source_setting("Rye", key, source["url"], file)
 
 
-def _pixi_sources(
-    pixi: Mapping[str, Any], file: Path, names: Collection[str], family: Collection[str]
-) -> Iterator[SourceSetting]:
-    for feature in (pixi, *pixi.get("feature", {}).values()):
-        yield from _pixi_options(feature.get("pypi-options", {}), file)
-        for name, source in feature.get("pypi-dependencies", {}).items():
+def pixi_sources(pixi: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+    """Yield what a ``pixi.toml``, or ``[tool.pixi]``, says of sources, with its features and platforms."""
+    workspace = pixi.get("workspace", {})
+    if newest := _first_of(workspace, ("pypi-exclude-newer", "exclude-newer")):
+        yield source_setting("pixi", "exclude-newer", newest, file)
+    for table in _pixi_tables(pixi):
+        options = table.get("pypi-options", {})
+        yield from _pixi_options(options, file)
+        if {normalised(name) for name in options.get("dependency-overrides", {})} - set(family):
+            yield source_setting("pixi", "dependency-overrides", "", file)
+        for name, source in table.get("pypi-dependencies", {}).items():
             package = normalised(name)
             if not isinstance(source, dict) or package in family:
                 continue
+            address = _first_of(source, ("git", "url", "path"))
             if "index" in source:
                 yield source_setting("pixi", "pypi-dependencies (index)", source["index"], file, package=package)
-            elif package in names and {"git", "url", "path"} & source.keys():
-                yield source_setting("pixi", "pypi-dependencies (git, url, path)", "", file, package=package)
+            elif address:
+                yield source_setting("pixi", "pypi-dependencies (git, url, path)", address, file, package=package)
+
+
+def _pixi_tables(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield table
+    for kind in ("feature", "target"):
+        for part in table.get(kind, {}).values():
+            yield from _pixi_tables(part)
 
 
 def _pixi_options(options: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
     for key, written in options.items():
-        if not is_known("pixi", key) or written in (False, "first-index"):
+        if not is_known("pixi", key) or key == "dependency-overrides" or written in (False, "first-index"):
             continue
         if key == "find-links":
             values = [link.get("url") or _located(link["path"], file) for link in written]
@@ -187,6 +205,49 @@ def _pixi_options(options: Mapping[str, Any], file: Path) -> Iterator[SourceSett
             values = written if isinstance(written, list) else [written]
         for value in values:
             yield source_setting("pixi", key, value, file)
+
+
+_PIPENV_TABLES = frozenset({"source", "requires", "scripts", "pipenv"})
+"""The tables of a Pipfile that hold no packages."""
+
+
+def pipenv_sources(pipfile: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+    """Yield what a ``Pipfile`` says of sources: the first one is the default index, the others serve who names them."""
+    first, *others = pipfile.get("source", []) or [None]
+    if first:
+        yield source_setting("Pipenv", "[[source]] (the first)", first["url"], file)
+    if pipfile.get("pipenv", {}).get("install_search_all_sources"):
+        for source in others:
+            yield source_setting("Pipenv", "[[source]] (install_search_all_sources)", source["url"], file)
+    addresses = {source["name"]: source["url"] for source in pipfile.get("source", [])}
+    tables = (table for name, table in pipfile.items() if name not in _PIPENV_TABLES)
+    for table in tables:
+        for name, entry in table.items():
+            if isinstance(entry, dict):
+                yield from _pipenv_package(normalised(name), entry, addresses, file, family)
+
+
+def _pipenv_package(
+    package: str, entry: Mapping[str, Any], addresses: Mapping[str, str], file: Path, family: Collection[str]
+) -> Iterator[SourceSetting]:
+    address = _first_of(entry, PIPENV_ADDRESSES)
+    if package in family:
+        if "index" in entry:
+            yield source_setting("Pipenv", "index of torch", "", file, package=package)
+    elif entry.get("index") in addresses:
+        yield source_setting("Pipenv", "index of a package", addresses[entry["index"]], file, package=package)
+    elif "index" in entry:
+        yield source_setting("Pipenv", "index that is not listed", entry["index"], file, package=package)
+    elif address:
+        yield source_setting("Pipenv", "git, file, path of a package", address, file, package=package)
+
+
+PIPENV_ADDRESSES = ("git", "hg", "svn", "bzr", "file", "path")
+
+
+def _first_of(table: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the value of the first of the keys that is there; empty without any."""
+    return next((str(table[key]) for key in keys if key in table), "")
 
 
 _NAMES_OF_VARIABLES = {"uv default-index": "index (default)", "uv index": "index"}

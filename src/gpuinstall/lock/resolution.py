@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,6 +176,9 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     wheels_only = names | {program.name for program in programs if program.needs_no_building}
     wheels_only |= session.sources.only_binary - {":all:"}
     requirements = (*programs_first(choice.requirements, bound.names), *request.libraries)
+    # Before anything is asked for: what an index has of that name may run its code when it is resolved.
+    by_name = (one.name for one in map(parse_requirement, requirements) if not one.url)
+    check_addresses(dict.fromkeys(by_name, frozenset()), session.sources)
     project = ResolverProject(
         requirements, choice.python, target, pages, pins, session.folder, wheels_only, session.sources
     )
@@ -186,13 +191,14 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     if isinstance(document, Conflict):
         return document
     check_unbuilt(document, bound.names)
+    document = with_own_indexes(document, pages, session)
     files = locked_files(document)
     check_provenance(files, pages)
     if conflict := _unloadable(document, request):
         return conflict
     others = [file for file in files if file not in foreseen]
     hashes = ahead.result().of(files) | known_hashes(others, published_hashes, session)
-    check_addresses(document, session.sources)
+    check_addresses(_from_indexes(document), session.sources)
     if requested := requested_hashes(request.request.requirements, document, session.sources):
         document = with_requested_files(document, requested, hashes, session)
         files = locked_files(document)
@@ -200,15 +206,52 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     return Resolution(request, request.plan, target, document, files, hashes)
 
 
-def check_addresses(document: Mapping[str, Any], sources: Sources) -> None:
-    """Raise UsageError if an index serves a package that the lock of the project's own tool takes from an address."""
-    addressed = {setting.package for setting in sources.locked if setting.effect is Effect.ADDRESS}
-    for package in document.get("packages", ()):
-        name = package["name"]
-        if name in addressed and not {"vcs", "directory", "archive"} & package.keys():
-            message = f"{name} would come from an index, and the project's own lock has it from a URL or a folder"
+def with_own_indexes(document: dict[str, Any], others: Collection[str], session: Session) -> dict[str, Any]:
+    """Write the index of a package, by the standard's own key, if only the user's configuration names it.
+
+    Where another user makes the lock again without it, the default index has a package of that name too. ``others``
+    are the packages with a source of their own. uv does not say what it took a package from.
+    """
+    if not session.sources.own_indexes:
+        return document
+    names = [name for name in _from_indexes(document) if name not in others]
+    indexes = dict(zip(names, side_by_side(partial(_own_index, session=session), names), strict=True))
+    packages = []
+    for package in document["packages"]:
+        index = indexes.get(package["name"])
+        packages.append({**package, "index": index} if index else package)
+    return {**document, "packages": packages}
+
+
+def _own_index(package: str, session: Session) -> str | None:
+    """Return the index of the user's own configuration that serves a package, if one does."""
+    for index in session.sources.indexes_for(package, None):
+        with suppress(InstallationError):  # uv had the package without it
+            if session.client.page(f"{index}/{package}/"):
+                return index if index in session.sources.own_indexes else None
+    return None
+
+
+def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> None:
+    """Raise UsageError if an index would serve a package that a file of the project takes from an address.
+
+    Args:
+        served: The packages that an index serves, with the addresses of their files.
+        sources: What the files say.
+    """
+    addressed = {setting.package: setting for setting in sources.locked if setting.effect is Effect.ADDRESS}
+    for name in served.keys() & addressed.keys():
+        setting = addressed[name]
+        if setting.value not in served[name]:
+            message = f"{name} would come from an index, and {setting.place} has it from a URL or a folder"
             why = "an index may have another package of that name"
             raise UsageError("source-setting", message, why=why, hint=f"Request {name} by its URL: {name} @ https://…")
+
+
+def _from_indexes(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the packages that indexes serve, with the addresses of their files."""
+    by_index = [each for each in document["packages"] if not {"vcs", "directory", "archive"} & each.keys()]
+    return {each["name"]: frozenset(entry.get("url", "") for entry in each.get("wheels", ())) for each in by_index}
 
 
 def requested_hashes(

@@ -21,6 +21,7 @@ from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import Lock, LockedFile
 from gpuinstall.lock.prebuilt import extension_row
 from gpuinstall.provenance import is_of_pytorch
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,6 +41,8 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
             message = f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources"
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
+            if own := " ".join(dict.fromkeys(lock.indexes[name] for name in refused if name in lock.indexes)):
+                hint = f"export UV_INDEX={quoted(own)}   # the index that it was locked from"
             raise LockError("lock-source", message, hint=hint)
         session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
 

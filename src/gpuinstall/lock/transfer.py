@@ -101,6 +101,7 @@ class Transfer:
             name = package["name"]
             if directory := package.get("directory"):
                 directory["path"] = str(self.folder / directory["path"])
+            package.pop("index", None)
             package.update({"index": indexes[name]} if name in indexes else {})
             for entry in package.get("wheels", ()):
                 self._place(entry, name, address)

@@ -182,8 +182,8 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already; name the sources that not everybody has."""
     path, sources = options.folder / lock.name, session.sources
     folders = {str(place.parent) for file in lock.files if (place := local_path(file.url))}
-    mirrors = (sources.torch_index if sources.named else None, sources.default_index)
-    private = (*sorted(folders), *(index for index in mirrors if index))
+    mirrors = (sources.torch_index if sources.named else None, sources.default_index, *lock.indexes.values())
+    private = (*sorted(folders), *dict.fromkeys(index for index in mirrors if index))
     if holds_text(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
     write_atomically(path, lock.text)

@@ -35,6 +35,8 @@ class Indexes:
     certificates: str | None = None
     settings: tuple[tuple[str, str, str], ...] = ()
     file: Path | None = None
+    origin: str = ""
+    """The file or the variables that say it."""
 
     @property
     def source_settings(self) -> Iterator[SourceSetting]:
@@ -72,11 +74,12 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
     uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
     places = {folder, *(project.parent for project in projects)}
     roots = places.union(Path(os.path.realpath(place)) for place in places)
+    by_variable = " and ".join(name for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL") if environ.get(name))
     return (
-        parse_uv_environment(environ, folder),
+        replace(parse_uv_environment(environ, folder), origin=by_variable),
         *(replace(_read_uv_file(project), file=project) for project in projects),
         *map(_read_uv_file, uv),
-        parse_pip_environment(environ, folder),
+        replace(parse_pip_environment(environ, folder), origin="PIP_EXTRA_INDEX_URL"),
         *(_read_pip_file(path, folder, roots) for path in reversed(_pip_near_files(environ))),
         *(_read_pip_file(path, folder, ()) for path in reversed(_pip_user_files(environ))),
     )
@@ -275,14 +278,14 @@ def _read_pip_file(path: Path, folder: Path, roots: Iterable[Path]) -> Indexes:
     places = Path(os.path.normpath(path.absolute())), Path(os.path.realpath(path))
     text, strange = _text(path), any(place.is_relative_to(root) for place in places for root in roots)
     try:
-        return replace(parse_pip_file(text, folder), file=path if strange else None)
+        return replace(parse_pip_file(text, folder), file=path if strange else None, origin=str(path))
     except ValueError as error:
         raise _malformed(path, error) from error
 
 
 def _read_uv_file(path: Path) -> Indexes:
     try:
-        return parse_uv_table(_uv_table(path) or {}, path.parent)
+        return replace(parse_uv_table(_uv_table(path) or {}, path.parent), origin=str(path))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _malformed(path, error) from error
 

@@ -59,6 +59,8 @@ class Sources:
     default_index: str | None = None
     extra_indexes: tuple[str, ...] = ()
     """Indexes that never serve the family; whatever else they list comes from them alone."""
+    own_indexes: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that the user's own configuration names, and no file of the folder, with the place that does."""
     flat_indexes: tuple[str, ...] = ()
     """The find-links of the folder, which are such indexes too."""
     package_indexes: Mapping[str, str] = field(default_factory=dict)
@@ -274,7 +276,20 @@ def read_sources(
         index = sources.torch_index
         chosen.insert(0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH))
     flat = tuple(_without_login(link) for one in said if one.file for link in one.find_links)
-    sources = replace(sources, chosen=tuple(chosen), trust_folder=trusts_folder(environ), flat_indexes=flat)
+    by_folder = _locations(url for one in said if one.file for url in one.extra)
+    own_indexes = {
+        _without_login(url): one.origin
+        for one in reversed(said)
+        for url in one.extra
+        if not (is_of_pytorch(url) or Location.parse(url) in by_folder)
+    }
+    sources = replace(
+        sources,
+        chosen=tuple(chosen),
+        trust_folder=trusts_folder(environ),
+        flat_indexes=flat,
+        own_indexes=own_indexes,
+    )
     return sources.with_settings(
         source_setting(tool, key, value, one.file) for one in said if one.file for tool, key, value in one.settings
     )
@@ -304,7 +319,7 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
     """Put together what the user named and what pip and uv are configured for; raise UsageError for no address."""
     torch_index = _base(named) if named else OFFICIAL
     default = (indexes.default or "").rstrip("/")
-    addresses = (torch_index, default, *indexes.find_links)
+    addresses = (torch_index, default, *indexes.extra, *indexes.find_links)
     return Sources(
         torch_index=_without_login(torch_index),
         named=bool(named),

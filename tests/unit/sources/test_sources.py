@@ -96,6 +96,17 @@ def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ: dict[st
     assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
 
 
+def test_further_indexes_of_the_user_keep_login_and_origin(environ: dict[str, str], tmp_path: Path) -> None:
+    file = _write(tmp_path / "config/uv/uv.toml", 'extra-index-url = ["https://you:pw@other.example/simple"]')
+    environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.logins == {"corp.example": "me:secret", "other.example": "you:pw"}
+    origins = {"https://corp.example/simple": "UV_INDEX", "https://other.example/simple": str(file)}
+    assert sources.own_indexes == origins
+    _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
+    assert [*read_sources(None, environ, tmp_path).own_indexes] == ["https://other.example/simple"]
+
+
 def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ: dict[str, str], tmp_path: Path) -> None:
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources("https://token:t0p@torch.example:8443/whl", environ, tmp_path)

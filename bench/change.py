@@ -15,7 +15,7 @@ from tests.lab.environments import VERSION
 from bench.harness import GPUINSTALL, UV, Pair, Row, installed, paired, real_torch, seconds, single
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PYTHON = "3.11"
 RUNS = 5
@@ -103,29 +103,33 @@ class Project:
         return seconds([UV, *words.split()], env=self.environment, cwd=self.folder / "beside")
 
 
-def rows() -> Iterator[Row]:
-    """Install afresh, and change a little; the torch is the CPU build of pip's find-links."""
+def rows(chosen: str = "") -> Iterator[Row]:
+    """Install afresh, and change a little; the torch is the CPU build of pip's find-links.
+
+    ``chosen`` leaves the first proof and the fresh environment out, and of the journeys those without this word.
+    """
     if real_torch() is None:
         return
     with tempfile.TemporaryDirectory() as name:
         project = Project(Path(name))
         rest, proof = project.install()
-        yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
-        _, again = Project(project.folder, place="again").install()
-        yield Pair(again, proof).times("a fresh environment's, against the very first", MOST_OF_THE_FIRST)
         (project.folder / "beside").mkdir()
         project.install_with_uv()
-        fresh = Project(project.folder, place="fresh")
-        pair = paired(lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS)
-        yield pair.more("a fresh environment, warm cache, against uv")
-        yield from _journeys(project)
+        if not chosen:
+            yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
+            _, again = Project(project.folder, place="again").install()
+            yield Pair(again, proof).times("a fresh environment's, against the very first", MOST_OF_THE_FIRST)
+            fresh = Project(project.folder, place="fresh")
+            pair = paired(lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS)
+            yield pair.more("a fresh environment, warm cache, against uv")
+        yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
 
 
-def _journeys(project: Project) -> Iterator[Row]:
-    taken: dict[Journey, list[tuple[float, float]]] = {journey: [] for journey in JOURNEYS}
+def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:
+    taken: dict[Journey, list[tuple[float, float]]] = {journey: [] for journey in journeys}
     project.write_files()
     for _ in range(RUNS + 1):
-        for journey in JOURNEYS:
+        for journey in journeys:
             taken[journey].append((project.ours(journey.ours), project.uv(journey.beside)))
     for journey, turns in taken.items():
         yield Pair.of_turns(turns[1:]).more(f"{journey.what}, against uv", journey.most_more_s)

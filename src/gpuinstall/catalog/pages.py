@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
+_PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
+"""A whole address in ASCII without a fragment, of which nothing has to be resolved: that of nearly every file."""
 _MOST_LINKS = 100_000
 """The links of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
 _MOST_NAMES = 1_000_000
@@ -86,7 +88,7 @@ def parse_names(page: Page) -> frozenset[str]:
         names = _json_names(page)
         wheels: tuple[Wheel, ...] = ()
     else:
-        links = tuple(_links(page, _MOST_NAMES))
+        links = _links(page, _MOST_NAMES)
         paths = (urlsplit(link.url).path for link in links)
         names = [unquote(path.rstrip("/").rpartition("/")[2]) for path in paths if path.endswith("/")]
         wheels = _wheels(links, None, DEFAULT_INDEX)
@@ -110,14 +112,13 @@ class _Link(NamedTuple):
     requires_python: str | None = None
 
 
-def _links(page: Page, most: int = _MOST_LINKS) -> Iterator[_Link]:
-    """Yield the files of a page that are not yanked, at the addresses that it may lead to."""
+@cache
+def _links(page: Page, most: int = _MOST_LINKS) -> tuple[_Link, ...]:
+    """Return the files of a page that are not yanked, at the addresses that it may lead to."""
     try:
         files = _json_files(page) if "json" in page.content_type else _html_files(page, most)
-        for file in files:
-            link = None if file.get("yanked") else _link(file, page.url)
-            if link is not None:
-                yield link
+        links = (_link(file, page.url) for file in files if not file.get("yanked"))
+        return tuple(link for link in links if link is not None)
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
         raise _malformed(page.url) from error
 
@@ -205,7 +206,7 @@ def _link(file: dict[str, Any], page_url: str) -> _Link | None:
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
     size = file.get("size")
     return _Link(
-        url=urldefrag(address)[0],
+        url=address,
         filename=str(file["filename"]),
         sha256=_digest(file.get("hashes", {})),
         metadata=bool(metadata),
@@ -216,9 +217,11 @@ def _link(file: dict[str, Any], page_url: str) -> _Link | None:
 
 
 def _address(base: str, href: str) -> str | None:
-    """Resolve a link; None for what is no address, or an address that this page may not lead to."""
+    """Resolve a link, without its fragment; None for what is no address, or one that this page may not lead to."""
+    if _PLAIN_ADDRESS.fullmatch(href):
+        return href
     try:
-        address = urljoin(base, href.strip())
+        address = urldefrag(urljoin(base, href.strip()))[0]
         scheme, host = urlsplit(address)[:2]
     except ValueError:
         return None

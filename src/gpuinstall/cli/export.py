@@ -12,7 +12,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
-from gpuinstall.export.pins import folders_of
+from gpuinstall.export.pins import local_folders
 from gpuinstall.files import read_document, write_in_place
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
@@ -43,7 +43,7 @@ def _add(format_: ExportFormat) -> None:
         from gpuinstall.extensions.rows import load_extensions
 
         lock = _lock(path)
-        folders = {} if format_.has_folders else folders_of(lock)
+        folders = {} if format_.has_folders else local_folders(lock)
         for name, words in folders.items():
             terminal.warn(f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}")
         if unserved := [name for name in lock.unserved if name not in folders]:

@@ -69,6 +69,7 @@ class WriteFault(NamedTuple):
 
 def write_faults(
     packages: Sequence[InstalledPackage],
+    changed: Collection[str],
     root: Path,
     *,
     family: Collection[str],
@@ -78,6 +79,7 @@ def write_faults(
 
     Args:
         packages: All packages of the environment.
+        changed: The names of those that are new: the others were looked at when they were.
         root: The environment.
         family: The packages of torch's index, into whose modules nothing else may write.
         is_tied: Says of a name whether it belongs to torch's build: the family, and what it loads.
@@ -85,15 +87,21 @@ def write_faults(
     modules = _TOOLS | _modules_of(family, packages)
     owners: dict[str, list[WrittenFile]] = defaultdict(list)
     for package in packages:
-        for file in written_files(package, root):
+        for file in written_files(package, root) if package.name in changed else ():
             if fault := _misplaced(file) or _intruding(file, modules, family):
                 yield WriteFault((package,), fault)
             else:
                 owners[file.path].append(file)
+    written = frozenset(owners)
+    for package in packages:
+        files = list(written_files(package, root)) if package.name not in changed else []
+        if any(file.path in written for file in files):
+            for file in files:
+                owners[file.path].append(file)
     shared: dict[tuple[InstalledPackage, ...], list[WrittenFile]] = defaultdict(list)
     for files in owners.values():
         if len(files) > 1 and _differ(files, root):
-            shared[tuple(file.package for file in files)].append(files[0])
+            shared[tuple(sorted((file.package for file in files), key=packages.index))].append(files[0])
     forms = _forms_of_one_thing(owners) if shared else set()
     for sharing, files in shared.items():
         *names, last = [f"{package.name} {package.version}" for package in sharing]

@@ -48,7 +48,7 @@ class Pin(NamedTuple):
         return self.requirement, *(f"--hash=sha256:{digest}" for digest in self.hashes)
 
 
-def folders_of(lock: Lock) -> dict[str, str]:
+def local_folders(lock: Lock) -> dict[str, str]:
     """Return the packages of a lock that are in folders, each with the words by which pip and uv install it.
 
     pip takes no folder beside files that have hashes.
@@ -65,7 +65,7 @@ def folders_of(lock: Lock) -> dict[str, str]:
 
 def without_folders(lock: Lock) -> str:
     """Write, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
-    lines = (f"# Without {name}: pip install --no-deps {words}" for name, words in folders_of(lock).items())
+    lines = (f"# Without {name}: pip install --no-deps {words}" for name, words in local_folders(lock).items())
     return "".join(f"{visible(line)}\n" for line in lines)
 
 

@@ -144,6 +144,7 @@ def _keep_links(new: Path, files: Files) -> set[str]:
     try:
         while waiting:
             below = waiting.pop()
+            device = os.stat(f"{new}/{below}").st_dev
             for entry in list(os.scandir(f"{new}/{below}")):
                 path = f"{below}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
@@ -151,7 +152,8 @@ def _keep_links(new: Path, files: Files) -> set[str]:
                         waiting.append(f"{path}/")
                     else:
                         remove_path(Path(entry.path))
-                elif path in files and os.path.samestat(entry.stat(follow_symlinks=False), files[path]):
+                # Its folder has its inode: another stat of each of 17,000 takes longer than all else here.
+                elif path in files and (files[path].st_ino, files[path].st_dev) == (entry.inode(), device):
                     placed.add(path)
                 else:
                     os.unlink(entry.path)

@@ -102,9 +102,7 @@ def check_written_files(
     Raise InstallationError if one has written where it may not. ``packages`` are all in the environment at ``root``.
     """
     catalog = load_catalog()
-    for fault in write_faults(packages, root, family=catalog.family, is_tied=catalog.is_tied):
-        if not any(package.name in changed for package in fault.packages):
-            continue
+    for fault in write_faults(packages, changed, root, family=catalog.family, is_tied=catalog.is_tied):
         if not fault.is_refused:
             yield fault
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -71,11 +71,31 @@ def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[s
 
 
 def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str, str]:
-    """Hash the files that lie on this machine."""
-    paths = {file: path for file in files if (path := local_path(file.url))}
+    """Hash the files that lie on this machine, each once as long as its size, time and inode stay."""
+    hashes: dict[str, str] = {}
+    paths: dict[LockedFile, Path] = {}
+    for file in files:
+        path = local_path(file.url)
+        known = session.cache.known(file.url) if path else None
+        if path and known and known.etag == _stamp(path):
+            hashes[file.url] = known.sha256
+        elif path:
+            paths[file] = path
     parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in paths.items()}
     with session.reporter.progress("Hash", parts) as progress:
-        return {file.url: _hash(_chunks_of(path), partial(progress, file.name)) for file, path in paths.items()}
+        for file, path in paths.items():
+            stamp = _stamp(path)
+            hashes[file.url] = _hash(_chunks_of(path), partial(progress, file.name))
+            session.cache.keep(file.url, FileHash(hashes[file.url], stamp))
+    return hashes
+
+
+def _stamp(path: Path) -> str:
+    """Return what tells a file from a changed one, in the place of a server's mark; empty if there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+    return ""
 
 
 def _look_up(catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.written_files import write_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 SITE = "lib/python3.12/site-packages"
@@ -37,15 +37,16 @@ def digest(content: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
 
 
-def faults(root: Path) -> list[tuple[str, bool]]:
-    """Each message, and whether it refuses."""
+def faults(root: Path, changed: Collection[str] | None = None) -> list[tuple[str, bool]]:
+    """Each message, and whether it refuses; ``changed`` are the packages to look at, all unless given."""
     packages = read_packages([root / SITE])
+    names = {package.name for package in packages} if changed is None else changed
     family = {"torch", "torchvision", "triton"}
 
     def is_tied(name: str) -> bool:
         return name in family or name.startswith("nvidia-")
 
-    found = write_faults(packages, root, family=family, is_tied=is_tied)
+    found = write_faults(packages, names, root, family=family, is_tied=is_tied)
     return [(fault.message, fault.is_refused) for fault in found]
 
 
@@ -183,8 +184,9 @@ def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(tmp
         first, second = (OF_OTHERS | UNTIDY)[case]
         add_package(root, "first", first)
         add_package(root, "second", second)
-        if [is_refused for _, is_refused in faults(root)] != [refused]:
-            wrong[case] = faults(root)
+        for changed in ({"first", "second"}, {"first"}, {"second"}):
+            if [is_refused for _, is_refused in faults(root, changed)] != [refused]:
+                wrong[case] = faults(root, changed)
     assert wrong == {}
 
 
@@ -206,10 +208,13 @@ def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
     add_package(tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"})
     three = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"
     two = "opencv-headless 1.0 and opencv-python 1.0"
-    assert faults(tmp_path) == [
+    expected = [
         (f"{three} write {SITE}/cv2/a.py and 1 more, with different contents", False),
         (f"{two} write {SITE}/cv2/c.py, with different contents", False),
     ]
+    assert faults(tmp_path) == expected
+    assert sorted(faults(tmp_path, {"opencv-python"})) == sorted(expected)
+    assert faults(tmp_path, {"another"}) == []
 
 
 def test_the_parts_of_cuda_may_share_a_folder(tmp_path: Path) -> None:

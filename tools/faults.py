@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import io
 import json
 import os
@@ -351,7 +352,7 @@ def main() -> None:
     sources = present_sources()
     here = all_places(sources)
     present = {number: place for number, fault in enumerate(faults) if (place := find(fault, here))}
-    recording = folder / "-".join(tests).replace("/", "-")
+    recording = folder / hashlib.sha256(" ".join(tests).encode()).hexdigest()[:16]
     recording.mkdir(parents=True, exist_ok=True)
     state = folder / "outcomes.json"
     outcomes: dict[str, str] = json.loads(state.read_text("utf-8")) if state.exists() else {}

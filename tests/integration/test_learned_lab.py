@@ -43,6 +43,7 @@ def rejections(plan: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     return {f"{found['torch']}+{found['backend']}": found["code"] for found in plan["rejected"]}
 
 
+@pytest.mark.heavy
 def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_once(
     workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play
 ) -> None:

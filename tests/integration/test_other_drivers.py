@@ -10,6 +10,7 @@ from gpuinstall import probe as steps
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.vendors.nvidia.prober import NvidiaProber
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
 
 if TYPE_CHECKING:
@@ -58,22 +59,24 @@ def described(machine: Machine) -> list[tuple[str | None, str | None, str | None
 WHOLE = [(uuid_of(0), "10de:2684", "sm_89", 24564), (uuid_of(1), "10de:1b80", "sm_61", 8192)]
 
 
+FUNCTIONS = (
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetComputeMode",
+    "nvmlErrorString",
+    "nvmlShutdown",
+    "cuDeviceGetUuid",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceGetPCIBusId",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetName",
+)
+
+
 @pytest.mark.parametrize(
-    "lacking",
-    [
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetCudaComputeCapability",
-        "nvmlDeviceGetMigMode",
-        "nvmlDeviceGetComputeMode",
-        "nvmlErrorString",
-        "nvmlShutdown",
-        "cuDeviceGetUuid",
-        "cuDeviceGetUuid_v2",
-        "cuDeviceGetPCIBusId",
-        "cuDeviceTotalMem_v2",
-        "cuDeviceGetName",
-    ],
+    "lacking", mostly_heavy(FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"})
 )
 def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play: PlayOther, lacking: str) -> None:
     machine = play(lacking)
@@ -82,7 +85,7 @@ def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play:
     assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
 
 
-@pytest.mark.parametrize("status", [3, 4, 13, 999])
+@pytest.mark.parametrize("status", mostly_heavy([3, 4, 13, 999], [999]))
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -135,12 +138,14 @@ DIES = "#include <signal.h>\n__attribute__((constructor)) static void die(void) 
 LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(void) { _Exit(0); }\n"
 
 
+@pytest.mark.heavy
 def test_what_a_library_prints_is_no_answer(play: PlayOther) -> None:
     machine = play(nvml=CHATTER, cuda=CHATTER)
     assert (machine.problems, described(machine)) == ((), WHOLE)
     assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("death", "words"), [(DIES, "SIGSEGV"), (LEAVES, "status 0")])
 def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(play: PlayOther, death: str, words: str) -> None:
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):

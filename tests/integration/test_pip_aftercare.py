@@ -90,6 +90,7 @@ def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Wor
     assert again["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
 def test_what_comes_later_goes_with_torch(workshop: Workshop, stand_in: StandInIndex, tool: str) -> None:
     make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["the fewest", "each driver's newest"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="the fewest"),
+        pytest.param(True, id="each driver's newest", marks=pytest.mark.heavy),
+    ],
+)
 def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], str]:
     """A folder with a lock for each build of the cover, from driver 525 on."""
     catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")

@@ -208,7 +208,8 @@ class Judge:
         files = locked_files(document)
         check = CodeCheck(Resolution(own, own.plan, own.target, document, files, Hashes({}, {})), self._session)
         beside = [parse_requirement(text) for text in request.catalog.beside(own.choice.build.torch) if torch]
-        wrong = [str(fault) for fault in check.faults if fault.decides or not torch]
+        decisive = [one for one in check.rejected if check.decides(one.candidate.package) or not torch]
+        wrong = [rejection.reason.message for rejection in decisive]
         wrong += [
             f"torch {torch} goes with {one.text}" for one in beside if not one.allows(versions.get(one.name, "0"))
         ]

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+class TransferInterrupted(KeyboardInterrupt):
+    """An interrupt while files came; ``kept`` says which of them need not come again."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__()
+        self.kept = kept
+
+
 class _Run:
     """What there is to end, whether it is to, and how many blocks want to be finished first.
 

@@ -69,7 +69,7 @@ def put(site: Path, library: Path) -> Path:
 def on_disk(site: Path) -> list[tuple[str, str]]:
     """What the check of a staged environment says of the package, with the reader of wheels switched off."""
     found = link_faults(read_libraries(site), system_libraries(), (2, 35))
-    return [(fault.code, fault.name) for fault in found if fault.library.package == "example"]
+    return [(fault.reason.code, fault.name) for fault in found if fault.candidate.package == "example"]
 
 
 def before(library: Path) -> TorchNeeds:

@@ -38,7 +38,7 @@ interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files plan threads units vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
 page -> catalog machine plan request support versions
@@ -68,7 +68,7 @@ vendors -> backend catalog facts failures finding machine process versions
 verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell vendors
 versions ->
 web -> errors files gpuinstall interruption patience units
-wheels -> errors interruption patience
+wheels -> errors finding interruption patience
 words -> catalog errors machine support versions
 """  # noqa: E501
 

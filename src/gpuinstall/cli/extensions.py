@@ -68,10 +68,11 @@ def _shown_choice(extension: Extension, choice: ExtensionChoice, plan: Plan) -> 
         wheel = fit.file.wheel
         file = {"version": str(wheel.version), "source": fit.file.source.id, "file": wheel.filename, "url": wheel.url}
         file |= {"sha256": wheel.sha256, "size": fit.row.size, "torch": fit.build.name, "read": fit.row.to_dict()}
-    rejected = [
-        {"file": one.file.wheel.filename, "source": one.file.source.id, "torch": one.build.name} | one.reason._asdict()
-        for one in choice.rejected
-    ]
+    rejected = []
+    for rejection in choice.rejected:
+        passed_over, build = rejection.candidate
+        named = {"file": passed_over.wheel.filename, "source": passed_over.source.id, "torch": build.name}
+        rejected.append(named | rejection.reason._asdict())
     refusal = choice.refusal and choice.refusal._asdict()
     without = plan.choice.build.name
     return {"name": extension.name, "fit": file, "refusal": refusal, "without": without, "rejected": rejected}

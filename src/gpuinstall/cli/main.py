@@ -20,6 +20,7 @@ from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
 from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
 from gpuinstall.files import close_umask, keep_temporary_files_apart
+from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.shell import joined, quoted
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
@@ -129,9 +130,11 @@ def run_command_line(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
     except (click.Abort, KeyboardInterrupt) as stop:
-        kept = (stop.__cause__ or stop).args  # click makes an Abort of each KeyboardInterrupt
-        why, hint = (str(kept[0]), "the same again") if kept else (None, None)
-        return _fail(arguments, InterruptedByUserError("interrupted", "interrupted", why=why, hint=hint))
+        interrupted = InterruptedByUserError("interrupted", "interrupted")
+        interrupt = stop.__cause__ or stop  # click makes an Abort of each KeyboardInterrupt
+        if isinstance(interrupt, TransferInterrupted):
+            interrupted.why, interrupted.hint = interrupt.kept, "the same again"
+        return _fail(arguments, interrupted)
     except GpuInstallError as error:
         return _fail(arguments, error)
     except Exception as error:

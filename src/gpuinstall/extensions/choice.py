@@ -14,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.finding import Reason
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.row import LearnedRow, misfit
 from gpuinstall.vendors.protocol import Rules
 from gpuinstall.versions import ComputeCapability
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     Read = Callable[[ExtensionFile, Build], LearnedRow]
     """Reads what a file says of itself; raises InstallationError where it cannot."""
-    Pair = tuple[ExtensionFile, int]
-    """A file, and the number of a build among those that run here."""
+    Pair = tuple[ExtensionFile, Build]
+    """A file, and a build of torch beside which it may load."""
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each, before saying that the rest was not looked at."""
@@ -65,27 +65,27 @@ class ExtensionFit(NamedTuple):
     row: LearnedRow
 
 
-class ExtensionRejection(NamedTuple):
-    """A file that was passed over, and why beside the build that it came closest to."""
-
-    file: ExtensionFile
-    build: Build
-    reason: Reason
-
-
 class ExtensionChoice(NamedTuple):
-    """The best pair, None where there is none; what was passed over, the newest first; why nothing can fit, if so."""
+    """The best pair of a file and a build, and what was passed over for it."""
 
     fit: ExtensionFit | None
-    rejected: tuple[ExtensionRejection, ...] = ()
+    rejected: tuple[Rejection[Pair], ...] = ()
+    """The files, the newest first, each with the build that it came closest to."""
+
     refusal: Reason | None = None
+    """Why no file of this extension can fit."""
 
     @property
-    def closest(self) -> list[ExtensionRejection]:
+    def closest(self) -> list[Rejection[Pair]]:
         """The files for this platform that were passed over, those that came closest first, of each reason one."""
-        rows = sorted(self.rejected, key=lambda row: (_STAGES.index(row.reason.code), row.build.torch), reverse=True)
+        rows = sorted(self.rejected, key=_closeness, reverse=True)
         reasons = {row.reason.message: row for row in reversed(rows) if row.reason.code != "other-platform"}
         return list(reversed(reasons.values()))
+
+
+def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
+    _, build = row.candidate
+    return _STAGES.index(row.reason.code), build.torch
 
 
 def choose_extension(
@@ -100,24 +100,23 @@ def choose_extension(
     if low := next((f"{label} has {has}" for label, has in capable if has < lowest), None):
         why = f"{extension.name} requires compute capability {lowest} or newer, and {low}"
         return ExtensionChoice(None, (), Reason("no-code", why))
-    rejected: dict[str, ExtensionRejection] = {}
+    rejected: dict[str, Rejection[Pair]] = {}
 
     def reject(file: ExtensionFile, build: Build, reason: Reason) -> None:
         """Keep of each file the reason of the build that it came closest to."""
         known = rejected.get(file.wheel.url)
         if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
-            rejected[file.wheel.url] = ExtensionRejection(file, build, reason)
+            rejected[file.wheel.url] = Rejection((file, build), reason)
 
     pairs: list[Pair] = []
     for file in sorted(files, key=_age, reverse=True):
-        for number, build in enumerate(here.builds):
-            if reason := against_name(file, build, here):
+        for build in here.builds:
+            if reason := reject_by_name(file, build, here):
                 reject(file, build, reason)
             else:
-                pairs.append((file, number))
+                pairs.append((file, build))
     read_so_far: set[str] = set()
-    for file, number in _preferred(pairs, here):
-        build = here.builds[number]
+    for file, build in _preferred(pairs, here):
         read_so_far.add(file.wheel.url)
         if len(read_so_far) > MOST_READ:
             reject(file, build, Reason("not-read", f"was not read: {MOST_READ} newer files do not run here"))
@@ -136,11 +135,11 @@ def judge_file(file: ExtensionFile, build: Build, here: Surroundings, read: Read
         row = read(file, build)
     except InstallationError as error:
         return Reason("not-read", f"cannot be read: {error.message}")
-    return against_code(file, row, build, here) or ExtensionFit(file, build, row)
+    return reject_by_contents(file, row, build, here) or ExtensionFit(file, build, row)
 
 
-def against_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
-    """Say why a file is not for a build, by what its name says."""
+def reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
+    """Return why a file is not for a build, by what its name says."""
     if here.tags and file.wheel.tags.isdisjoint(here.tags):
         tags = sorted(map(str, file.wheel.tags))
         return Reason("other-platform", f"is for {tags[0]}{' and others' if len(tags) > 1 else ''}")
@@ -156,9 +155,9 @@ def against_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reaso
     return None
 
 
-def against_code(file: ExtensionFile, row: LearnedRow, build: Build, here: Surroundings) -> Reason | None:
-    """Say why a file does not run beside a build, by what its METADATA and its code say."""
-    if reason := _against_torch(file, row, build):
+def reject_by_contents(file: ExtensionFile, row: LearnedRow, build: Build, here: Surroundings) -> Reason | None:
+    """Return why a file does not run beside a build, by what its METADATA and its code say."""
+    if reason := _reject_by_torch(file, row, build):
         return reason
     if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
         named = f"its name says {_kind(build)} {file.cuda}, and " if file.cuda else ""
@@ -169,7 +168,7 @@ def against_code(file: ExtensionFile, row: LearnedRow, build: Build, here: Surro
     return Reason("no-code", why) if why else None
 
 
-def _against_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason | None:
+def _reject_by_torch(file: ExtensionFile, row: LearnedRow, build: Build) -> Reason | None:
     """Take what both METADATA and symbols allow; where the symbols cannot be judged, something has to name torch."""
     needs, torch = row.of_torch, f"torch {build.torch}"
     said = f"its name says torch {file.torch}, and " if file.torch else ""
@@ -201,14 +200,15 @@ def _age(file: ExtensionFile) -> tuple[bool, Version]:
 
 def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
     """Sort pairs: the newest version, the best build, the first source, torch's very CUDA, a name that says a glibc."""
+    ranks = {build: rank for rank, build in enumerate(here.builds)}
 
-    def merits(pair: Pair) -> tuple[object, ...]:
-        file, number = pair
-        other = file.cuda != ".".join(map(str, here.builds[number].toolkit or ()))
-        vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
-        return number, file.source.rank, other, vague, file.wheel.filename
+    def pair_key(pair: Pair) -> tuple[object, ...]:
+        file, build = pair
+        is_other_cuda = file.cuda != ".".join(map(str, build.toolkit or ()))
+        is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
+        return ranks[build], file.source.rank, is_other_cuda, is_vague, file.wheel.filename
 
-    return sorted(sorted(pairs, key=merits), key=lambda pair: _age(pair[0]), reverse=True)
+    return sorted(sorted(pairs, key=pair_key), key=lambda pair: _age(pair[0]), reverse=True)
 
 
 def minor_of(build: Build) -> str:

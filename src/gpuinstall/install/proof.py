@@ -81,17 +81,17 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
     told = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
-        package, path = fault.library.package, fault.library.path
-        own = fault.code == "missing-library" and fault.name in there  # in a folder that its package looks into
+        package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
+        own = code == "missing-library" and fault.name in there  # in a folder that its package looks into
         matters = fault.is_certain and not members.is_spare(package, path) and not own
         folder = next((folder for folder in filter(None, told) if Path(folder, fault.name).is_file()), None)
         if matters and folder:
             reporter.warn(f"{path} of {package} finds {fault.name} through LD_LIBRARY_PATH ({folder}) alone")
-        elif matters and package in named and fault.code != "twice-there":  # which of them is used, a kernel shows
+        elif matters and package in named and code != "twice-there":  # which of them is used, a kernel shows
             brought = f"the same with {fault.provider}" if fault.provider else None
-            raise InstallationError("library-not-loadable", str(fault), id="F56", hint=brought)
+            raise InstallationError("library-not-loadable", fault.reason.message, id="F56", hint=brought)
         elif matters:
-            reporter.warn(str(fault))
+            reporter.warn(fault.reason.message)
 
 
 def check_written_files(

@@ -16,7 +16,7 @@ from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.rows import load_extensions
-from gpuinstall.finding import Reason
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
@@ -49,32 +49,21 @@ NO_CODE = "no-code-in-package"
 HINT = "the same with --no-code-check   # install it anyway"
 
 
-class MissingCode(NamedTuple):
-    """A locked package that does not run on the GPUs, and why.
-
-    It ``decides`` where it was asked for, or is known to be of no use without that code.
-    """
-
-    wheel: Wheel
-    why: str
-    decides: bool
-
-    def __str__(self) -> str:
-        return f"{self.wheel.package} {self.wheel.version} {self.why}"
-
-
 class Exclusion(NamedTuple):
-    """What the next resolution leaves out, and why: versions, by a constraint, and ``builds`` of torch, by name.
+    """What the next resolution has to keep, and why."""
 
-    ``said`` is for people. Where builds are left out, ``constraint`` keeps ``program`` as new as it is; ``libraries``
-    are packages to add.
-    """
-
-    said: Reason
+    reason: Reason
     constraint: str
+    """The versions of a package that it may take."""
+
     builds: frozenset[str] = frozenset()
+    """The builds of torch that it may not take, by name; the constraint then keeps the program as new as it is."""
+
     program: str = ""
+    """The program, with its version, that another build of torch is taken for."""
+
     libraries: tuple[str, ...] = ()
+    """Packages to add."""
 
 
 class CodeCheck:
@@ -92,18 +81,19 @@ class CodeCheck:
 
         ``stuck`` are the programs, with their versions, that go with no other build of torch.
         """
-        deciding = [fault for fault in self.faults if fault.decides]
-        helping = [exclusion for fault in deciding if (exclusion := self._exclusion(fault, stuck))]
+        deciding = [wheel for wheel in self.rejected if self.decides(wheel.candidate.package)]
+        helping = [exclusion for wheel in deciding if (exclusion := self._exclusion(wheel, stuck))]
         if deciding and not helping:
             read = f" that could be read has it either{self._but_for()}" if self._unread else " has it either"
-            raise NoBuildError(NO_CODE, str(deciding[0]), why=f"no older version{read}", hint=HINT)
+            raise NoBuildError(NO_CODE, deciding[0].reason.message, why=f"no older version{read}", hint=HINT)
         return helping
 
     def remarks(self) -> list[Reason]:
         """Warn of what may be a part that a program does without on these GPUs, and of what opens libraries itself."""
         opening = [row for row in self.rows.values() if row.package in load_members().must_open and row.opens]
+        parts = (wheel.reason.message for wheel in self.rejected if not self.decides(wheel.candidate.package))
         return [
-            *(Reason("part-without-code", str(fault)) for fault in self.faults if not fault.decides),
+            *(Reason("part-without-code", message) for message in parts),
             *(Reason("opens-libraries", f"{row.package} loads {row.opens[0]} {_BY_NAME}") for row in opening),
         ]
 
@@ -119,10 +109,14 @@ class CodeCheck:
         return {wheel: row for wheel, row in rows if row}
 
     @cached_property
-    def faults(self) -> list[MissingCode]:
-        """The packages that have GPU code, and none for one of the GPUs."""
-        against = ((wheel, self._against(row, self._build)) for wheel, row in self.rows.items())
-        return [MissingCode(wheel, why, self._decides(wheel.package)) for wheel, why in against if why]
+    def rejected(self) -> list[Rejection[Wheel]]:
+        """The wheels that have GPU code, and none for one of the GPUs."""
+        rejected = []
+        for wheel, row in self.rows.items():
+            if why := self._against(row, self._build):
+                reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
+                rejected.append(Rejection(wheel, reason))
+        return rejected
 
     @cached_property
     def _requested(self) -> frozenset[str]:
@@ -136,8 +130,8 @@ class CodeCheck:
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
 
-    def _decides(self, package: str) -> bool:
-        """Say whether a package was asked for, or is the core of what was and no part that it does without."""
+    def decides(self, package: str) -> bool:
+        """Whether a package was requested, or is the core of what was and no part that it does without."""
         row = load_extensions().rows.get(package)
         optional = row and not row.optional_for.isdisjoint({*self._requested, "*"})
         return package in self._requested or (load_members().names(package) and not optional)
@@ -170,21 +164,21 @@ class CodeCheck:
         packages = (known.package_for(row.toolkit[0]) for name in names if row.toolkit and (known := shared.row(name)))
         return tuple(dict.fromkeys(name for name in packages if name and name not in self._resolution.versions))
 
-    def _exclusion(self, fault: MissingCode, stuck: Collection[str]) -> Exclusion | None:
+    def _exclusion(self, rejected: Rejection[Wheel], stuck: Collection[str]) -> Exclusion | None:
         """Prefer another build of torch, beside which the package runs, to an older package; None: neither."""
-        package, version = fault.wheel.package, fault.wheel.version.public
-        serving = [] if f"{package} {version}" in stuck else self._serving(fault.wheel)
+        wheel, fault = rejected.candidate, rejected.reason.message
+        package, version = wheel.package, wheel.version.public
+        serving = [] if f"{package} {version}" in stuck else self._serving(wheel)
         if serving:
-            said = Reason("other-build-for-code", f"{fault}; torch {serving[0].name} supports it")
+            reason = Reason("other-build-for-code", f"{fault}; torch {serving[0].name} supports it")
             served = {build.name for build in serving}
             others = frozenset(build.name for build in self._resolution.plan.runnable) - served
-            return Exclusion(said, f"{package}>={version}", others, f"{package} {version}")
-        if package in load_members().must_open and (libraries := self.lacking(self.rows[fault.wheel])):
+            return Exclusion(reason, f"{package}>={version}", others, f"{package} {version}")
+        if package in load_members().must_open and (libraries := self.lacking(self.rows[wheel])):
             provide = "provide" if len(libraries) > 1 else "provides"
             message = f"{fault}; {' and '.join(libraries)} {provide} the library that it loads"
-            said = Reason("library-added", message)
-            return Exclusion(said, f"{package}>={version}", libraries=libraries)
-        older, all_looked_at = self._older(self._older_wheels(fault))
+            return Exclusion(Reason("library-added", message), f"{package}>={version}", libraries=libraries)
+        older, all_looked_at = self._older(self._older_wheels(wheel))
         if older is None:
             return None
         certain = all_looked_at and not self._unread and self._resolution.request.machine.glibc is not None
@@ -226,8 +220,8 @@ class CodeCheck:
         too_old = behind or any(rules.predates(as_build(row, self._build), gpu) for rules, gpu in missing)
         return not too_old and self._against(row, self._build) is not None
 
-    def _older_wheels(self, fault: MissingCode) -> Sequence[Wheel]:
-        resolution, session, package = self._resolution, self._session, fault.wheel.package
+    def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
+        resolution, session, package = self._resolution, self._session, newest.package
         tags = set(resolution.target.tags(resolution.choice.python))
         listed: Iterable[Wheel] = ()
         if package in resolution.request.catalog.family and resolution.choice.index:
@@ -237,7 +231,7 @@ class CodeCheck:
         older = {
             wheel.version: wheel
             for wheel in listed
-            if wheel.package == package and wheel.version < fault.wheel.version and not tags.isdisjoint(wheel.tags)
+            if wheel.package == package and wheel.version < newest.version and not tags.isdisjoint(wheel.tags)
         }
         return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
 

@@ -157,7 +157,7 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     site = this_site(request.choice, {"torch": str(build.torch)}, request.machine, session)
     needs = build_needs(known, site, here=request.builds_here) if known else ()
     rows = choice.closest
-    why = [f"{row.file.wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
+    why = [f"{row.candidate[0].wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
     why += [f"{len(rows) - REASONS} other reasons: gpuinstall extensions {name} --all"] if len(rows) > REASONS else []
     compiling = f"the same with --build-extensions   # {', '.join(needs) or 'compiles it from its sdist'}"
     elsewhere = "the same with --extension-source https://index.example/{name}/   # a page that has it"

@@ -101,7 +101,7 @@ class SearchState:
         return replace(
             self,
             requests=tuple(_without(request, group, constraints) for request, group in pairs),
-            exclusions=(*self.exclusions, *dict.fromkeys(exclusion.said for exclusion in every)),
+            exclusions=(*self.exclusions, *dict.fromkeys(exclusion.reason for exclusion in every)),
             moved_programs=frozenset(exclusion.program for exclusion in every) - {""},
             before=self,
             rejection=None,

@@ -13,6 +13,7 @@ from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, LockError
 from gpuinstall.files import parse_toml, read_raw, write_atomically
+from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import ONLINE, build_failure
@@ -50,7 +51,9 @@ class Transfer:
     def run(self, command: list[str], session: Session, variables: Mapping[str, str] | None = None) -> Lock:
         """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
 
-        Raise KeyboardInterrupt with what was kept.
+        Raises:
+            InstallationError: A file does not come, or uv cannot install it.
+            TransferInterrupted: The user interrupts.
         """
         heads, hashes = {file.url: head for file, head in self.heads.items()}, dict[str, str]()
         sizes = {file.url: size for file, size in self.missing.items()}
@@ -84,7 +87,7 @@ class Transfer:
                 came = [replace(file, sha256=file.sha256 or hashes.get(file.url)) for file in self.missing]
                 whole = sum(cached_wheel(file, session.uv_cache) is not None for file in came)
                 kept = f"{whole} of {len(came)} files are in uv's cache and will not be downloaded again"
-                raise KeyboardInterrupt(kept if whole else "no file was downloaded completely") from None
+                raise TransferInterrupted(kept if whole else "no file was downloaded completely") from None
             files = [file for file in self.lock.files if self.only is None or file.package in self.only]
             if any(is_unknown(file.sha256 or "") and file.url not in hashes for file in files):
                 raise relay.failure or failure("a file was not downloaded through gpuinstall, so its hash is unknown")

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuinstall.finding import Reason, Rejection
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.needs import OF_TORCH, load_libraries
@@ -52,27 +53,33 @@ class InstalledLibrary(NamedTuple):
         return {major for major in majors if major is not None}
 
 
-class LinkFault(NamedTuple):
-    """What a library lacks."""
+_MESSAGES = {
+    "missing-library": "needs {}, which is neither in the environment nor on the system",
+    "missing-symbol": "uses {}, which this torch does not have",
+    "other-cuda": "is built with CUDA {}",
+    "twice-there": "is in {} too, and only one of them is used",
+    "glibc-too-old": "requires glibc {}, which is newer than this system's",
+}
 
-    library: InstalledLibrary
-    code: str
-    """missing-library, missing-symbol, other-cuda, twice-there or glibc-too-old."""
+
+@dataclass(frozen=True)
+class LinkFault(Rejection[InstalledLibrary]):
+    """A library that cannot be loaded as it is."""
+
     name: str
+    """What it lacks or conflicts with."""
     provider: str | None = None
-    """The package that has it, as far as that is known."""
+    """The package that has what it lacks, as far as that is known."""
     is_certain: bool = True
     """Whether it matters: a library may do without what only a string names."""
 
-    def __str__(self) -> str:
-        messages = {
-            "missing-library": f"needs {self.name}, which is neither in the environment nor on the system",
-            "missing-symbol": f"uses {self.name}, which this torch does not have",
-            "other-cuda": f"is built with CUDA {self.name}",
-            "twice-there": f"is in {self.name} too, and only one of them is used",
-            "glibc-too-old": f"requires glibc {self.name}, which is newer than this system's",
-        }
-        return f"{self.library.path} of {self.library.package} {messages[self.code]}"
+    @classmethod
+    def of(
+        cls, library: InstalledLibrary, code: str, name: str, *, provider: str | None = None, is_certain: bool = True
+    ) -> LinkFault:
+        """Return a fault with its sentence."""
+        reason = Reason(code, f"{library.path} of {library.package} {_MESSAGES[code].format(name)}")
+        return cls(library, reason, name, provider, is_certain)
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ def _missing_libraries(library: InstalledLibrary, environment: LinkEnvironment) 
             continue
         row = shared.row(name)
         cuda = next(iter(library.cuda_majors), environment.torch_cuda or shared.cuda(name))
-        yield LinkFault(
+        yield LinkFault.of(
             library,
             "missing-library",
             name,
@@ -160,7 +167,7 @@ def _other_cuda(library: InstalledLibrary, environment: LinkEnvironment) -> Iter
     """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is not None and library.cuda_majors - {torch_cuda}:
-        yield LinkFault(library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}")
+        yield LinkFault.of(library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}")
 
 
 def _provided_twice(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
@@ -170,14 +177,14 @@ def _provided_twice(library: InstalledLibrary, environment: LinkEnvironment) -> 
         packages |= environment.owners[library.elf.soname]
     others = packages - {library.package}
     if others:
-        yield LinkFault(library, "twice-there", min(others))
+        yield LinkFault.of(library, "twice-there", min(others))
 
 
 def _glibc_too_old(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
     """Yield a library that requires a newer glibc than the system's."""
     required = library.elf.newest("GLIBC")
     if environment.glibc and required and required > environment.glibc:
-        yield LinkFault(library, "glibc-too-old", ".".join(map(str, required)))
+        yield LinkFault.of(library, "glibc-too-old", ".".join(map(str, required)))
 
 
 def _missing_symbols(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
@@ -190,7 +197,7 @@ def _missing_symbols(library: InstalledLibrary, environment: LinkEnvironment) ->
         if missing and other.package == library.package:
             missing -= other.elf.defined()
     if missing:
-        yield LinkFault(library, "missing-symbol", min(missing).decode())
+        yield LinkFault.of(library, "missing-symbol", min(missing).decode())
 
 
 _RULES = (_missing_libraries, _other_cuda, _provided_twice, _glibc_too_old, _missing_symbols)

@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Path:
 
 def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str, str | None, bool]]:
     found = link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"}, glibc)
-    return [(fault.code, fault.name, fault.provider, fault.is_certain) for fault in found]
+    return [(fault.reason.code, fault.name, fault.provider, fault.is_certain) for fault in found]
 
 
 def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(
@@ -126,7 +126,7 @@ def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
 
     found = link_faults(read_libraries(site), {"libc.so.6"})
 
-    assert [str(fault) for fault in found] == [
+    assert [fault.reason.message for fault in found] == [
         f"some/_C.so of some uses {UNTIL_2_8}, which this torch does not have",
     ]
 
@@ -158,7 +158,7 @@ def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in
     found = link_faults(read_libraries(site), system_libraries())
 
     assert time.process_time() - started < 2
-    assert [(fault.library.package, fault.code, fault.name) for fault in found] == [
+    assert [(fault.candidate.package, fault.reason.code, fault.name) for fault in found] == [
         ("broken", "missing-library", "libcudart.so.12"),
         ("broken", "missing-symbol", UNTIL_2_8),
     ]

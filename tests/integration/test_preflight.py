@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.machine import Driver, Environment, Gpu, Machine, MigDevice
-from gpuinstall.probe import preflight
+from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
@@ -259,3 +259,31 @@ def test_a_mismatch_in_a_container_is_not_answered_with_a_reboot(play: Play) -> 
     assert problem.id == "F03"
     assert "reboot" not in problem.needs
     assert (problem.fix or "").startswith("Start the container again")
+
+
+def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play: Play) -> None:
+    bare = "54d0709b-558d-5a59-8e3a-0123456789ab"
+    nvml = (("nvml_pci", 3), ("nvml_memory", 3))
+    play(FakeDriver((FakeGpu("NVIDIA Thor", bare, cc="11.0", memory_mib=125772, more=nvml),)))
+
+    thor = read_machine()
+
+    assert [(gpu.uuid, str(gpu.compute_capability)) for gpu in thor.gpus] == [(None, "11.0")]
+    assert preflight(thor, SilentReporter()).with_outcome("proven") == (0,)
+
+
+def test_one_process_at_a_time_may_hold_an_exclusive_card(play: Play) -> None:
+    exclusive = replace(H200, more=(("compute_mode", 3),))
+    result = run(play, FakeDriver((exclusive, exclusive)))
+    assert result.with_outcome("proven") == (0, 1)
+
+
+def test_a_card_whose_memory_a_context_does_not_fit_is_busy(play: Play) -> None:
+    full = replace(H200, free_mib=200, more=(("context_mib", 500),))
+    assert one(run(play, FakeDriver((full,)))) == ("gpu-memory-full", "F16", False, (0,))
+
+
+@pytest.mark.parametrize("start_ms", [300])
+def test_cards_that_start_for_the_first_process_are_proven(play: Play, start_ms: int) -> None:
+    driver = FakeDriver(eight(), more=(("start_ms", start_ms),))
+    assert run(play, driver).with_outcome("proven") == ALL

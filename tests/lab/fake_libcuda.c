@@ -1,20 +1,30 @@
 /* libcuda as the lab's file tells it to be (lab.h). It keeps the rules of the real one that matter here:
- * CUDA_VISIBLE_DEVICES by index and by the beginning of a UUID, cut at the first entry that names no device;
- * one MIG slice and nothing beside it; errors of a kernel that come with the synchronization; PTX loaded by text.
- * Device memory is this process's memory. The kernel does what src/gpuinstall/probe/kernel.ptx says.
+ * CUDA_VISIBLE_DEVICES by the digits that an entry begins with and by the beginning of one UUID alone, cut at the first
+ * entry that names no device, and empty where one is repeated (torch/cuda/__init__.py retells it); one MIG slice and
+ * nothing beside it; errors of a kernel that come with the synchronization and stay; PTX loaded by text.
+ * Device memory is this process's memory. The kernel does what src/gpuinstall/vendors/nvidia/kernel.ptx says.
+ *
+ * Machine: cuda, cu_init, cu_hang_s, cu_crash, start_ms (what each card takes to start, for whoever comes first).
+ * Card: cu_init (for every process that it is visible to), hidden_from_cuda, cuda_error, cuda_hang_s, cuda_crash,
+ * compute_mode (3: one process at a time), context_mib (what a context takes), free_mib, ptx_error, launch_error,
+ * wrong_result.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "lab.h"
 
 enum {
     INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-    INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
+    DEVICE_UNAVAILABLE = 46, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
 };
 #define ENTRY "multiply_and_add_index"
 #define MOST 64
+enum { EXCLUSIVE_PROCESS = 3 };
 
 static struct device { lab_record card, slice; } devices[MOST];
 static int visible, initialized, current = -1, pending;
@@ -58,16 +68,32 @@ static int ordinal_of(int ordinal) {
     return -1;
 }
 
-static int add_named(const char *name) {
-    char *end;
-    long ordinal = strtol(name, &end, 10);
-    if (end != name && !*end) return ordinal >= 0 && ordinal_of((int)ordinal) >= 0 && add_card(ordinal_of((int)ordinal));
-    if (strncmp(name, "GPU-", 4) && strncmp(name, "MIG-", 4)) return 0;
+/* The digits that an entry begins with are its ordinal; -1 where it begins with none. */
+static long ordinal_in(const char *name) { return *name >= '0' && *name <= '9' ? strtol(name, NULL, 10) : -1; }
+
+/* The cards, or else the slices, whose UUID begins so: two of them are none, for the entry names neither. */
+static int add_by_uuid(const char *name) {
+    lab_record card = NULL, slice = NULL;
+    int found = 0;
     for (int gpu = 0; gpu < lab_gpus(); gpu++) {
-        if (named(lab_gpu(gpu), name)) return add_card(gpu);
-        for (int slice = 0; slice < lab_slices(gpu); slice++)
-            if (named(lab_slice(gpu, slice), name)) return add(lab_gpu(gpu), lab_slice(gpu, slice));
+        if (named(lab_gpu(gpu), name)) found++, card = lab_gpu(gpu), slice = lab_number(card, "mig", 0) ? lab_slice(gpu, 0) : NULL;
+        for (int part = 0; part < lab_slices(gpu); part++)
+            if (named(lab_slice(gpu, part), name)) found++, card = lab_gpu(gpu), slice = lab_slice(gpu, part);
     }
+    if (found != 1 || lab_number(card, "hidden_from_cuda", 0) || (lab_number(card, "mig", 0) && !slice)) return 0;
+    return add(card, slice);
+}
+
+static int add_named(const char *name) {
+    long ordinal = ordinal_in(name);
+    if (ordinal >= 0) return ordinal_of((int)ordinal) >= 0 && add_card(ordinal_of((int)ordinal));
+    if (strncmp(name, "GPU-", 4) && strncmp(name, "MIG-", 4)) return 0;
+    return add_by_uuid(name);
+}
+
+static int is_repeated(int last) {
+    for (int i = 0; i < last; i++)
+        if (devices[i].card == devices[last].card && devices[i].slice == devices[last].slice) return 1;
     return 0;
 }
 
@@ -86,8 +112,13 @@ static void enumerate(void) {
     if (!wanted)
         for (int gpu = 0; gpu < lab_gpus(); gpu++) add_card(gpu);
     else {
+        char *rest = names;
         snprintf(names, sizeof names, "%s", wanted);
-        for (char *name = strtok(names, ","); name && add_named(name); name = strtok(NULL, ",")) continue;
+        for (char *name; (name = strsep(&rest, ",")) && add_named(name);)
+            if (is_repeated(visible - 1)) {
+                visible = 0;
+                break;
+            }
     }
     one_slice_alone();
 }
@@ -97,7 +128,10 @@ int cuInit(unsigned flags) {
     if (flags) return INVALID_VALUE;
     hang_or_crash(lab_machine(), "cu_hang_s", "cu_crash");
     if (refusal) return (int)refusal;
+    lab_start();
     enumerate();
+    for (int i = 0; i < visible; i++)
+        if ((refusal = lab_number(devices[i].card, "cu_init", 0))) return (int)refusal;
     initialized = visible > 0;
     return initialized ? 0 : NO_DEVICE;
 }
@@ -169,11 +203,25 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     return 0;
 }
 
+/* Hold a card as long as this process lives; 0 where another process does. */
+static int alone(int device) {
+    char path[4096], uuid[128];
+    lab_text(devices[device].card, "uuid", "", uuid, sizeof uuid);
+    snprintf(path, sizeof path, "%s.%s", getenv("LAB_GPUS"), uuid);
+    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+}
+
 /* A context is the device it was opened on. */
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     if (!valid(device)) return INVALID_DEVICE;
     hang_or_crash(devices[device].card, "cuda_hang_s", "cuda_crash");
     *context = &devices[device];
+    if (lab_number(devices[device].card, "compute_mode", 0) == EXCLUSIVE_PROCESS && !alone(device))
+        return DEVICE_UNAVAILABLE;
+    size_t own = (size_t)lab_number(devices[device].card, "context_mib", 0) << 20;
+    if (own > free_bytes(device)) return OUT_OF_MEMORY;
+    used[device] += own;
     return (int)lab_number(devices[device].card, "cuda_error", 0);
 }
 
@@ -186,6 +234,7 @@ static int fact_of_card(const char *key) { return (int)lab_number(devices[curren
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     if (current < 0) return INVALID_CONTEXT;
+    if (pending) return pending;
     if (bytes > free_bytes(current)) return OUT_OF_MEMORY;
     used[current] += bytes;
     *address = (uint64_t)(uintptr_t)malloc(bytes);

@@ -1,8 +1,12 @@
 /* A libnvidia-ml.so.1 that answers from the lab's file (lab.h). Numbers: NVIDIA's nvml.h.
  *
  * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a card).
- * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error, compute_mode,
- * remap_pending, remap_failed, virtualization, licensed, nvml_hidden (1: on the bus only).
+ * start_ms (what each card takes to start, for whoever comes first).
+ * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
+ * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
+ * (the answer to one), compute_mode, remap_pending, remap_failed, virtualization, licensed, ecc, uncorrected,
+ * pages_pending, slowed, width, widest, generation (without a number: not supported), nvml_hidden (1: on the bus only).
+ * Slice: nvml_error (where its files were not given to this process).
  */
 #include <signal.h>
 #include <stdint.h>
@@ -49,7 +53,12 @@ static int listed(unsigned index) {
     return -1;
 }
 
-static nvmlReturn_t refused(nvmlDevice_t device) { return lab_number(lab_gpu(device->gpu), "nvml_error", 0); }
+/* What a question about a card comes to: its own number, else the card's for every question. */
+static nvmlReturn_t refused(nvmlDevice_t device, const char *question) {
+    char key[64];
+    snprintf(key, sizeof key, "nvml_%s", question);
+    return lab_number(lab_gpu(device->gpu), key, lab_number(lab_gpu(device->gpu), "nvml_error", 0));
+}
 
 static lab_record record(nvmlDevice_t device) {
     return device->slice < 0 ? lab_gpu(device->gpu) : lab_slice(device->gpu, device->slice);
@@ -64,6 +73,7 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     sleep(lab_number(lab_machine(), "nvml_hang_s", 0));
     if (lab_number(lab_machine(), "nvml_crash", 0)) raise(SIGSEGV);
+    lab_start();
     return lab_number(lab_machine(), "nvml_init", 0);
 }
 nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -88,7 +98,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
     if (lab_number(lab_machine(), "nvml_crash_at", -1) == gpu) raise(SIGSEGV);
     if (lab_number(lab_machine(), "nvml_hang_at", -1) == gpu) sleep(600);
     *device = handle(gpu, -1);
-    return refused(*device);
+    return refused(*device, "handle");
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned size) {
@@ -98,12 +108,12 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned size) {
         lab_text(record(device), "profile", "", profile, sizeof profile);
         snprintf(out + strlen(out), size - strlen(out), " MIG %s", profile);
     }
-    return refused(device);
+    return refused(device, "name");
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned size) {
     text(record(device), "uuid", out, size);
-    return refused(device);
+    return refused(device, "uuid");
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
@@ -115,29 +125,29 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
     memset(info, 0, sizeof *info);
     info->pciDeviceId = number << 16 | vendor;
     snprintf(info->busId, sizeof info->busId, "0000%s", bus); /* NVML writes eight digits of domain */
-    return refused(device);
+    return refused(device, "pci");
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     long total = lab_number(record(device), "memory_mib", 0), free = lab_number(record(device), "free_mib", total);
     memory->total = (unsigned long long)total << 20, memory->free = (unsigned long long)free << 20;
     memory->used = memory->total - memory->free;
-    return total ? refused(device) : NOT_SUPPORTED;
+    return total ? refused(device, "memory") : NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     lab_capability(lab_gpu(device->gpu), major, minor);
-    return refused(device);
+    return refused(device, "capability");
 }
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
     *mode = lab_number(record(device), "compute_mode", 0);
-    return SUCCESS;
+    return refused(device, "mode");
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
     *current = *pending = lab_number(record(device), "mig", 0);
-    return SUCCESS;
+    return refused(device, "mig_mode");
 }
 
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
@@ -148,6 +158,8 @@ nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *slice) {
     if ((int)index >= lab_slices(device->gpu)) return NOT_FOUND;
+    if (lab_number(lab_slice(device->gpu, index), "nvml_error", 0))
+        return lab_number(lab_slice(device->gpu, index), "nvml_error", 0);
     *slice = handle(device->gpu, index);
     return SUCCESS;
 }
@@ -179,4 +191,42 @@ nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, feature
     features->supported = 1, features->count = 1;
     features->features[0].state = licensed;
     return SUCCESS;
+}
+
+/* A number of a card that the lab's file gives, or that it does not count. */
+static nvmlReturn_t counted(nvmlDevice_t device, const char *key, unsigned long long *value) {
+    long number = lab_number(record(device), key, -1);
+    *value = number < 0 ? 0 : (unsigned long long)number;
+    return number < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+static nvmlReturn_t counted_short(nvmlDevice_t device, const char *key, unsigned *value) {
+    unsigned long long number;
+    nvmlReturn_t status = counted(device, key, &number);
+    *value = (unsigned)number;
+    return status;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *count) {
+    return type == 1 && counter == 0 ? counted(device, "uncorrected", count) : INVALID;
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, int *pending) {
+    return counted_short(device, "pages_pending", (unsigned *)pending);
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons) {
+    return counted(device, "slowed", reasons);
+}
+
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
+    return counted_short(device, "width", width);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
+    return counted_short(device, "widest", width);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
+    return counted_short(device, "generation", generation);
 }

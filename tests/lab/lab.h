@@ -11,9 +11,12 @@
 #ifndef LAB_H
 #define LAB_H
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define LAB_RECORDS 256
 #define LAB_TEXT 1024
@@ -111,6 +114,18 @@ static void lab_capability(lab_record record, int *major, int *minor) {
     lab_text(record, "cc", "0.0", text, sizeof text);
     *major = *minor = 0;
     sscanf(text, "%d.%d", major, minor);
+}
+
+/* Without persistence a driver starts its cards one after another when the first process comes, and takes them down
+ * with the last: who comes while another is there waits only until they have started. */
+static void lab_start(void) {
+    char path[4096];
+    long each = lab_number(lab_machine(), "start_ms", 0);
+    if (!each) return;
+    snprintf(path, sizeof path, "%s.started", getenv("LAB_GPUS"));
+    int file = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) usleep((useconds_t)(1000 * each * lab_gpus()));
+    flock(file, LOCK_SH);
 }
 
 #endif

@@ -24,7 +24,8 @@ class Vendor(NamedTuple):
     """A maker whose GPUs are planned for.
 
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
-    ``visible`` gives the environment variables with which a program sees just these devices, in this order;
+    ``visible`` gives the environment variables with which a program sees just these devices, in this order, where none
+    of ``narrowed_by`` is set: they hide devices too, or change what the others count;
     ``torch_device`` is what torch calls its GPUs, where that is not the kind; ``by_architecture``: only a GPU whose
     architecture is known is planned for, and any other is none for computing. ``idle_causes`` are the failure
     catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's.
@@ -33,6 +34,7 @@ class Vendor(NamedTuple):
     kind: str
     rules: Callable[[Machine, Catalog], Rules]
     visible: Callable[[Sequence[str]], Mapping[str, str]]
+    narrowed_by: tuple[str, ...] = ()
     torch_device: str | None = None
     by_architecture: bool = False
     idle_causes: tuple[str, str] = ("F33", "F24")
@@ -80,7 +82,16 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 
 VENDORS: dict[str, Vendor] = {
     "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
-    "amd": Vendor("rocm", _amd, _visible_to_hip, torch_device="cuda", by_architecture=True, idle_causes=("F99", "F99")),
+    "amd": Vendor(
+        "rocm",
+        _amd,
+        _visible_to_hip,
+        # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
+        narrowed_by=("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
+        torch_device="cuda",
+        by_architecture=True,
+        idle_causes=("F99", "F99"),
+    ),
     "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True, idle_causes=("F116", "F116")),
     "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
 }

@@ -151,10 +151,14 @@ def load_cards() -> list[dict[str, Any]]:
     return cards
 
 
-def ceilings_of(name: str) -> dict[str, float]:
-    """Give the ceilings of a card by the names of the measurements; empty for a card that no row names."""
+def ceilings_of(name: str, memory_mib: int | None = None) -> dict[str, float]:
+    """Return the ceilings of a card by the names of the measurements; empty for a card that no row names.
+
+    Where two cards share a name, the memory tells which it is.
+    """
     bare = name.removeprefix("NVIDIA ")
-    row = next((card for card in load_cards() if re.fullmatch(card["name"], bare)), {})
+    named = [card for card in load_cards() if re.fullmatch(card["name"], bare)]
+    row = next((card for card in named if len(named) == 1 or card["gib"] == round((memory_mib or 0) / 1024)), {})
     ceilings = {f"product-{kind}": float(row[kind]) for kind in PRODUCTS if kind in row}
     return ceilings | ({"memory": float(row["memory"])} if row else {})
 
@@ -165,7 +169,9 @@ def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter:
     left_out = {record.name: record.message or "" for record in report.records if record.status != "passed"}
     if target.unproven:
         left_out["device"] = target.unproven
-    ceilings, measurements = {**ceilings_of(target.name), **dict.fromkeys(PINNED, health.link_rate)}, []
+    ceilings: dict[str, float | None] = dict.fromkeys(PINNED, health.link_rate)
+    ceilings.update(ceilings_of(target.name, target.gpu.memory_mib if target.gpu else None))
+    measurements = []
     for row in report.measures:
         name, value = row["measure"], round(row["value"], 4)
         measurements.append(Measurement(name, value, row["unit"], ceilings.get(name), row.get("settings")))

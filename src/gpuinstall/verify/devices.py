@@ -10,9 +10,10 @@ from gpuinstall.vendors.probers import PROBERS
 from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.vendors import Vendor
     from gpuinstall.vendors.prober import GpuHealth
 
 
@@ -34,8 +35,16 @@ class DeviceTarget:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that show the child these GPUs and no others."""
-        vendors = [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
-        return {name: value for vendor in vendors for name, value in vendor.visible(self.visible).items()}
+        return {name: value for vendor in self._vendors for name, value in vendor.visible(self.visible).items()}
+
+    @property
+    def narrowed_by(self) -> frozenset[str]:
+        """The variables that would hide these GPUs all the same, or change what the others count."""
+        return frozenset(name for vendor in self._vendors for name in vendor.narrowed_by)
+
+    @property
+    def _vendors(self) -> Iterable[Vendor]:
+        return [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
 
     @property
     def part(self) -> str:

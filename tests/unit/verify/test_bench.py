@@ -78,13 +78,19 @@ def test_a_card_is_found_by_its_whole_name() -> None:
     assert ceilings_of("NVIDIA GeForce RTX 4090 Laptop GPU") == {}
 
 
+def test_cards_that_share_a_name_are_told_apart_by_memory() -> None:
+    rates = {mib: ceilings_of("NVIDIA GeForce RTX 3080", mib).get("memory") for mib in (10240, 12288, 16384, None)}
+    assert rates == {10240: 760, 12288: 912, 16384: None, None: None}
+
+
 def test_every_ceiling_is_sourced_and_sensible() -> None:
     for card in load_cards():
         assert card["source"].startswith("https://"), card["name"]
-        assert card["float32"] <= card["float16"] <= card.get("fp8", card["float16"] * 2), card["name"]
+        half = card.get("float16", card["float32"])
+        assert card["float32"] <= half <= card.get("fp8", half * 2), card["name"]
         assert 100 < card["memory"] < 10000, card["name"]
-        assert card.get("bfloat16", card["float16"]) == card["float16"], card["name"]
-    assert len({card["name"] for card in load_cards()}) == len(load_cards())
+        assert card.get("bfloat16", half) == half, card["name"]
+    assert len({(card["name"], card.get("gib")) for card in load_cards()}) == len(load_cards())
 
 
 def test_the_fewest_workers_that_suffice_are_recommended() -> None:

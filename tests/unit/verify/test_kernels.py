@@ -4,17 +4,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuinstall.verify.kernels.context import EPSILON, CheckContext, tolerance
+from gpuinstall.verify.kernels import context
+from gpuinstall.verify.kernels.context import EPSILON, CheckContext, Skip, available_memory, supported, tolerance
+from gpuinstall.verify.kernels.deep import NO_KERNEL, NOT_HERE
 from gpuinstall.verify.kernels.main import table
+
+SIGNS = {"attention": NO_KERNEL, "sparse": NOT_HERE}
 
 
 def names(device: str, work: str = "deep") -> set[str]:
     return {check.name for check in table(device, work)}
 
 
-def torch_with(hip: str | None) -> SimpleNamespace:
-    """What of a torch says which card it runs on."""
-    gpu = SimpleNamespace(get_device_capability=lambda: (7, 0))
+def torch_with(hip: str | None, *, integrated: bool = False) -> SimpleNamespace:
+    """What of a torch says which card it runs on, with 300 MiB free."""
+    gpu = SimpleNamespace(
+        get_device_capability=lambda: (7, 0),
+        get_device_properties=lambda _index: SimpleNamespace(is_integrated=integrated),
+        mem_get_info=lambda: (300 << 20, 8 << 30),
+    )
     return SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=gpu, xpu=gpu)
 
 
@@ -42,6 +50,44 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker() ->
     assert names("none") == set()
 
 
+def test_what_a_library_does_not_have_is_skipped() -> None:
+    texts = {
+        "architecture mismatch when calling `cusparseLtInit(&handle)`": "sparse",
+        "Supported only on GPUs with compute capability 8.x": "sparse",
+        "CUDA error: CUSPARSE_STATUS_NOT_SUPPORTED when calling `cusparseLtMatmul`": "sparse",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.": "attention",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No valid engine configs for Matmul_": "attention",
+        "No available kernel. Aborting execution.": "attention",
+        "CUDA error: an illegal memory access was encountered": None,
+    }
+    outcomes = {text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)] for text in texts}
+    assert outcomes == {text: [name] if name else [] for text, name in texts.items()}
+
+
+def is_skipped(text: str, signs: tuple[str, ...]) -> bool:
+    def refuse() -> None:
+        raise RuntimeError(text)
+
+    try:
+        supported(refuse, *signs)
+    except (RuntimeError, Skip) as end:
+        return isinstance(end, Skip)
+    return False
+
+
+def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
+    free = {
+        (hip, integrated): CheckContext(torch_with(hip, integrated=integrated), "cuda").free_bytes() >> 20
+        for hip, integrated in ((None, True), (None, False), ("6.4.43482", True))
+    }
+    assert free == {(None, True): 6144, (None, False): 300, ("6.4.43482", True): 300}
+
+
+def test_linux_says_what_memory_it_would_give() -> None:
+    assert available_memory() > 1 << 20
+
+
 @pytest.mark.parametrize(
     ("device", "hip", "capability"),
     [("cuda", None, (7, 0)), ("cuda", "6.4.43482", None), ("xpu", None, None), ("cpu", None, None)],
@@ -49,6 +95,6 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker() ->
 def test_only_a_cuda_card_has_a_compute_capability(
     device: str, hip: str | None, capability: tuple[int, int] | None
 ) -> None:
-    context = CheckContext(torch_with(hip), device)
-    assert context.capability == capability
-    assert context.below(8, 0) is (capability is not None)
+    card = CheckContext(torch_with(hip), device)
+    assert card.capability == capability
+    assert card.below(8, 0) is (capability is not None)

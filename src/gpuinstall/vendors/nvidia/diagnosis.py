@@ -186,4 +186,5 @@ def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
         blackwells=blackwells(gpu.compute_capability for gpu in gpus),
         unsliced=bool(gpus) and all(gpu.mig and not gpu.slices for gpu in gpus),
         uvm=False if without_uvm else None,
+        switches=evidence.fabric.switches if evidence.fabric else None,
     )

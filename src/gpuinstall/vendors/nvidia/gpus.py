@@ -51,7 +51,7 @@ def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
     card = _card_at(evidence.cards, address)
-    device = next((device for device in evidence.cuda.devices if is_same(device, listed.uuid, address)), None)
+    device = _device_of(evidence, listed, address)
     chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
     by_driver = listed.compute_capability, device and device.compute_capability
     capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
@@ -60,7 +60,7 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
     gpu = Gpu(
         index=listed.index,
         name=name,
-        uuid=listed.uuid or (whole.uuid if whole else None),
+        uuid=_cuda_uuid(listed.uuid) if listed.uuid else whole.uuid if whole else None,
         pci_id=listed.pci_id or (card.device.id if card else None),
         # nvidia-smi gives the name alone before R495.
         compute_capability=capability or _capability_by_name(name),
@@ -70,6 +70,24 @@ def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) ->
         found_via=evidence.nvml.by,
     )
     return DetectedGpu(gpu, address)
+
+
+def _device_of(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> CudaDevice | None:
+    """Find what CUDA says of a card of NVML's."""
+    devices = evidence.cuda.devices
+    # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; the chip has one GPU.
+    nameless = listed.uuid is not None and _cuda_uuid(listed.uuid) is None
+    if nameless and len(devices) == len(evidence.nvml.gpus) == 1:
+        return devices[0]
+    return next((device for device in devices if is_same(device, listed.uuid, address)), None)
+
+
+def _cuda_uuid(uuid: str) -> str | None:
+    """Return a UUID as CUDA_VISIBLE_DEVICES takes it.
+
+    Without the prefix CUDA reads an ordinal: ``54d0709b-…``, as a Jetson's NVML has it, is GPU 54.
+    """
+    return uuid if uuid.startswith("GPU-") else None
 
 
 def _capability_by_name(name: str | None) -> ComputeCapability | None:
@@ -86,7 +104,8 @@ def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> Detec
     gpu = Gpu(
         index=index,
         name=device.name,
-        uuid=None if sliced else device.uuid,
+        # Whether a Jetson's CUDA takes its UUID is not known; the chip has one GPU.
+        uuid=None if sliced or evidence.jetson else device.uuid,
         pci_id=card.device.id if card else None,
         compute_capability=device.compute_capability,
         memory_mib=None if sliced else _memory(device),

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
 _LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
 
 _MISLEADING = frozenset({"LD_PRELOAD", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_VISIBLE_DEVICES"})
-_NAMES_A_DEVICE = re.compile(r"[0-9]+|(?:GPU|MIG)-.+")
+_NAMES_A_DEVICE = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
 
@@ -73,13 +72,28 @@ def job_devices(environ: Mapping[str, str]) -> str | None:
 
 
 def is_visible(devices: str, ordinal: int, gpu: Gpu, name: str) -> bool:
-    """Say whether CUDA_VISIBLE_DEVICES names a card, or the slice ``name`` of it.
-
-    It holds the beginnings of UUIDs, and ordinals among the cards that this process may open; the first entry that
-    can be neither (``-1``, ``NoDevFiles``) ends it.
-    """
-    entries = tuple(takewhile(_NAMES_A_DEVICE.fullmatch, (entry.strip() for entry in devices.split(","))))
+    """Say whether CUDA_VISIBLE_DEVICES names a card, or the slice ``name`` of it; ordinals count the cards given."""
+    entries = visible_entries(devices)
     return str(ordinal) in entries or any(uuid.startswith(entries) for uuid in (name, gpu.uuid or name))
+
+
+def visible_entries(devices: str) -> tuple[str, ...]:
+    """Return the entries of CUDA_VISIBLE_DEVICES that CUDA heeds: ordinals, and the beginnings of UUIDs.
+
+    An ordinal goes as far as its digits (``1gpu2`` is 1). The first entry that can name no device (``-1``,
+    ``NoDevFiles``, an empty one) ends the list, and a repeated one empties it: torch/cuda/__init__.py retells it in
+    ``_parse_visible_devices``.
+    """
+    entries: list[str] = []
+    for text in devices.split(","):
+        name = _NAMES_A_DEVICE.match(text.strip())
+        if name is None:
+            break
+        entry = str(int(name[1])) if name[1] else name[0]
+        if entry in entries:
+            return ()
+        entries.append(entry)
+    return tuple(entries)
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import Source, ThisMachine
+from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.facts.source import Source, ThisMachine, recorded_name
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gpuinstall.facts.container import Wsl
+    from gpuinstall.process import Finished
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
 RELEASE = "/proc/sys/kernel/osrelease"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MODPROBE_FOLDERS = ("/etc/modprobe.d", "/lib/modprobe.d", "/usr/lib/modprobe.d", "/run/modprobe.d")
+MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
+"""Where the modules of a kernel lie; NixOS has only the latter."""
 CHASSIS = "/sys/class/dmi/id/chassis_type"
 LAPTOPS = ("8", "9", "10", "14", "31", "32")
 
 CARDS = "/proc/driver/nvidia/gpus"
 SHARED = ("nvidiactl", "nvidia-uvm")
+OPEN_NODE = """
+import os, sys
+try:
+    os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
+except PermissionError:
+    print("denied", flush=True)
+"""
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
@@ -68,11 +84,16 @@ def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
     return LinuxKernel(
         release=release,
         module=module,
-        on_disk="/nvidia.ko" in source.answer("modules.dep", lambda: _nvidia_modules(release)),
+        on_disk=lists_nvidia(source.answer("modules.dep", lambda: _nvidia_modules(release))),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
         blocked_by=next((file for file in settings if forbids_nvidia(source.text(file) or "")), None),
         laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
+
+
+def lists_nvidia(modules: str) -> bool:
+    """Say whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current.ko``, ``.ko.xz``."""
+    return re.search(r"/nvidia(-[a-z0-9]+)*\.ko", modules) is not None
 
 
 def parse_proc_version(text: str) -> KernelModule | None:
@@ -136,16 +157,38 @@ def card_nodes(source: Source) -> tuple[str, ...]:
     return tuple(name for name in source.names("/dev", "nvidia") if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
-def may_open(source: Source, address: str, ordinal: int) -> bool:
-    """Say whether the card's node is there and may be opened; ``ordinal`` is the card's on the bus, from 0 up.
+def node_of(source: Source, address: str, ordinal: int) -> str | None:
+    """Name the node of a card; ``ordinal`` is the card's on the bus, from 0 up.
 
     A container shows its own cards below /proc/driver/nvidia/gpus; elsewhere the minor number stands there.
     """
     listed = source.names(CARDS)
     if listed and address not in listed:
-        return False
+        return None
     minor = parse_minor(source.text(f"{CARDS}/{address}/information") or "")
-    return source.access(f"/dev/nvidia{ordinal if minor is None else minor}") == "open"
+    return f"nvidia{ordinal if minor is None else minor}"
+
+
+def refused_cards(source: Source, nodes: Sequence[str]) -> frozenset[str]:
+    """Find the nodes of cards that this process may not open.
+
+    Opening one starts its card, and closing it waits for that and for its end, or for ever: each is opened by a child.
+    A denial comes before the card is touched: of what is not denied within the time of no card, no more is heard.
+    """
+    children = [([sys.executable, "-I", "-S", "-c", OPEN_NODE, f"/dev/{node}"], os.environ) for node in nodes]
+    limit = time_limit(0)
+    waiting = f"the driver opens {len(nodes)} device nodes, up to {limit:.0f} s"
+    ended = cache(lambda: run_children(children, limit, lambda: source.wait(waiting)))
+    refused = set()
+    for place, node in enumerate(nodes):
+        state = source.answer(recorded_name(f"/dev/{node}"), partial(_state, ended, place))
+        if state.strip() == "denied":
+            refused.add(node)
+    return frozenset(refused)
+
+
+def _state(ended: Callable[[], Sequence[Finished]], place: int) -> str:
+    return ended()[place].out.strip() or "open"
 
 
 def refused_nodes(source: Source) -> tuple[str, ...]:
@@ -187,5 +230,6 @@ def parse_minor(text: str) -> int | None:
 
 
 def _nvidia_modules(release: str) -> str:
-    listed = ThisMachine().text(f"/lib/modules/{release}/modules.dep") or ""
+    lists = (ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES)
+    listed = next(filter(None, lists), "")
     return "".join(f"{line}\n" for line in listed.splitlines() if "/nvidia" in line.partition(":")[0])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import finding_for, fix
-from gpuinstall.vendors.nvidia.libraries import is_compat
+from gpuinstall.vendors.nvidia.libraries import is_compat, visible_entries
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _surroundings(evidence: NvidiaEvidence) -> Iterator[Finding]:
     nvml = evidence.nvml
     if evidence.visible is not None and not evidence.facts.container.job and _all_hidden(evidence.visible, evidence):
         message = f"CUDA_VISIBLE_DEVICES={evidence.visible!r} hides every GPU from programs started here"
-        yield _note(evidence, "visible-devices-hide-gpus", message, "it names no existing GPU")
+        why = "CUDA's list ends at the first entry that names no GPU, and is empty where one is repeated"
+        yield _note(evidence, "visible-devices-hide-gpus", message, why)
     if evidence.windows and evidence.windows.shadow and not evidence.container:
         why = f"{evidence.windows.shadow} belongs to a Linux driver, which cannot work in WSL"
         yield _note(evidence, "wsl-linux-driver", "a Linux NVIDIA driver is installed in WSL", why)
@@ -100,14 +101,17 @@ def _surroundings(evidence: NvidiaEvidence) -> Iterator[Finding]:
 
 
 def _all_hidden(visible: str, evidence: NvidiaEvidence) -> bool:
-    """Say whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: the first unknown one ends the list."""
-    first = visible.partition(",")[0].strip()
+    """Say whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry names none, or not one alone."""
     count = len(evidence.nvml.gpus) or len(evidence.cuda.devices)
-    if re.fullmatch(r"[0-9]{1,9}", first):
-        return 0 < count <= int(first)
-    cards = [gpu.uuid for gpu in evidence.nvml.gpus] + [device.uuid for device in evidence.cuda.devices]
-    uuids = [*cards, *(part.uuid for gpu in evidence.nvml.gpus for part in gpu.slices)]
-    return count > 0 and not (first and any(uuid is not None and uuid.startswith(first) for uuid in uuids))
+    entries = visible_entries(visible)
+    if count == 0 or not entries:
+        return count > 0
+    first = entries[0]
+    if first.isdecimal():
+        return count <= int(first)
+    cards = {gpu.uuid for gpu in evidence.nvml.gpus} | {device.uuid for device in evidence.cuda.devices}
+    uuids = cards | {part.uuid for gpu in evidence.nvml.gpus for part in gpu.slices}
+    return sum(uuid is not None and uuid.startswith(first) for uuid in uuids) != 1
 
 
 def required_cuda(text: str) -> CudaVersion | None:

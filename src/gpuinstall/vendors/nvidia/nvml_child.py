@@ -110,6 +110,7 @@ def described(handle: Any) -> dict[str, Any]:
 def health(handle: Any) -> dict[str, Any]:
     """Ask one card how it fares: what it does not answer stops no other question."""
     questions: dict[str, tuple[Any, ...]] = {
+        "compute_capability": (nvml.nvmlDeviceGetCudaComputeCapability, handle),
         "ecc": (nvml.nvmlDeviceGetEccMode, handle),
         "uncorrected": (nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
         "pages_pending": (nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle),

@@ -49,7 +49,8 @@ class CudaContext:
     """What is known where CUDA refused. ``driver`` is the kernel module's release, ``library`` the file of libcuda.
 
     ``fix_context`` is where a fix would be applied, ``blackwells`` counts such GPUs, ``unsliced`` says that the GPU is
-    in MIG mode without a slice, ``uvm`` whether /dev/nvidia-uvm can be opened.
+    in MIG mode without a slice, ``uvm`` whether /dev/nvidia-uvm can be opened, ``switches`` counts the NVSwitches
+    on the bus (None: nobody looked).
     """
 
     wsl: bool = False
@@ -60,6 +61,7 @@ class CudaContext:
     blackwells: int = 0
     unsliced: bool = False
     uvm: bool | None = None
+    switches: int | None = None
 
     @classmethod
     def of(cls, machine: Machine, library: str | None = None) -> CudaContext:
@@ -159,6 +161,18 @@ def _unreached(cause: CudaCause, context: CudaContext) -> CudaCause:
     return CudaCause("device-nodes-unusable", cause.message, "CUDA needs /dev/nvidia-uvm, which NVML does not")
 
 
+def _not_ready(cause: CudaCause, context: CudaContext) -> CudaCause:
+    """Without an NVSwitch in sight there is no fabric to wait for here; from Blackwell on none is on the bus."""
+    if context.switches != 0 or context.blackwells:
+        return cause
+    return replace(
+        cause,
+        message="the GPUs are not ready for CUDA",
+        why="confidential computing waits for its ready state, or this guest's host has no fabric manager",
+        near=("no-switch",),
+    )
+
+
 def _mismatch(cause: CudaCause, context: CudaContext) -> CudaCause:
     if context.compat:
         return _without_compat(context)
@@ -192,6 +206,7 @@ _NARROWED: dict[int, Callable[[CudaCause, CudaContext], CudaCause]] = {
     3: _not_initialized,
     100: _no_device,
     101: _no_device,
+    802: _not_ready,
     803: _mismatch,
     804: _compat_unsupported,
     999: _unreached,

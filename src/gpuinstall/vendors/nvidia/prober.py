@@ -14,7 +14,7 @@ from gpuinstall.finding import CheckResult
 from gpuinstall.vendors.nvidia import libraries, linux
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
-from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, ToolkitVariables, read_jetson
+from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, ToolkitVariables, drivers, read_jetson
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.smi import ask_smi
@@ -79,18 +79,24 @@ def _needs_smi(evidence: NvidiaEvidence) -> bool:
     return silent and not evidence.cuda_works and evidence.facts.host.os != "macos"
 
 
+def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
+    """List the nodes that a container or a job may open; a card that NVML has reached is not opened once more."""
+    if not evidence.facts.container.shares_the_bus:
+        return evidence.nodes
+    reached = {gpu.bus_id for gpu in evidence.nvml.gpus if gpu.error is None}
+    addresses = enumerate(device.address for device in evidence.usable)
+    known = {linux.node_of(source, address, place) for place, address in addresses if address in reached}
+    asked = tuple(node for node in evidence.nodes if node not in known)
+    refused = linux.refused_cards(source, asked)
+    return tuple(node for node in evidence.nodes if node not in refused)
+
+
 def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     """Find the cards of a container or a job: those whose nodes it may open."""
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
     addresses = enumerate(device.address for device in evidence.usable)
-    return frozenset(address for ordinal, address in addresses if linux.may_open(source, address, ordinal))
-
-
-def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
-    if not evidence.facts.container.shares_the_bus:
-        return evidence.nodes
-    return tuple(node for node in evidence.nodes if source.access(f"/dev/{node}") == "open")
+    return frozenset(address for place, address in addresses if linux.node_of(source, address, place) in evidence.nodes)
 
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
@@ -109,8 +115,8 @@ NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("refused", lambda source, evidence: linux.refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
     Step("fabric", _fabric),
     Step("nvml", _nvml_or_smi),
-    Step("opened", _opened),
     Step("nodes", _nodes_given),
+    Step("opened", _opened),
 )
 
 
@@ -168,11 +174,14 @@ SLOWED = {
 }
 
 # GB/s of one lane after line coding, by generation: PCI Express Base Specification
-LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938}
+LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 def judge_health(card: Mapping[str, Any]) -> GpuHealth:
     """Judge one card's facts: memory errors are a fault; ECC, slowed clocks and narrow links are worth a word."""
+    # Beside the processor's memory there is no such link; NVML names one of its first generation, one lane wide.
+    if tuple(card.get("compute_capability") or ()) in drivers().unified_memory:
+        card = {**card, "width": None, "generation": None}
     lane = LANE.get(card.get("generation") or 0)
     rate = lane * card["width"] if lane and card.get("width") else None
     return GpuHealth((_memory(card), _clocks(card), _link(card)), rate)

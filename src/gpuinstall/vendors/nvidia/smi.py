@@ -43,7 +43,11 @@ _LOG = re.compile(r"<nvidia_smi_log>.*?</nvidia_smi_log>", re.DOTALL)
 _LISTED = re.compile(r"^GPU ([0-9]{1,4}): ")
 _SLICE = re.compile(r"^\s+MIG (\S+)\s+Device\s+[0-9]+: \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
 _CAPABILITY = re.compile(r"^([0-9]{1,2}\.[0-9])\s*$", re.MULTILINE)
-_REFUSED = re.compile(r"Unable to determine the device handle for GPU\s*([0-9A-Fa-f:.]+): (.*)")
+_REFUSED = re.compile(
+    r"Unable to determine the device handle for gpu ?(?:([0-9]{1,3}):? ?)?([0-9a-f]{4,8}:[0-9a-f:]+\.[0-7])?:? (.*)",
+    re.IGNORECASE,
+)
+"""``GPU0000:0B:00.0: …``, ``GPU1: 0000:05:00.0: …``, ``gpu 0000:23:00.0: …``, ``GPU0: …``: each release has its own."""
 
 # What nvidia-smi prints instead of its answer, and the number of NVML's that stands behind it.
 _REFUSALS = (
@@ -121,8 +125,11 @@ def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
         pairs = zip(listed, map(ComputeCapability.parse, capabilities), strict=True)
         listed = [replace(gpu, compute_capability=capability) for gpu, capability in pairs]
     yield from (replace(gpu, slices=slices.get(gpu.index, ())) for gpu in listed)
-    for index, refused in enumerate(_REFUSED.finditer(text), len(listed)):
-        yield NvmlGpu(index, bus_id=normal_address(refused[1]), error=15 if "lost" in refused[2] else 999)
+    # Each of the three answers may refuse the same card.
+    refusals = {refused[2] or refused[1]: refused for refused in _REFUSED.finditer(text)}
+    for index, refused in enumerate(refusals.values(), len(listed)):
+        address = refused[2] and normal_address(refused[2])
+        yield NvmlGpu(index, bus_id=address, error=15 if "lost" in refused[3] else 999)
 
 
 def _gpu(index: int, gpu: Element) -> NvmlGpu:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 EPSILON = {
@@ -63,6 +65,13 @@ class CheckContext(NamedTuple):
         capability = self.capability
         return capability is not None and capability < (major, minor)
 
+    def free_bytes(self) -> int:
+        """Return how much memory the GPU can give now."""
+        free, _total = self.gpu.mem_get_info()
+        shared = self.capability is not None and getattr(self.gpu.get_device_properties(0), "is_integrated", False)
+        # CUDA counts the files that Linux keeps in a shared memory as used: an installation alone fills it with them.
+        return max(int(free), available_memory()) if shared else int(free)
+
     def random(self, *shape: int, dtype: str = "float32", seed: int = 0) -> Any:
         """Make the same normal numbers on every device, rounded to ``dtype``, on the CPU."""
         generator = self.torch.Generator().manual_seed(seed)
@@ -87,6 +96,13 @@ class CheckContext(NamedTuple):
             self.gpu.synchronize()
 
 
+def available_memory() -> int:
+    """Return the bytes that Linux gives to whoever asks, kept files left aside; 0 where it does not say."""
+    with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+    return 0
+
+
 class Check(NamedTuple):
     """One row of a table of checks: ``limit`` is the greatest error allowed, ``where`` the kinds of device.
 
@@ -103,6 +119,17 @@ def runs_on(where: str, device: str) -> bool:
     """Say whether a row with this ``where`` has a meaning on a device."""
     kinds = {device} if device in NO_GPU else {"gpu", device}
     return not kinds.isdisjoint(where.split())
+
+
+def supported(product: Callable[[], Any], *refusals: str) -> Any:
+    """Compute; skip where the error says one of ``refusals``: this build or library does not do it on this device."""
+    try:
+        return product()
+    except RuntimeError as error:
+        text = str(error).lower().replace("_", " ")
+        if any(refusal in text for refusal in refusals):
+            raise Skip(str(error).splitlines()[0]) from None
+        raise
 
 
 def tolerance(dtype: str, terms: int = 1, margin: int = 1) -> float:

@@ -7,15 +7,25 @@ import os
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .context import Check, CheckContext, Skip, Wrong, tolerance
+from .context import Check, CheckContext, Skip, Wrong, supported, tolerance
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
+NO_KERNEL = ("no available kernel", "no execution plans support", "no valid engine configs")
+"""What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
+NOT_HERE = (
+    "not support",
+    "not implemented",
+    "unsupported",
+    "only supported",
+    "supported only",
+    "architecture mismatch",
+)
+"""What libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
 
 
 def attention(backend: str, context: CheckContext) -> None:
@@ -32,13 +42,9 @@ def attention(backend: str, context: CheckContext) -> None:
 
 
 def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
+    attend = context.torch.nn.functional.scaled_dot_product_attention
     with _only(context.torch, backend):
-        try:
-            return context.torch.nn.functional.scaled_dot_product_attention(q, k, v)
-        except RuntimeError as error:
-            if "No available kernel" in str(error):
-                raise Skip("this build has no such kernel for this GPU") from None
-            raise
+        return supported(lambda: attend(q, k, v), *NO_KERNEL)
 
 
 def _only(torch: Any, backend: str) -> Any:
@@ -68,7 +74,7 @@ def fp8(context: CheckContext) -> None:
     scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
     options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16}
-    result = _supported(lambda: multiply(a.to(context.device), b.to(context.device).t(), **options))
+    result = supported(lambda: multiply(a.to(context.device), b.to(context.device).t(), **options), *NOT_HERE)
     a, b = a.double(), b.double().t()
     context.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
 
@@ -81,19 +87,8 @@ def sparse(context: CheckContext) -> None:
     mask = context.torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(SIDE, SIDE // 4)
     w = (context.random(SIDE, SIDE, dtype="float16") * mask).half()
     x = context.random(SIDE, SIDE, dtype="float16", seed=1)
-    result = _supported(lambda: make(w.to(context.device)) @ x.to(context.device))
+    result = supported(lambda: make(w.to(context.device)) @ x.to(context.device), *NOT_HERE)
     context.compare(result, w.double() @ x.double(), w.double().abs() @ x.double().abs())
-
-
-def _supported(product: Callable[[], Any]) -> Any:
-    """Compute; skip where a library says that it does not do this on this card."""
-    try:
-        return product()
-    except RuntimeError as error:
-        text = str(error).lower().replace("_", " ")
-        if any(sign in text for sign in ("not support", "not implemented", "unsupported", "only supported")):
-            raise Skip(str(error).splitlines()[0]) from None
-        raise
 
 
 def fft(context: CheckContext) -> None:

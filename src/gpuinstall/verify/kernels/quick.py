@@ -6,7 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .context import WINOGRAD, Check, CheckContext, Skip, Unproven, Wrong, tolerance
+from .context import WINOGRAD, Check, CheckContext, Skip, Unproven, Wrong, supported, tolerance
 
 if TYPE_CHECKING:
     from typing import Any
@@ -21,7 +21,7 @@ def device(context: CheckContext) -> str | None:
         context.torch.zeros(1, device=context.device)
         return None
     context.gpu.init()
-    free, _total = context.gpu.mem_get_info()
+    free = context.free_bytes()
     if free < LEAST_FREE_MIB << 20:
         raise Unproven(f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}")
     context.torch.zeros(1, device=context.device)
@@ -50,17 +50,8 @@ def matmul(dtype: str, context: CheckContext) -> None:
     if dtype == "bfloat16" and context.below(8, 0):
         raise Skip("bfloat16 needs compute capability 8.0")
     a, b = context.random(SIDE, SIDE, dtype=dtype), context.random(SIDE, SIDE, dtype=dtype, seed=1)
-    product = _computed(lambda: a.to(context.device) @ b.to(context.device))
+    product = supported(lambda: a.to(context.device) @ b.to(context.device), "not implemented for")
     context.compare(product, a.double() @ b.double(), a.double().abs() @ b.double().abs())
-
-
-def _computed(product: Any) -> Any:
-    try:
-        return product()
-    except RuntimeError as error:
-        if "not implemented for" in str(error):
-            raise Skip(str(error).splitlines()[0]) from None
-        raise
 
 
 def convolution(context: CheckContext) -> None:

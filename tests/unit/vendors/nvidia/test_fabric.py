@@ -32,3 +32,13 @@ def test_a_waiting_cuda_is_explained_by_the_switches_and_their_daemon(tmp_path: 
 
 def test_switches_on_a_machine_that_works_are_no_problem(tmp_path: Path) -> None:
     assert read_machine(source=recording(tmp_path, healthy(2), SWITCHES)).problems == ()
+
+
+def test_without_a_switch_no_fabric_manager_is_installed(tmp_path: Path) -> None:
+    (problem,) = read_machine(source=recording(tmp_path, healthy(1), libcuda(init=802))).problems
+
+    assert (problem.code, problem.message) == ("fabric-manager-not-running", "the GPUs are not ready for CUDA")
+    assert problem.fixes[:2] == (
+        "nvidia-smi conf-compute -f   # CC status: is it ON",
+        "If it is ON: sudo nvidia-smi conf-compute -srs 1",
+    )

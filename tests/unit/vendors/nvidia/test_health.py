@@ -10,6 +10,8 @@ from tests.lab.driver import FakeDriver, FakeGpu
 if TYPE_CHECKING:
     from tests.lab.fixtures import Play
 
+UNTOLD = "this driver does not report why clocks are reduced"
+LINKLESS = "this card has no PCI Express link of its own to measure"
 SOUND = {"uncorrected": 0, "pages_pending": 0, "rows": [0, 0, 0, 0], "slowed": 0x1, "width": 16, "widest": 16}
 
 
@@ -64,6 +66,34 @@ def test_what_a_card_does_not_say_is_skipped() -> None:
 def test_a_link_carries_what_its_lanes_carry() -> None:
     assert judge_health({"generation": 4, "width": 16}).link_rate == pytest.approx(31.5, abs=0.1)
     assert judge_health({"generation": None, "width": 16}).link_rate is None
+
+
+def test_a_chip_with_shared_memory_has_no_link() -> None:
+    spark = {"compute_capability": [12, 1], "generation": 1, "width": 1, "widest": 1}
+    assert results(**spark)["pcie-link"][0] == "skipped"
+    assert judge_health(SOUND | spark).link_rate is None
+
+
+def test_each_fact_of_nvml_is_judged(play: Play) -> None:
+    facts = {
+        "sound": {"uncorrected": 0, "slowed": 0, "width": 16, "widest": 16, "generation": 6},
+        "one error": {"uncorrected": 1},
+        "hot": {"slowed": 0x20},
+        "narrow": {"width": 8, "widest": 16, "generation": 5},
+    }
+    play(FakeDriver(tuple(FakeGpu(more=tuple(fact.items())) for fact in facts.values())))
+
+    found = NvidiaProber().health(len(facts))
+
+    assert {
+        name: ([check.message for check in card.checks if check.message], card.link_rate)
+        for name, card in zip(facts, found.values(), strict=True)
+    } == {
+        "sound": (["x16"], pytest.approx(121, abs=0.1)),
+        "one error": (["1 uncorrected memory errors", UNTOLD, LINKLESS], None),
+        "hot": (["slowed by heat (the driver's limit)", LINKLESS], None),
+        "narrow": ([UNTOLD, "x8, where card and slot could have x16"], pytest.approx(31.5, abs=0.1)),
+    }
 
 
 def test_nvml_is_asked_about_every_card(play: Play) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gpuinstall.vendors.nvidia.linux import (
     forbids_nvidia,
+    lists_nvidia,
     parse_proc_version,
     parse_secure_boot,
     parse_sys_version,
@@ -51,6 +52,17 @@ def test_the_file_below_sys_has_no_flavour() -> None:
 def test_no_text_is_no_module() -> None:
     assert parse_proc_version("") is None
     assert parse_sys_version("") is None
+
+
+def test_every_distributions_name_of_the_module_is_known() -> None:
+    modules = {
+        "kernel/drivers/video/nvidia.ko.zst:": True,
+        "updates/dkms/nvidia-current.ko.xz:": True,
+        "updates/dkms/nvidia-legacy-390xx.ko:": True,
+        "kernel/drivers/net/forcedeth.ko:": False,
+        "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight/wmi.ko:": False,
+    }
+    assert {line: lists_nvidia(line) for line in modules} == modules
 
 
 @pytest.mark.parametrize(

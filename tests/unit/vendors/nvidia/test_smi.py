@@ -131,10 +131,23 @@ def test_a_refusal_is_the_number_of_nvml_behind_it(text: str, init: int) -> None
     assert (facts.init, facts.gpus, facts.fault) == (init, (), None)
 
 
-def test_a_lost_card_is_one_that_nvml_refuses() -> None:
-    text = "Unable to determine the device handle for GPU0000:0B:00.0: GPU is lost.  Reboot the system\n"
-    (gpu,) = parse_smi(text).gpus
-    assert (gpu.bus_id, gpu.error) == ("0000:0b:00.0", 15)
+def test_every_releases_refusal_of_a_card_is_read() -> None:
+    address = "0000:0b:00.0"
+    lines = {
+        "GPU0000:0B:00.0: GPU is lost.  Reboot the system": (address, 15),
+        "GPU 0000:0B:00.0: Unknown Error": (address, 999),
+        "GPU1: 0000:0B:00.0: GPU is lost.": (address, 15),
+        "gpu 0000:0B:00.0: Unknown Error": (address, 999),
+        "GPU 00000000:0B:00.0: Not Found": (address, 999),
+        "GPU0: Unknown Error": (None, 999),
+    }
+    read = {}
+    for line in lines:
+        # Each of the three answers says it.
+        refused = parse_smi(f"Unable to determine the device handle for {line}\n" * 3).gpus
+        read[line] = [(gpu.bus_id, gpu.error) for gpu in refused]
+
+    assert read == {line: [card] for line, card in lines.items()}
 
 
 def test_an_answer_that_is_cut_short_lists_no_card() -> None:

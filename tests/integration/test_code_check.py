@@ -185,6 +185,7 @@ def test_a_lock_made_without_the_check_is_changed_without_it(workshop: Workshop)
     assert workshop.run("lock", "--code-check", *V100).status == 3
 
 
+@pytest.mark.heavy
 def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Workshop) -> None:
     for gpu, driver in (V100[1:4:2], RTX_4090[1:4:2]):
         machine = machine_in_words((gpu,), driver, None, None).to_dict()
@@ -221,6 +222,7 @@ def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) 
     assert (found["engine"], found["torch"]) == ("1.0", "2.13.0+cu129")
 
 
+@pytest.mark.heavy
 def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> None:
     done = workshop.run("lock", "gptq", *H100)
     assert done.ok, done.err
@@ -254,6 +256,7 @@ def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop
     assert locked(workshop, "many", *V100)["many"] == "10"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("driver", "version"), [("550.54.14", "1.26.0"), ("580.95.05", "1.31.1")])
 def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(
     workshop: Workshop, driver: str, version: str

@@ -76,6 +76,7 @@ def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(works
     assert workshop.run("run", "true").err == ""
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says in its files which machine it is")
 def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(
     workshop: Workshop, play: Play

@@ -67,6 +67,7 @@ def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) ->
     assert "broken.py: its inline metadata cannot be read" in workshop.run("run", "broken.py").err
 
 
+@pytest.mark.heavy
 def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> None:
     locked = workshop.document("lock", "--script", "train.py", "--target", "cu126", "--target", "cpu")["data"]["locks"]
     assert {Path(lock["path"]).parent.name for lock in locked} == {"train.py.locks"}

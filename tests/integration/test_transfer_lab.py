@@ -260,6 +260,7 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(
     assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
 
 
+@pytest.mark.heavy
 def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     workshop: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named(
     assert fault.fixes == ("unset TMPDIR",)
 
 
+@pytest.mark.heavy
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:
     init = packages(broken) / "torch" / "__init__.py"
     rewrite(init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n")

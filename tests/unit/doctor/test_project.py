@@ -9,7 +9,9 @@ import pytest
 from gpuinstall.advice import Advice
 from gpuinstall.doctor.evidence import read_project
 from gpuinstall.machine import Machine
+from tests.lab.environments import packages, put_package
 from tests.unit.doctor.evidence import found as found_in
+from tests.unit.install.environments import make_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,3 +134,14 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
 def test_the_request_is_read_from_the_project(tmp_path: Path, text: str, asked: tuple[str, ...]) -> None:
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     assert read_project(tmp_path).declaration.listed.requirements == asked
+
+
+def test_what_the_environment_lacks_of_its_project_is_named(tmp_path: Path) -> None:
+    requirements = ["torch>=2.15", "numpy", "torchvision ; sys_platform == 'win32'", "filelock"]
+    (tmp_path / "pyproject.toml").write_text(f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8")
+    venv = make_environment(tmp_path / ".venv", "ours")
+    put_package(packages(venv), "filelock", {}, version="3.20.0")
+    findings = found_in(HERE, "2.14.1", venv=venv, project=read_project(tmp_path))
+
+    (lacking,) = (finding.message for finding in findings if finding.code == "request-unmet")
+    assert lacking.endswith(": torch>=2.15 is installed as 2.14.1, numpy is not installed"), lacking

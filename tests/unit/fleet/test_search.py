@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall.fleet.hostlist import NodeName, expand
-from gpuinstall.fleet.search import Findings, GroupResult, result_of, search
+from gpuinstall.fleet.search import Culprit, Findings, GroupResult, JobGroup, read_together, result_of, search
 
 if TYPE_CHECKING:
     Nodes = tuple[NodeName, ...]
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 NODES = expand("n[1-8]")
 OK = {"rank": 0, "status": "ok", "stage": "done", "message": None, "gb_s": 2.0}
 WAITED = {"rank": 0, "status": "failed", "stage": "met", "message": "timed out"}
+
+
+def test_what_is_written_of_a_group_is_read_back() -> None:
+    group = JobGroup(NODES, "cu126", NODES[:7], 2.0, 3.5, (Culprit(NODES[7:], "it waited"),))
+
+    written = json.dumps({"groups": [group.to_dict()]})
+    assert read_together(json.loads(written)) == (group,)
 
 
 def test_a_group_in_which_all_waited_is_named_as_a_whole() -> None:

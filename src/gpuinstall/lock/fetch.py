@@ -28,41 +28,52 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 FILES_AT_ONCE = 16
+CHUNK = 1 << 20
+"""The bytes of a local file that are read at once."""
 
 
 class Hashes(NamedTuple):
-    """The hashes by address, and the files that must be fetched to be hashed with what their hosts say of them."""
+    """What is known of the hashes of some files."""
 
     known: Mapping[str, str]
+    """The sha256 of a file by its address."""
+
     missing: Mapping[LockedFile, Head]
+    """The files that must be fetched to be hashed, with what their servers say of them."""
 
     def __or__(self, other: Hashes) -> Hashes:
-        """Both together."""
-        return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
+        """Return both together."""
+        return Hashes(
+            known={**self.known, **other.known},
+            missing={**self.missing, **other.missing},
+        )
 
     def of(self, files: Sequence[LockedFile]) -> Hashes:
-        """Those of some files alone."""
+        """Return those of some files alone."""
         urls = {file.url for file in files}
-        known = {url: sha256 for url, sha256 in self.known.items() if url in urls}
-        return Hashes(known, {file: head for file, head in self.missing.items() if file.url in urls})
+        return Hashes(
+            known={url: sha256 for url, sha256 in self.known.items() if url in urls},
+            missing={file: head for file, head in self.missing.items() if file.url in urls},
+        )
 
 
 def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session) -> Hashes:
-    """Return every hash that costs no transfer; for the other files, what their hosts say of them.
+    """Return every hash that costs no transfer; for the other files, what their servers say of them.
 
     The sources are tried in the order of their cost.
 
     Args:
         files: The files, some of them with the hash that their index gives.
         catalogued: Gives the hashes of the official index, by the name of the file.
-        session: What asks the hosts.
+        session: What asks the servers.
     """
     known = {file.url: file.sha256 for file in files if file.sha256}
     for source in (partial(_hash_local_files, session), partial(_look_up, catalogued)):
         known |= source([file for file in files if file.url not in known])
     missing = {}
     remaining = [file for file in files if file.url not in known]
-    for file, answer in zip(remaining, side_by_side(partial(_ask, session), remaining), strict=True):
+    answers = side_by_side(partial(_query_server, session), remaining)
+    for file, answer in zip(remaining, answers, strict=True):
         if isinstance(answer, FileHash):
             known[file.url] = answer.sha256
         else:
@@ -71,19 +82,21 @@ def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[s
 
 
 def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str, str]:
-    """Hash the files that lie on this machine, each once as long as its size, time and inode stay."""
-    hashes: dict[str, str] = {}
-    paths: dict[LockedFile, Path] = {}
+    """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
+    hashes = dict[str, str]()
+    unhashed: dict[LockedFile, Path] = {}
     for file in files:
         path = local_path(file.url)
-        known = session.cache.known(file.url) if path else None
-        if path and known and known.etag == _stamp(path):
+        if path is None:
+            continue
+        known = session.cache.known(file.url)
+        if known and known.etag == _stamp(path):
             hashes[file.url] = known.sha256
-        elif path:
-            paths[file] = path
-    parts = {file.name: path.stat().st_size if path.is_file() else None for file, path in paths.items()}
-    with session.reporter.progress("Hash", parts) as progress:
-        for file, path in paths.items():
+        else:
+            unhashed[file] = path
+    sizes = {file.name: path.stat().st_size if path.is_file() else None for file, path in unhashed.items()}
+    with session.reporter.progress("Hash", sizes) as progress:
+        for file, path in unhashed.items():
             stamp = _stamp(path)
             hashes[file.url] = _hash(_chunks_of(path), partial(progress, file.name))
             session.cache.keep(file.url, FileHash(hashes[file.url], stamp))
@@ -101,73 +114,151 @@ def _stamp(path: Path) -> str:
 def _look_up(catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]) -> dict[str, str]:
     """Look up the hashes of files of the official index."""
     official = [file for file in files if is_of_pytorch(file.url)]
-    published = catalogued() if official else {}
+    if not official:
+        return {}
+    published = catalogued()
     return {file.url: published[file.name] for file in official if file.name in published}
 
 
+def _query_server(session: Session, file: LockedFile) -> FileHash | Head:
+    """Return the hash of an earlier run if the file is the same, or its server cannot be reached."""
+    known = session.cache.known(file.url)
+    try:
+        head = session.client.head(file.url)
+    except UnreachableError:
+        return known or Head()
+    if known and known.etag and known.etag == head.etag:
+        return known
+    return head
+
+
 def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
-    """Stream every file that has no hash, once, and keep nothing of it but that; return all hashes by address."""
-    if not hashes.missing:
-        return dict(hashes.known)
+    """Stream every file that has no hash, once, and keep only its hash; return all hashes by address."""
     heads = hashes.missing
+    if not heads:
+        return dict(hashes.known)
 
     def sha256_at(file: LockedFile, head: Head) -> str:
-        sha256 = _hash(session.client.chunks(file.url, head.size), partial(count, file.name))
+        chunks = session.client.chunks(file.url, head.size)
+        sha256 = _hash(chunks, partial(count, file.name))
         session.cache.keep(file.url, FileHash(sha256, head.etag))
         return sha256
 
-    with transfers({file.name: head.size for file, head in heads.items()}, session) as (pool, count):
-        hashed = pool.map(sha256_at, heads, heads.values())
-        return {**hashes.known, **dict(zip((file.url for file in heads), hashed, strict=True))}
+    sizes = {file.name: head.size for file, head in heads.items()}
+    with transfers(sizes, session) as (pool, count):
+        fetched = list(pool.map(sha256_at, heads, heads.values()))
+    addresses = [file.url for file in heads]
+    return {**hashes.known, **dict(zip(addresses, fetched, strict=True))}
 
 
 def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
-    """Bring every file into ``folder`` by its name, its hash checked, and return the names.
+    """Bring every file of some locks into ``folder``, check its hash, and return the names.
 
-    Where two files have one name, the second lies below its hash; what is there already stays. Raise LockError where
-    there is no lock or a file has no sha256 in it, InstallationError where a file is another.
+    Of two files with one name, the second is in a folder that is named after its hash. A file that is there stays.
+
+    Raises:
+        LockError: there is no lock, or one has no sha256 of a file.
+        InstallationError: a file is not the one that was locked.
     """
     if not locks:
         raise LockError("lock-missing", "no lock to download files for", hint="gpuinstall lock")
-    files: dict[str, LockedFile] = {}
-    for file in (file for lock in locks for file in lock.files):
-        if files.setdefault(file.name, file).sha256 != file.sha256:
-            files[f"{file.sha256}/{file.name}"] = file
-    if unhashed := [name for name, file in files.items() if file.sha256 is None]:
-        raise LockError("lock-unhashed", f"a lock has no sha256 for {unhashed[0]}", hint="gpuinstall lock --upgrade")
+    files = _files_by_name(locks)
+    unhashed = [name for name, file in files.items() if file.sha256 is None]
+    if unhashed:
+        message = f"a lock has no sha256 for {unhashed[0]}"
+        raise LockError("lock-unhashed", message, hint="gpuinstall lock --upgrade")
     with transfers(dict.fromkeys(files), session) as (pool, count):
-        list(pool.map(partial(_bring, folder, session=session, count=count), files, files.values()))
+        bring = partial(_bring, folder, session=session, count=count)
+        list(pool.map(bring, files, files.values()))
     return sorted(files)
 
 
+def _files_by_name(locks: Iterable[Lock]) -> dict[str, LockedFile]:
+    """Return the files of locks by the paths that they get in a folder."""
+    files: dict[str, LockedFile] = {}
+    for lock in locks:
+        for file in lock.files:
+            first = files.setdefault(file.name, file)
+            if first.sha256 != file.sha256:
+                files[f"{file.sha256}/{file.name}"] = file
+    return files
+
+
+def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:
+    """Bring one file into a folder, unless it is there; raise InstallationError if it is another."""
+    path = folder / name
+    if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
+        return
+    local = local_path(file.url)
+    with written(path) as copy:
+        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
+        sha256 = _hash(chunks, partial(count, name), copy)
+        if sha256 != file.sha256:
+            raise InstallationError(
+                "hash-mismatch",
+                f"{file.url} is not the file that was locked",
+                why="it changed on its server, or was damaged during the download",
+                evidence=f"sha256 {sha256}, not {file.sha256}",
+            )
+
+
 @contextmanager
-def transfers(parts: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
-    """Run transfers side by side, and say what came of them; when one fails or the user interrupts, the others end at
-    their next chunk.
+def transfers(sizes: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
+    """Run transfers side by side, and report their size and speed at the end.
+
+    If one fails or the user interrupts, the others end at their next chunk.
+
+    Args:
+        sizes: The bytes of each file by its name; None if they are not known.
+        session: The run, whose reporter shows the progress.
     """
-    stopped, came = Event(), dict.fromkeys(parts, 0)
+    stopped = Event()
+    received = dict.fromkeys(sizes, 0)
     start = end = monotonic()
 
-    def count(part: str, size: int) -> None:
+    def count(name: str, size: int) -> None:
+        nonlocal end
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the download was interrupted")
-        nonlocal end
-        came[part], end = came.get(part, 0) + size, monotonic()
-        progress(part, size)
+        received[name] = received.get(name, 0) + size
+        end = monotonic()
+        progress(name, size)
 
-    with session.reporter.progress("Download", parts) as progress, ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+    with (
+        session.reporter.progress("Download", sizes) as progress,
+        ThreadPoolExecutor(FILES_AT_ONCE) as pool,
+    ):
         try:
             yield pool, count
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-    if sizes := [size for size in came.values() if size]:
-        seconds, files = end - start, f"{len(sizes)} file{'s' if len(sizes) > 1 else ''}"
-        rate = readable(int(sum(sizes) / max(seconds, 0.001)))
-        session.reporter.step("Fetched", f"{files}, {readable(sum(sizes))} at {rate}/s", seconds)
+    fetched = [size for size in received.values() if size]
+    if fetched:
+        seconds = end - start
+        rate = readable(int(sum(fetched) / max(seconds, 0.001)))
+        files = f"{len(fetched)} file{'s' if len(fetched) > 1 else ''}"
+        session.reporter.step("Fetched", f"{files}, {readable(sum(fetched))} at {rate}/s", seconds)
+
+
+def local_path(url: str) -> Path | None:
+    """Return the file that a ``file:`` address names; None for any other address."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _chunks_of(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file of this machine; raise InstallationError if it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            yield from iter(partial(file.read, CHUNK), b"")
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise InstallationError("file-unreadable", message) from None
 
 
 def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) -> str:
+    """Return the sha256 of some bytes, which are counted, and written into ``copy``."""
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:
@@ -175,41 +266,3 @@ def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) 
         digest.update(chunk)
         meter(len(chunk))
     return digest.hexdigest()
-
-
-def local_path(url: str) -> Path | None:
-    """The file that a ``file:`` address names, None for any other address."""
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-def _chunks_of(path: Path) -> Iterator[bytes]:
-    """Read a file of this machine; raise InstallationError where it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            yield from iter(partial(file.read, 1 << 20), b"")
-    except OSError as error:
-        raise InstallationError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-
-
-def _ask(session: Session, file: LockedFile) -> FileHash | Head:
-    """What an address holds, where its hash was taken and it is still the same, or nobody can say."""
-    known = session.cache.known(file.url)
-    try:
-        head = session.client.head(file.url)
-    except UnreachableError:
-        return known or Head()
-    return known if known and known.etag and known.etag == head.etag else head
-
-
-def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:
-    path, local = folder / name, local_path(file.url)
-    if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
-        return
-    with written(path) as copy:
-        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
-        sha256 = _hash(chunks, partial(count, name), copy)
-        if sha256 != file.sha256:
-            message, evidence = f"{file.url} is not the file that was locked", f"sha256 {sha256}, not {file.sha256}"
-            why = "it changed on its server, or was damaged during the download"
-            raise InstallationError("hash-mismatch", message, why=why, evidence=evidence)

@@ -34,119 +34,168 @@ REASONS = 3
 
 
 class Prebuilt(NamedTuple):
-    """Requests within the torch and the files of their extensions, that torch, and what is to be said of it."""
+    """Requests that are narrowed to a torch with a file of each extension."""
 
     requests: list[LockRequest]
     torch: Version | None = None
+    """That torch; None if the extensions leave it open."""
+
     remarks: tuple[Reason, ...] = ()
-
-
-def extension_row(name: str, session: Session) -> Extension:
-    """The row of a name, with the sources that the user names; one that has none comes from the default index alone."""
-    table, index = load_extensions(), session.environment.get(MIRROR)
-    if name not in table.rows:
-        return Extension(name, (table.sources["default"],))
-    row = table.rows[name]
-    sources = [
-        source._replace(url=f"{index.rstrip('/')}/{{backend}}/{{name}}/") if index and source.id == "astral" else source
-        for source in row.sources
-    ]
-    named = (ExtensionSource(NAMED, 4, False, url) for url in session.sources.extension_sources)
-    return row._replace(sources=(*sources, *named))
-
-
-def choose_prebuilt(
-    extension: Extension, request: LockRequest, session: Session, asked: Asked | None = None
-) -> ExtensionChoice:
-    """Ask the sources of an extension, and read what their names speak for; a version that is to stay comes first."""
-    plan, machine = request.plan, request.machine
-    tags = request.target.up_to(machine.glibc).tags(plan.choice.python)
-    builds = plan.runnable or (plan.choice.build,)
-    here = Surroundings(builds, tuple(served_gpus(request, plan)), frozenset(tags), machine.glibc, request.locked)
-    sources = replace(session.sources, default_index=session.default_index)
-    reader = Reader(sources, session.client, learned_store(), session.reporter)
-    held = request.pins.preferred.get(extension.name, "").partition("+")[0]
-
-    def listed() -> Iterator[ExtensionFile]:
-        places = ((minor_of(build), build.backend.tag) for build in here.builds)
-        listing = list_files(extension, places, sources, session.client)
-        for host in listing.silent:
-            session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
-        final = [file for file in listing.files if not file.wheel.version.is_prerelease]
-        early = asked and asked.specifier and asked.specifier.prereleases
-        for file in listing.files if early else final or listing.files:
-            if asked is None or asked.allows(file.wheel.version):
-                sha256 = file.wheel.sha256 or here.locked.get(file.wheel.filename)
-                yield file._replace(wheel=replace(file.wheel, sha256=sha256))
-
-    def read(file: ExtensionFile, build: Build) -> LearnedRow:
-        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
-
-    kept = (file for file in (listed() if held else ()) if file.wheel.version.public == held)
-    choice = choose_extension(extension, kept, here, read)
-    return choice if choice.fit or choice.refusal else choose_extension(extension, listed(), here, read)
+    """What to say of the choice."""
 
 
 def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt:
     """Narrow requests that name extensions to a torch with a file of each.
 
-    Raise NoBuildError where there is none, unless extensions may be compiled: then it is left to be built from source.
+    Raise NoBuildError if there is none, unless extensions may be compiled: then it is left to be built from source.
     """
-    named = [asked for asked in map(parse_requirement, requests[0].request.requirements) if not asked.url]
-    remarks, torch, narrowed = dict[Reason, None](), None, list(requests)
-    for asked, row in ((asked, extension_row(asked.name, session)) for asked in named):
-        for at, request in enumerate(narrowed if any(source.url for source in row.sources) else ()):
-            if isinstance(request.outcome, Rejected):
-                continue
-            if asked.marker and not marker_holds(asked.marker, request.machine, request.choice.python):
-                continue
-            choice = choose_prebuilt(row, request, session, asked)
-            if choice.fit is None:
-                check_compiling(row, choice, request, session)
-                continue
-            fit, best = choice.fit, request.choice.build
-            torch = fit.build.torch
-            message = f"{row.name} {fit.file.wheel.version.public} has prebuilt files only up to torch {torch}"
-            remark = Reason("extension-wants-torch", f"{message}; without it torch {best.name} would run here")
-            remarks |= {remark: None} if torch < best.torch else {}
-            names = {build.name for build in request.builds if build.torch == torch}
-            narrowed = [_only(other, names) for other in narrowed]
-            files = {**request.files, row.name: (fit.file.wheel,)}
-            narrowed[at] = replace(_only(request, {fit.build.name}), files=files, python=request.choice.python)
-    return Prebuilt(narrowed, torch, tuple(remarks))
+    prebuilt = Prebuilt(list(requests))
+    for text in requests[0].request.requirements:
+        requirement = parse_requirement(text)
+        if requirement.url:
+            continue
+        extension = extension_row(requirement.name, session)
+        if not any(source.url for source in extension.sources):
+            continue
+        for position in range(len(requests)):
+            prebuilt = _with_extension(extension, requirement, prebuilt, position, session)
+    return prebuilt
+
+
+def _with_extension(
+    extension: Extension, requirement: Asked, prebuilt: Prebuilt, position: int, session: Session
+) -> Prebuilt:
+    """Choose a file of one extension for the request at ``position``, and narrow the others to its torch."""
+    request = prebuilt.requests[position]
+    if isinstance(request.outcome, Rejected):
+        return prebuilt
+    python = request.choice.python
+    if requirement.marker and not marker_holds(requirement.marker, request.machine, python):
+        return prebuilt
+    choice = choose_prebuilt(extension, request, session, requirement)
+    if choice.fit is None:
+        check_compiling(extension, choice, request, session)
+        return prebuilt
+    file, build, _ = choice.fit
+    same_torch = {other.name for other in request.builds if other.torch == build.torch}
+    narrowed = [_only(other, same_torch) for other in prebuilt.requests]
+    narrowed[position] = replace(
+        _only(request, {build.name}),
+        files={**request.files, extension.name: (file.wheel,)},
+        python=python,
+    )
+    remarks = prebuilt.remarks
+    best = request.choice.build
+    if build.torch < best.torch:
+        newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
+        remark = Reason("extension-wants-torch", f"{newest}; without it torch {best.name} would run here")
+        remarks = tuple(dict.fromkeys((*remarks, remark)))
+    return Prebuilt(narrowed, build.torch, remarks)
+
+
+def extension_row(name: str, session: Session) -> Extension:
+    """Return the row of a name with the sources that the user names; without a row, it has the default index alone."""
+    table = load_extensions()
+    if name not in table.rows:
+        return Extension(name, (table.sources["default"],))
+    row = table.rows[name]
+    sources = list(row.sources)
+    mirror = session.environment.get(MIRROR)
+    if mirror:
+        address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
+        sources = [source._replace(url=address) if source.id == "astral" else source for source in sources]
+    for url in session.sources.extension_sources:
+        sources.append(ExtensionSource(NAMED, rank=4, hashed=False, url=url))
+    return row._replace(sources=tuple(sources))
+
+
+def choose_prebuilt(
+    extension: Extension, request: LockRequest, session: Session, requirement: Asked | None = None
+) -> ExtensionChoice:
+    """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
+
+    A file of the version that is to stay comes first.
+    """
+    plan, machine = request.plan, request.machine
+    builds = plan.runnable or (plan.choice.build,)
+    tags = request.target.up_to(machine.glibc).tags(plan.choice.python)
+    gpus = tuple(served_gpus(request, plan))
+    here = Surroundings(builds, gpus, frozenset(tags), machine.glibc, request.locked)
+    sources = replace(session.sources, default_index=session.default_index)
+    reader = Reader(sources, session.client, learned_store(), session.reporter)
+
+    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
+
+    preferred = request.pins.preferred.get(extension.name, "").partition("+")[0]
+    if preferred:
+        files = _list_files(extension, requirement, here, session)
+        same = (file for file in files if file.wheel.version.public == preferred)
+        choice = choose_extension(extension, same, here, read)
+        if choice.fit or choice.refusal:
+            return choice
+    return choose_extension(extension, _list_files(extension, requirement, here, session), here, read)
+
+
+def _list_files(
+    extension: Extension, requirement: Asked | None, here: Surroundings, session: Session
+) -> Iterator[ExtensionFile]:
+    """Yield the files of an extension that a requirement allows, with the hashes that a lock has of them."""
+    places = ((minor_of(build), build.backend.tag) for build in here.builds)
+    sources = replace(session.sources, default_index=session.default_index)
+    listing = list_files(extension, places, sources, session.client)
+    for host in listing.silent:
+        session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
+    files = listing.files
+    allows_prereleases = requirement and requirement.specifier and requirement.specifier.prereleases
+    if not allows_prereleases:
+        files = tuple(file for file in files if not file.wheel.version.is_prerelease) or files
+    for file in files:
+        if requirement is None or requirement.allows(file.wheel.version):
+            sha256 = file.wheel.sha256 or here.locked.get(file.wheel.filename)
+            yield file._replace(wheel=replace(file.wheel, sha256=sha256))
 
 
 def with_brought(
     requests: Sequence[LockRequest], answer: Sequence[Resolution], session: Session
 ) -> list[LockRequest] | None:
-    """Take the extensions that came with something, and would be built, from their sources where these have a file.
+    """Take extensions that other packages require, and that would be compiled, from a source that has a file of them.
 
-    It has to load beside the torch that was chosen, which it never moves. None where there is no such file.
+    The file has to load beside the torch that was chosen, which it never moves. None if there is no such file.
     """
+    rows = load_extensions().rows
     brought = list(requests)
-    for at, resolution in enumerate(answer):
-        beside = _only(resolution.request, {resolution.choice.build.name})
+    for position, resolution in enumerate(answer):
+        chosen = _only(resolution.request, {resolution.choice.build.name})
         for build in source_builds(resolution.document):
-            known = build.package in load_extensions().rows and build.origin == SDIST
-            if known and (fit := choose_prebuilt(extension_row(build.package, session), beside, session).fit):
-                brought[at] = replace(brought[at], files={**brought[at].files, build.package: (fit.file.wheel,)})
+            if build.package not in rows or build.origin != SDIST:
+                continue
+            fit = choose_prebuilt(extension_row(build.package, session), chosen, session).fit
+            if fit:
+                files = {**brought[position].files, build.package: (fit.file.wheel,)}
+                brought[position] = replace(brought[position], files=files)
     return brought if brought != list(requests) else None
 
 
 def optional_extensions(resolution: Resolution) -> str | None:
-    """What the programs that were named do without and can use, in one line; None where it is nothing."""
-    names = requirement_names(resolution.request.request.requirements)
-    users = {row.name: row.optional_for & names for row in load_extensions().rows.values()}
-    there = {name: users for name, users in users.items() if users and name not in resolution.versions}
-    if not there or resolution.choice.build.toolkit is None:
+    """Return, in one line, which extensions the requested programs can use and do without; None if there are none."""
+    if resolution.choice.build.toolkit is None:
         return None
-    whose = ", ".join(sorted(set[str]().union(*there.values())))
-    return f"{whose} can use {', '.join(there)}; what fits here: gpuinstall extensions {' '.join(there)}"
+    requested = requirement_names(resolution.request.request.requirements)
+    users = {}
+    for row in load_extensions().rows.values():
+        if row.optional_for & requested and row.name not in resolution.versions:
+            users[row.name] = row.optional_for & requested
+    if not users:
+        return None
+    programs = ", ".join(sorted(frozenset[str]().union(*users.values())))
+    return f"{programs} can use {', '.join(users)}; what fits here: gpuinstall extensions {' '.join(users)}"
 
 
 def check_compiling(extension: Extension, choice: ExtensionChoice, request: LockRequest, session: Session) -> None:
-    """Raise NoBuildError where an extension without a file that fits cannot be compiled, or nobody asked for that."""
-    name, known, build = extension.name, known_builds().get(extension.name), request.choice.build
+    """Raise NoBuildError if an extension without a file that fits cannot be compiled, or was not asked to be."""
+    name = extension.name
+    known = known_builds().get(name)
     if choice.refusal:
         raise NoBuildError(choice.refusal.code, choice.refusal.message, hint=f"Leave {name} out")
     if known and not known.compiles:
@@ -154,26 +203,42 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     if session.sourcing.build_extensions and not extension.unclaimed:
         session.reporter.warn(f"no prebuilt file of {name} runs here: gpuinstall extensions {name}")
         return
-    site = this_site(request.choice, {"torch": str(build.torch)}, request.machine, session)
-    needs = build_needs(known, site, here=request.builds_here) if known else ()
-    rows = choice.closest
-    why = [f"{row.candidate[0].wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
-    why += [f"{len(rows) - REASONS} other reasons: gpuinstall extensions {name} --all"] if len(rows) > REASONS else []
+    needs: Sequence[str] = ()
+    if known:
+        torch = {"torch": str(request.choice.build.torch)}
+        site = this_site(request.choice, torch, request.machine, session)
+        needs = build_needs(known, site, here=request.builds_here)
     compiling = f"the same with --build-extensions   # {', '.join(needs) or 'compiles it from its sdist'}"
-    elsewhere = "the same with --extension-source https://index.example/{name}/   # a page that has it"
+    elsewhere = f"the same with --extension-source https://index.example/{name}/   # a page that has it"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
-        why="\n".join(why) or f"{', '.join(source.id for source in extension.sources) or 'no source'} has no file",
+        why=_why_none(extension, choice),
         hint=elsewhere if extension.unclaimed else f"{compiling}\n{elsewhere}",
     )
 
 
+def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
+    """Say what is against the files that came closest, or that no source has any."""
+    rows = choice.closest
+    if not rows:
+        sources = ", ".join(source.id for source in extension.sources)
+        return f"{sources or 'no source'} has no file"
+    lines = []
+    for row in rows[:REASONS]:
+        file, _ = row.candidate
+        lines.append(f"{file.wheel.filename} {row.reason.message}")
+    if len(rows) > REASONS:
+        lines.append(f"{len(rows) - REASONS} other reasons: gpuinstall extensions {extension.name} --all")
+    return "\n".join(lines)
+
+
 def without_torch(request: LockRequest, torch: Version) -> LockRequest:
-    """The same without a release of torch."""
+    """Return the same request without a release of torch."""
     return _only(request, {build.name for build in request.builds if build.torch != torch})
 
 
 def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
+    """Return the same request with these builds alone."""
     catalog = request.catalog.without(lambda build: not (build.absent or build.name in names), "without-extension")
     return replace(request, catalog=catalog)

@@ -203,12 +203,12 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
     if session.sourcing.build_extensions and not extension.unclaimed:
         session.reporter.warn(f"no prebuilt file of {name} runs here: gpuinstall extensions {name}")
         return
-    needs: Sequence[str] = ()
+    needs = ""
     if known:
         torch = {"torch": str(request.choice.build.torch)}
         site = this_site(request.choice, torch, request.machine, session)
-        needs = build_needs(known, site, here=request.builds_here)
-    compiling = f"the same with --build-extensions   # {', '.join(needs) or 'compiles it from its sdist'}"
+        needs = ", ".join(build_needs(known, site, here=request.builds_here))
+    compiling = f"the same with --build-extensions   # {needs or 'compiles it from its sdist'}"
     elsewhere = f"the same with --extension-source https://index.example/{name}/   # a page that has it"
     raise NoBuildError(
         "no-prebuilt-extension",

@@ -1,4 +1,4 @@
-"""Which builds exist and what they need: authored data, with the source and the date of every row."""
+"""Which builds exist and what they need: authored rows, each with its source and date."""
 
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.loader import load_catalog

@@ -7,7 +7,8 @@ from typing import Any
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Read one authored file."""
+    """Return the contents of one authored file."""
     import tomli
 
-    return tomli.loads(Path(__file__).with_name("data").joinpath(name).read_text("utf-8"))
+    path = Path(__file__).with_name("data") / name
+    return tomli.loads(path.read_text("utf-8"))

@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
 
 DEFAULT_INDEX = ""
-"""What stands for the default index where a source is named."""
+"""The default index, as the source of a wheel or a build."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """One wheel of a source.
-
-    ``backend`` is the tag of its local version, or that of its page where it has none; ``metadata`` says that
-    ``<url>.metadata`` is served; ``size`` is in bytes; ``source`` is the index or folder that lists it.
-    """
+    """One wheel of a source."""
 
     package: str
     version: Version
@@ -38,50 +34,54 @@ class Wheel:
     tags: frozenset[Tag]
     sha256: str | None = None
     metadata: bool = False
+    """Whether ``<url>.metadata`` is served."""
     metadata_sha256: str | None = None
     size: int | None = None
+    """In bytes."""
     backend: str | None = None
+    """The tag of its local version, or that of its page if it has none."""
     source: str = DEFAULT_INDEX
+    """The index or the folder that lists it."""
     requires_python: str | None = None
 
 
 @dataclass(frozen=True)
 class Build:
-    """One build.
-
-    ``code`` are the maker's own names of the code in it, such as ``sm_80``, ``compute_90`` or ``gfx1100``; ``toolkit``
-    is the release of the maker's toolkit that it was made with; ``libraries`` are those in the wheel, with their
-    versions, that narrow what runs it. ``pythons`` are ``X.Y`` (``X.Yt`` free-threaded) for which a wheel exists;
-    ``glibc`` and ``macos`` are the floors of its platform tag; ``confidence`` high, medium, low or unverified;
-    ``on_default_index`` says that pip's default index serves this very build, ``labelled`` that its files carry the tag
-    (``2.14.1+cu126``).
-
-    A listing sets the rest. ``source`` is where it found the build (None: on the index of torch, as the catalogue
-    says; DEFAULT_INDEX; an address or a folder), ``absent`` why it cannot be had today: "withdrawn", "unreachable",
-    "failed", "without-code", or as the catalogue says "split". ``unread`` are the wheels of a build that only the
-    listing knows, ``obstacle`` says why none of them could be read; ``learned`` is the day on which one was, and the
-    facts above are its own.
-    """
+    """One build of torch; what follows ``source`` is set by a listing."""
 
     torch: Version
     backend: Backend
     os: str
     arch: str
     code: tuple[str, ...] = ()
+    """The maker's own names of the code in it: ``sm_80``, ``compute_90``, ``gfx1100``."""
     toolkit: tuple[int, int] | None = None
+    """The release of the maker's toolkit that it was made with."""
     libraries: tuple[tuple[str, str], ...] = ()
+    """The libraries in the wheel, with their versions, that narrow what runs it."""
     pythons: tuple[str, ...] = ()
+    """The Pythons that it has a wheel for: ``X.Y``, or ``X.Yt`` free-threaded."""
     glibc: str | None = None
+    """The oldest glibc that its platform tag allows."""
     macos: str | None = None
+    """The oldest macOS that its platform tag allows."""
     confidence: str = "high"
+    """high, medium, low or unverified."""
     on_default_index: bool = False
+    """Whether pip's default index serves this very build."""
     labelled: bool = True
+    """Whether its files carry the tag: ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: str | None = None
+    """An address, a folder or DEFAULT_INDEX; None: the torch index, as the catalogue says."""
     absent: str | None = None
+    """Why it cannot be had today: withdrawn, unreachable, failed, without-code, split."""
     unread: tuple[Wheel, ...] = ()
+    """The wheels of a build that only the listing knows."""
     obstacle: str | None = None
+    """Why none of the unread wheels could be read."""
     learned: str | None = None
+    """The day on which one of the unread wheels was read; the facts above are then its own."""
 
     def __hash__(self) -> int:
         """Hash what tells builds apart: what a choice keeps of each build is looked up often."""
@@ -89,13 +89,15 @@ class Build:
 
     @cached_property
     def name(self) -> str:
-        """The build as people write it: ``2.14.1+cu126``."""
+        """The build as users write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
 
     @property
     def lists_no_code(self) -> bool:
-        """Say whether it was read, is for GPUs, and does not say which."""
-        return self.learned is not None and not self.code and self.backend != CPU
+        """Whether it was read and is for GPUs, and does not tell for which."""
+        if self.learned is None or self.backend == CPU:
+            return False
+        return not self.code
 
     @cached_property
     def platform(self) -> str:
@@ -103,158 +105,199 @@ class Build:
         return f"{self.os}_{self.arch}"
 
     def is_called(self, name: str) -> bool:
-        """Say whether a name means this build: its backend, its torch (``2.13`` is every 2.13) or both."""
+        """Whether a name means this build: its backend, its torch (``2.13``: any 2.13) or both."""
+        if name == self.backend.tag:
+            return True
         torch, _, backend = name.partition("+")
-        torches = f"{self.torch}."
-        return name == self.backend.tag or (torches.startswith(f"{torch}.") and backend in {"", self.backend.tag})
+        is_this_torch = f"{self.torch}.".startswith(f"{torch}.")
+        return is_this_torch and backend in {"", self.backend.tag}
 
     def index(self, base: str) -> str | None:
-        """The address or folder of its family, where ``base`` is the torch index; None is the default index."""
+        """Return the address or the folder of its family; None for the default index.
+
+        Args:
+            base: The torch index, for a build whose source is not known.
+        """
         if self.source == DEFAULT_INDEX:
             return None
         return self.source or f"{base}/{self.backend}"
 
 
-_SAME_CHIP = {("linux", "arm64"): "aarch64", ("macos", "aarch64"): "arm64", ("windows", "aarch64"): "arm64"}
+_ARCH_OF_INDEX = {
+    ("linux", "arm64"): "aarch64",
+    ("macos", "aarch64"): "arm64",
+    ("windows", "aarch64"): "arm64",
+}
 
 
 def index_arch(os: str, arch: str) -> str:
-    """The processor's name in the platform tags of a system: Linux says aarch64 where the others say arm64."""
-    return _SAME_CHIP.get((os, arch), arch)
+    """Return a processor's name in platform tags: aarch64 on Linux, arm64 on the others."""
+    return _ARCH_OF_INDEX.get((os, arch), arch)
 
 
 class KindOfBuilds(NamedTuple):
-    """The builds of one kind, the authored rows about the chips that they are for, and the sources of both."""
+    """The builds of one kind, with the authored rows that go with them."""
 
     builds: tuple[Build, ...]
     chips: Mapping[str, Any]
+    """The rows about the chips that the builds are for."""
     evidence: Mapping[str, tuple[str, str]]
 
 
 class Release(NamedTuple):
-    """A release of torch: when, and the versions of its companions that load beside it, the preferred one first.
-
-    ``triton`` is the pin in torch's own metadata, such as ``==3.6.0``. One that only a listing knows was ``released``
-    on no known day, and its triton is left to that metadata. ``beside`` are constraints that the metadata leaves out.
-    """
+    """A release of torch, and the versions of its companions that load beside it."""
 
     torch: Version
     released: str
+    """The day; empty for a release that only a listing knows."""
     torchvision: tuple[str, ...] = ()
+    """The preferred version first."""
     torchaudio: tuple[str, ...] = ()
+    """The preferred version first."""
     triton: str | None = None
+    """The pin in torch's own metadata, ``==3.6.0``; None: left to that metadata."""
     beside: tuple[str, ...] = ()
+    """Constraints that the metadata leaves out."""
 
 
 class CudaName(NamedTuple):
-    """A CUDA that a name or an extra of a package carries; ``names`` is how to ask for the package by CUDA's major."""
+    """A CUDA that a name or an extra of a package carries."""
 
     major: int
     names: Mapping[int, str]
+    """How to ask for the package, by CUDA's major."""
 
 
 class Companion(NamedTuple):
-    """The wheels of one release of a companion, platforms named as in ``linux_x86_64``.
-
-    ``pythons`` None: one wheel for all of them. ``unlabelled`` are the platforms whose files carry no ``+tag``;
-    ``backends`` are the only ones that it loads in (None: it is built for all of torch's), ``unverified`` those of
-    them, by platform, that nobody has seen; ``excluded`` are the patch releases of Python that its metadata forbids.
-    """
+    """The wheels of one release of a companion; platforms are named as in ``linux_x86_64``."""
 
     platforms: frozenset[str]
     pythons: frozenset[str] | None = None
+    """None: one wheel for all of them."""
     unlabelled: frozenset[str] = frozenset()
+    """The platforms whose files carry no ``+tag``."""
     backends: frozenset[Backend] | None = None
+    """The only backends that it loads in; None: it is built for all of torch's."""
     unverified: Mapping[str, frozenset[Backend]] = MappingProxyType({})
+    """The backends, by platform, that nobody has seen it load in."""
     excluded: frozenset[str] = frozenset()
+    """The patch releases of Python that its metadata forbids."""
 
     def loads_in(self, build: Build) -> bool:
-        """Say whether it has wheels that load beside a build, seen or not."""
-        return build.platform in self.platforms and (self.backends is None or build.backend in self.backends)
+        """Whether it has wheels that load beside a build, seen or not."""
+        if build.platform not in self.platforms:
+            return False
+        return self.backends is None or build.backend in self.backends
 
     def was_seen(self, build: Build) -> bool:
-        """Say whether somebody has seen its wheels for the platform and the backend of a build."""
+        """Whether its wheels were seen for the platform and the backend of a build."""
         return build.backend not in self.unverified.get(build.platform, ())
 
     def has_wheel(self, python: str) -> bool:
-        """Say whether it has a wheel for the Python ``X.Y``."""
+        """Whether it has a wheel for the Python ``X.Y``."""
         return self.pythons is None or python in self.pythons
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All that a choice knows of the world.
-
-    ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``family`` are the packages that come from
-    it, ``copied`` those that it only passes on (``nvidia-*`` are all that begin so), ``tied`` those of them that come
-    with a build of torch and go with it; ``companions`` maps (package, version) to the wheels of a companion;
-    ``settled_python`` is the ``X.Y`` to fetch where any would do; ``evidence`` maps each key to source and date.
-    ``offered`` maps a companion and a backend's tag to the versions that a listing found there, with their labels.
-    ``further`` are the other kinds of builds, to be read where they are needed; ``chips`` the rows about chips of those
-    that were, by kind; ``cuda_names`` reads those of packages, ``collectives`` the version of NCCL that a torch and a
-    backend's tag come with.
-    """
+    """All that a choice knows of the world."""
 
     date: str
     torch_index: str
+    """The base below which ``<backend>/<package>/`` lie."""
     builds: tuple[Build, ...]
     releases: Mapping[Version, Release]
     drivers: Drivers
     family: frozenset[str]
+    """The packages that come from the torch index."""
     copied: tuple[str, ...]
+    """Those that the torch index only passes on; ``nvidia-*`` stands for all that begin so."""
     tied: tuple[str, ...]
+    """Those of ``copied`` that come with a build of torch and go with it."""
     companions: Mapping[tuple[str, str], Companion]
+    """By package and version."""
     settled_python: str
+    """The ``X.Y`` to fetch if any would do."""
     evidence: Mapping[str, tuple[str, str]]
+    """The source and the date, by key."""
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """The versions, with labels, that a listing found of a companion, by package and tag."""
     further: Mapping[str, Callable[[], KindOfBuilds]] = field(default_factory=dict)
+    """The other kinds of builds, read if they are needed."""
     chips: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The rows about chips of the kinds that were read, by kind."""
     cuda_names: Callable[[], Mapping[str, CudaName]] = dict
+    """Read the CUDA that packages carry in their names."""
     collectives: Callable[[], Mapping[tuple[str, str], str]] = dict
+    """Read the version of NCCL that a torch and a backend's tag come with."""
 
     def serving(self, kind: str) -> Catalog:
-        """Return the catalogue with the builds of a kind, which are read only for machines with such GPUs."""
+        """Return the catalogue with the builds of a kind, read only for machines with such GPUs."""
         if kind not in self.further:
             return self
-        others = {other: read for other, read in self.further.items() if other != kind}
         own = self.further[kind]()
-        chips = {**self.chips, kind: own.chips}
-        evidence = {**self.evidence, **own.evidence}
-        return replace(self, builds=(*self.builds, *own.builds), further=others, chips=chips, evidence=evidence)
+        further = dict(self.further)
+        del further[kind]
+        return replace(
+            self,
+            builds=(*self.builds, *own.builds),
+            further=further,
+            chips={**self.chips, kind: own.chips},
+            evidence={**self.evidence, **own.evidence},
+        )
 
     def only(self, *builds: Build) -> Catalog:
         """Return the catalogue with these builds alone, of whatever kind: no others are read."""
         further = {kind: partial(_without_builds, read) for kind, read in self.further.items()}
-        return replace(self, builds=builds, further=further)
+        return replace(
+            self,
+            builds=builds,
+            further=further,
+        )
 
-    def without(self, excluded: Callable[[Build], bool], why: str) -> Catalog:
-        """Return the catalogue with some builds marked as not to be had; ``why`` is a reason of ``Build.absent``."""
-        builds = (replace(build, absent=why) if excluded(build) else build for build in self.builds)
-        return replace(self, builds=tuple(builds))
+    def without(self, is_excluded: Callable[[Build], bool], why: str) -> Catalog:
+        """Return the catalogue with some builds marked as not to be had.
+
+        Args:
+            is_excluded: Whether a build is one of them.
+            why: A value of ``Build.absent``.
+        """
+
+        def marked(build: Build) -> Build:
+            if is_excluded(build):
+                return replace(build, absent=why)
+            return build
+
+        return replace(self, builds=tuple(map(marked, self.builds)))
 
     def beside(self, torch: Version) -> tuple[str, ...]:
-        """The constraints that hold beside a release of torch, whatever its metadata says."""
-        release = self.releases.get(torch)
-        return release.beside if release else ()
+        """Return the constraints beside a release of torch, whatever its metadata says."""
+        if torch not in self.releases:
+            return ()
+        return self.releases[torch].beside
 
     def is_tied(self, name: str) -> bool:
-        """Say whether the version of a package is that of torch's build: the family, and the libraries of its maker."""
-        return name in self.family or any(fnmatchcase(name, row) for row in self.tied)
+        """Whether the build of torch decides the version of a package."""
+        if name in self.family:
+            return True
+        return any(fnmatchcase(name, pattern) for pattern in self.tied)
 
     def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        return self._platforms.get((os, index_arch(os, arch)), ())
+        platform = os, index_arch(os, arch)
+        return self._builds_by_platform.get(platform, ())
 
     @cached_property
-    def _platforms(self) -> dict[tuple[str, str], tuple[Build, ...]]:
+    def _builds_by_platform(self) -> dict[tuple[str, str], tuple[Build, ...]]:
         platforms: dict[tuple[str, str], list[Build]] = {}
-        for build in self.builds:
-            platforms.setdefault((build.os, build.arch), []).append(build)
+        for build in sorted(self.builds, key=_newness, reverse=True):
+            platform = build.os, build.arch
+            platforms.setdefault(platform, []).append(build)
+        return {platform: tuple(builds) for platform, builds in platforms.items()}
 
-        def newness(build: Build) -> tuple[Version, tuple[int, int], str]:
-            return build.torch, build.toolkit or (0, 0), build.backend.tag
 
-        return {key: tuple(sorted(builds, key=newness, reverse=True)) for key, builds in platforms.items()}
+def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:
+    return build.torch, build.toolkit or (0, 0), build.backend.tag
 
 
 def _without_builds(read: Callable[[], KindOfBuilds]) -> KindOfBuilds:

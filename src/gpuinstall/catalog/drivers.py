@@ -1,4 +1,7 @@
-"""What NVIDIA's drivers serve, which chip runs which code, and which chip is which: the rows of ``drivers.toml``."""
+"""What NVIDIA's drivers serve, which chip runs which code, and which chip is which.
+
+All of it is read from ``drivers.toml``.
+"""
 
 from __future__ import annotations
 
@@ -10,66 +13,73 @@ from typing import Any, NamedTuple
 from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
+_Row = Mapping[str, Any]
+
 
 class Floor(NamedTuple):
-    """The oldest driver for something, on Linux and on Windows (whose numbers count in WSL too).
-
-    Where it is unknown, ``after`` is the newest that is known not to be it, and these are assumed.
-    """
+    """The oldest driver for something."""
 
     linux: DriverVersion
     windows: DriverVersion
+    """Its number counts in WSL too."""
     after: str | None = None
+    """If the oldest is unknown, the newest that is known not to be it; the others are assumed."""
 
 
 class Generation(NamedTuple):
-    """A generation of chips, by compute capability, and the last driver branch that drives it."""
+    """A generation of chips, by compute capability."""
 
     name: str
     first: ComputeCapability
     last: ComputeCapability
     last_branch: int | None = None
+    """The last driver branch that drives it."""
 
 
 class CudnnLast(NamedTuple):
-    """The last compute capability that a cuDNN ``before`` a version, or one for a CUDA major, serves."""
+    """The last compute capability that some releases of cuDNN serve."""
 
     capability: ComputeCapability
     before: tuple[int, ...] | None = None
+    """The first release that is not one of them; None: the releases are those for ``cuda``."""
     cuda: int | None = None
 
     def holds(self, cudnn: tuple[int, ...], cuda: int | None) -> bool:
-        """Say whether a cuDNN for a CUDA major is one of those."""
-        return cuda == self.cuda if self.before is None else cudnn < self.before
+        """Whether a cuDNN for a CUDA major is one of those."""
+        if self.before is None:
+            return cuda == self.cuda
+        return cudnn < self.before
 
 
 class PartialSupport(NamedTuple):
-    """The branches, first to last, on which some kernels of a build of ``cuda`` or newer may fail."""
+    """The branches, first to last, on which some kernels of newer builds may fail."""
 
     first: int
     last: int
     cuda: CudaVersion
+    """The oldest CUDA of such a build."""
 
     def includes(self, branch: int | None) -> bool:
-        """Say whether a driver branch is one of them."""
+        """Whether a driver branch is one of them."""
         return branch is not None and self.first <= branch <= self.last
 
 
 class KernelModules(NamedTuple):
-    """The open kernel modules drive chips ``open_from`` on; ``open_only_from`` on only they do."""
+    """Which chips NVIDIA's open kernel modules drive."""
 
     open_from: ComputeCapability
+    """The first that they drive."""
     open_only_from: ComputeCapability
+    """The first that only they drive."""
 
 
 class Unification(NamedTuple):
-    """The toolkit from which on a Tegra chip runs the code of its desktop relatives, and one with which it was seen to.
-
-    None: it runs none of it.
-    """
+    """Which toolkits make code that a Tegra chip shares with its desktop relatives."""
 
     toolkit: CudaVersion
+    """The first."""
     ran: CudaVersion
+    """One with which the chip was seen to run such code."""
 
 
 class JetsonChip(NamedTuple):
@@ -81,106 +91,160 @@ class JetsonChip(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Drivers:
-    """The tables. ``branches`` ascend; ``vgpu`` are by the release of vGPU software, ``floors`` by CUDA major;
-    ``no_compat`` are words in the names of GPUs for which the forward-compatibility package is not made.
-
-    ``first_drivers`` are those that know a chip first, where an older one serves some CUDA; ``tegra`` chips run no code
-    of their desktop relatives (before the toolkit named); ``families`` says who runs code with the suffix ``f``;
-    ``compilers`` which toolkit first compiles for a chip at run time; ``cudnn`` from which version on (ascending) a
-    cuDNN has code only for that capability and later, ``cudnn_last`` which have none for later chips;
-    ``unified_memory`` are the chips that share the processor's memory; ``recommended_branch`` is the driver to install
-    where none is there.
-    ``jetsons`` are by their name in the device tree; ``jetson_kernels`` maps Linux's ``X.Y`` to the release of Jetson
-    Linux, and ``server_l4t`` is the one from which on a Jetson runs the wheels for servers.
-    """
+    """The tables."""
 
     branches: tuple[tuple[int, CudaVersion], ...]
+    """The CUDA that each driver branch reports, ascending."""
     vgpu: Mapping[int, int]
+    """The driver branch, by the release of vGPU software."""
     no_compat: frozenset[str]
+    """Words in the names of GPUs for which the forward-compatibility package is not made."""
     floors: Mapping[int, Floor]
+    """By CUDA major."""
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
+    """The first driver that knows a chip, if an older one serves some CUDA."""
     tegra: Mapping[ComputeCapability, Unification | None]
+    """The chips that run no code of their desktop relatives before a toolkit; None: with none."""
     families: Mapping[ComputeCapability, frozenset[ComputeCapability]]
+    """Which chips run code with the suffix ``f``."""
     compilers: Mapping[ComputeCapability, CudaVersion]
+    """The first toolkit that compiles for a chip at run time."""
     cudnn: tuple[tuple[tuple[int, ...], ComputeCapability], ...]
+    """From which release on a cuDNN has code only for a capability and later, ascending."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: frozenset[ComputeCapability]
+    """The chips that share the processor's memory."""
     recommended_branch: int
+    """The driver to install if there is none."""
     kernel_modules: KernelModules
     jetsons: Mapping[str, JetsonChip]
+    """By the chip's name in the device tree."""
     jetson_kernels: Mapping[str, str]
+    """The release of Jetson Linux, by Linux's ``X.Y``."""
     server_l4t: int
+    """The release of Jetson Linux from which on a Jetson runs the wheels for servers."""
 
     def branch(self, version: DriverVersion) -> tuple[int, CudaVersion] | None:
-        """Find the branch that a release belongs to and the CUDA that it reports; None for one before them all."""
-        return next((row for row in reversed(self.branches) if row[0] <= version.branch), None)
+        """Return a release's branch and the CUDA that it reports; None before the first branch."""
+        for branch, cuda in reversed(self.branches):
+            if branch <= version.branch:
+                return branch, cuda
+        return None
 
     def generation(self, capability: ComputeCapability) -> Generation | None:
-        """Find the generation of a chip; None for one that the catalogue does not know."""
-        return next((row for row in self.generations if row.first <= capability <= row.last), None)
+        """Return the generation of a chip; None for one that the catalogue does not know."""
+        for generation in self.generations:
+            if generation.first <= capability <= generation.last:
+                return generation
+        return None
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
-        """The lowest compute capability that a cuDNN such as ``9.1.0.70`` has code for; None: all."""
-        number = _numbers(version)
-        return next((floor for first, floor in reversed(self.cudnn) if number >= first), None)
+        """Return the lowest compute capability that a cuDNN has code for; None: all."""
+        cudnn = _numbers(version)
+        for first, floor in reversed(self.cudnn):
+            if cudnn >= first:
+                return floor
+        return None
 
     def cudnn_ceiling(self, version: str, cuda: int | None) -> ComputeCapability | None:
-        """The highest compute capability that a cuDNN such as ``9.1.0.70`` for a CUDA major serves; None: all."""
-        number = _numbers(version)
-        return min((row.capability for row in self.cudnn_last if row.holds(number, cuda)), default=None)
+        """Return the highest compute capability that a cuDNN for a CUDA major serves; None: all."""
+        cudnn = _numbers(version)
+        ceilings = [row.capability for row in self.cudnn_last if row.holds(cudnn, cuda)]
+        return min(ceilings, default=None)
 
 
 @cache
 def load_drivers() -> Drivers:
-    """Load the tables as shipped, without those of the builds."""
+    """Return the tables as shipped, without those of the builds."""
     return parse_drivers(authored.read_data("drivers.toml"))
 
 
-def parse_drivers(table: Mapping[str, Any]) -> Drivers:
-    """Read the tables of ``drivers.toml``."""
-    capability = ComputeCapability.parse
-    partial, modules = table["partially_supported"], table["kernel_modules"]
-    families, compilers = table["families"], table["run_time_compilers"]
+def parse_drivers(table: _Row) -> Drivers:
+    """Return what the rows of ``drivers.toml`` say."""
     return Drivers(
-        branches=tuple((row["branch"], CudaVersion.parse(row["cuda"])) for row in table["branches"]),
+        branches=tuple((row["branch"], _cuda(row)) for row in table["branches"]),
         no_compat=frozenset(table["no_compat"]["words"].split()),
         vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
-        partially_supported=PartialSupport(partial["first"], partial["last"], CudaVersion.parse(partial["cuda"])),
-        generations=tuple(
-            Generation(row["name"], capability(row["from"]), capability(row["to"]), row.get("last"))
-            for row in table["architectures"]
-        ),
-        first_drivers={capability(row["capability"]): _floor(row) for row in table["first_drivers"]},
-        tegra={capability(row["capability"]): _unification(row) for row in table["tegra"]},
-        families={capability(row["code"]): frozenset(map(capability, row["runs_on"].split())) for row in families},
-        compilers={capability(row["capability"]): CudaVersion.parse(row["cuda"]) for row in compilers},
-        cudnn=tuple((_numbers(row["version"]), capability(row["capability"])) for row in table["cudnn"]),
+        partially_supported=_partial_support(table["partially_supported"]),
+        generations=tuple(_generation(row) for row in table["architectures"]),
+        first_drivers={_capability(row): _floor(row) for row in table["first_drivers"]},
+        tegra={_capability(row): _unification(row) for row in table["tegra"]},
+        families={_capability(row, "code"): _family(row) for row in table["families"]},
+        compilers={_capability(row): _cuda(row) for row in table["run_time_compilers"]},
+        cudnn=tuple((_numbers(row["version"]), _capability(row)) for row in table["cudnn"]),
         cudnn_last=tuple(_cudnn_last(row) for row in table["cudnn_last"]),
-        unified_memory=frozenset(capability(row["capability"]) for row in table["unified_memory"]),
+        unified_memory=frozenset(_capability(row) for row in table["unified_memory"]),
         recommended_branch=table["recommended"]["branch"],
-        kernel_modules=KernelModules(capability(modules["open_from"]), capability(modules["open_only_from"])),
-        jetsons={row["chip"]: JetsonChip(row["name"], capability(row["capability"])) for row in table["jetsons"]},
+        kernel_modules=_kernel_modules(table["kernel_modules"]),
+        jetsons={row["chip"]: _jetson(row) for row in table["jetsons"]},
         jetson_kernels={row["kernel"]: row["l4t"] for row in table["jetson_kernels"]},
         server_l4t=table["jetson"]["l4t"],
     )
 
 
-def _unification(row: Mapping[str, Any]) -> Unification | None:
+def _capability(row: _Row, key: str = "capability") -> ComputeCapability:
+    return ComputeCapability.parse(row[key])
+
+
+def _cuda(row: _Row) -> CudaVersion:
+    return CudaVersion.parse(row["cuda"])
+
+
+def _floor(row: _Row) -> Floor:
+    return Floor(
+        linux=DriverVersion.parse(row["linux"]),
+        windows=DriverVersion.parse(row["windows"]),
+        after=row.get("after"),
+    )
+
+
+def _partial_support(row: _Row) -> PartialSupport:
+    return PartialSupport(row["first"], row["last"], _cuda(row))
+
+
+def _generation(row: _Row) -> Generation:
+    return Generation(
+        name=row["name"],
+        first=_capability(row, "from"),
+        last=_capability(row, "to"),
+        last_branch=row.get("last"),
+    )
+
+
+def _unification(row: _Row) -> Unification | None:
     if "unified" not in row:
         return None
-    return Unification(CudaVersion.parse(row["unified"]), CudaVersion.parse(row.get("ran", row["unified"])))
+    toolkit = CudaVersion.parse(row["unified"])
+    return Unification(
+        toolkit=toolkit,
+        ran=CudaVersion.parse(row["ran"]) if "ran" in row else toolkit,
+    )
 
 
-def _cudnn_last(row: Mapping[str, Any]) -> CudnnLast:
-    before = _numbers(row["before"]) if "before" in row else None
-    return CudnnLast(ComputeCapability.parse(row["capability"]), before, row.get("cuda"))
+def _family(row: _Row) -> frozenset[ComputeCapability]:
+    return frozenset(map(ComputeCapability.parse, row["runs_on"].split()))
 
 
-def _floor(row: Mapping[str, Any]) -> Floor:
-    return Floor(DriverVersion.parse(row["linux"]), DriverVersion.parse(row["windows"]), row.get("after"))
+def _cudnn_last(row: _Row) -> CudnnLast:
+    return CudnnLast(
+        capability=_capability(row),
+        before=_numbers(row["before"]) if "before" in row else None,
+        cuda=row.get("cuda"),
+    )
+
+
+def _kernel_modules(row: _Row) -> KernelModules:
+    return KernelModules(
+        open_from=_capability(row, "open_from"),
+        open_only_from=_capability(row, "open_only_from"),
+    )
+
+
+def _jetson(row: _Row) -> JetsonChip:
+    return JetsonChip(row["name"], _capability(row))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

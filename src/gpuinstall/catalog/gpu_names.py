@@ -1,8 +1,8 @@
 """A GPU found by its name, as people, shops, ``nvidia-smi``, MIG, vGPU and cluster labels write it.
 
-A name is read exactly, or as the same model in another form (laptop, PCIe, 80 GB), or as part of longer names; where
-those run different code it is ambiguous, never guessed. Each maker's names are read alike; a number that several makers
-sell is ambiguous too.
+A name is read exactly, or as the same model in another form (laptop, PCIe, 80 GB), or as part of
+longer names; if those run different code it is ambiguous, never guessed. Each maker's names are
+read alike; a number that several makers sell is ambiguous too.
 """
 
 from __future__ import annotations
@@ -15,20 +15,28 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.gpus import NameTable, load_gpus, name_tables, other_chips, products
+from gpuinstall.catalog.gpus import (
+    NameTable,
+    load_gpus,
+    name_tables,
+    other_chips,
+    products,
+)
 from gpuinstall.errors import NoBuildError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.versions import ComputeCapability
 
+    _Words = tuple[str, ...]
+
 FORM = re.compile(
-    r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|shared|graphics|device|"
-    r"developer|kit|module|nvgpu"
+    r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|shared|"
+    r"graphics|device|developer|kit|module|nvgpu"
 )
 """The words of a name that tell one form of a model from another."""
-_BETWEEN = re.compile(r"[\W_]+")
+_SEPARATORS = re.compile(r"[\W_]+")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers, 7900 XTX of one."""
 _LONGEST = 200
@@ -37,29 +45,30 @@ _COUNT = re.compile(r"\A(?P<count>[1-9]\d?) ?[x×*] ?(?=[A-Za-z])")
 """How many of a GPU there are: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
+_BOARD_LETTERS = re.compile(r"(?<=\d)[a-z]{1,2}$")
 _ASK_THE_DRIVER = (
-    "nvidia-smi -L prints its name; nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, "
-    "where 8.9 is --gpu sm_89"
+    "nvidia-smi -L prints its name; "
+    "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
 )
 _NEAR = 0.75
-"""The least likeness of a suggestion: a name of four letters, such as B580, may differ in one of them."""
+"""The least likeness of a suggestion: a name of four letters, such as B580, may differ in one."""
 
 
 class NamedGpu(NamedTuple):
-    """A GPU by its name: a product, its chip, or the name of its code.
-
-    NVIDIA's have a ``capability``, others an ``architecture``. ``os`` is the only system that has it; ``arm``: it is
-    sold beside 64-bit ARM processors alone.
-    """
+    """A GPU by its name: a product, its chip, or the name of its code."""
 
     name: str
     chip: str
     maker: str
     brand: str
     capability: ComputeCapability | None = None
+    """NVIDIA's have one."""
     architecture: str | None = None
+    """The name of the code that another maker's runs."""
     os: str | None = None
+    """The only system that has it; None: any."""
     arm: bool = False
+    """Whether it is sold beside 64-bit ARM processors alone."""
 
     @property
     def code(self) -> str:
@@ -69,161 +78,274 @@ class NamedGpu(NamedTuple):
     @property
     def full_name(self) -> str:
         """Its name with its maker's before it, which NVIDIA's products do without."""
-        return self.name if self.capability or self.name.startswith(self.brand) else f"{self.brand} {self.name}"
-
-
-class _Listed(NamedTuple):
-    """A GPU; the words of its name, written as one too, and without its form."""
-
-    gpu: NamedGpu
-    words: tuple[str, ...]
-    name: str
-    model: str
+        if self.capability or self.name.startswith(self.brand):
+            return self.name
+        return f"{self.brand} {self.name}"
 
 
 def counted_names(name: str) -> list[str]:
     """Return the name of each GPU that a name such as ``4x A100`` stands for."""
     count = _COUNT.match(name)
-    return [name[count.end() :]] * int(count["count"]) if count else [name]
-
-
-@cache
-def find_gpu(name: str) -> NamedGpu:
-    """Find a GPU by its name; raise UsageError for none or several, NoBuildError for one that no build is known for.
-
-    It has the name as it was written where that leads to several that run the same code.
-    """
-    name = _COUNT.sub("", name[:_LONGEST])
-    text = _spaced(name)
-    words = {*text.split()}
-    # The makers that a word of it belongs to, else all.
-    makers = [table for table in name_tables() if words & table.marks] or name_tables()
-    matches = [gpu for gpus in _by_maker(name, makers).values() for gpu in gpus]
-    brands = {table.brand for table in makers}
-    rows = (row for row in load_gpus()["no_builds"] if row["maker"] in brands and re.search(row["names"], text))
-    if (row := next(rows, None)) and (row["older"] or not matches):
-        theirs = [table for table in makers if table.brand == row["maker"] and not row["older"]]
-        hint = (_suggestion(text, theirs) if theirs else None) or row["instead"]
-        raise NoBuildError("gpu-not-supported", f"no build of torch is known for {row['maker']}'s {name}", hint=hint)
-    if not matches:
-        raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=_suggestion(text, makers) or _ASK_THE_DRIVER)
-    if len({gpu.code for gpu in matches}) > 1:
-        raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=f"Use {_examples(matches)}")
-    first = matches[0]
-    if len({gpu.name for gpu in matches}) == 1:
-        return first
-    written = name.replace("_", " ").strip()
-    return first._replace(name=re.sub(rf"^{first.brand}[\s-]+", "", written, flags=re.IGNORECASE))
+    if count is None:
+        return [name]
+    return [name[count.end() :]] * int(count["count"])
 
 
 def capability_of(name: str) -> ComputeCapability | None:
-    """Return what all GPUs of a name can execute; None if the name is unknown or means different chips."""
+    """Return what the GPUs of a name can execute; None if it is unknown or ambiguous."""
     try:
         return find_gpu(name).capability
     except (NoBuildError, UsageError):
         return None
 
 
-def _by_maker(name: str, makers: Sequence[NameTable]) -> dict[str, list[NamedGpu]]:
-    """Find the GPUs of each maker; the makers whose GPU has just this number come before those with a longer one."""
-    matches = {table.maker: gpus for table in makers if (gpus := _of_maker(name, table))}
-    if len(matches) < 2:
-        return matches
-    numbers = {table.maker: _number(_words(_spaced(name), table)) for table in makers}
-    exact = {
-        maker: gpus
-        for maker, gpus in matches.items()
-        if any(_number(listed.words) == numbers[maker] for listed in _listed(maker) if listed.gpu in gpus)
-    }
-    return exact or matches
+@cache
+def find_gpu(name: str) -> NamedGpu:
+    """Return the GPU of a name; with the name as written if several run the same code.
+
+    Raises:
+        UsageError: if no GPU has the name, or several that run different code.
+        NoBuildError: if no build is known for the GPU.
+    """
+    name = _COUNT.sub("", name[:_LONGEST])
+    text = _spaced(name)
+    makers = _makers_of(text)
+    matches = _matches(name, makers)
+    _require_a_build(name, makers, matches)
+    if not matches:
+        hint = _suggestion(text, makers) or _ASK_THE_DRIVER
+        raise UsageError(
+            "gpu-unknown",
+            f"unknown GPU: {name!r}",
+            hint=hint,
+        )
+    if len({gpu.code for gpu in matches}) > 1:
+        hint = f"Use {_examples(matches)}"
+        raise UsageError(
+            "gpu-ambiguous",
+            f"{name!r} is ambiguous",
+            hint=hint,
+        )
+    first = matches[0]
+    if len({gpu.name for gpu in matches}) == 1:
+        return first
+    written = name.replace("_", " ").strip()
+    without_brand = re.sub(
+        rf"^{first.brand}[\s-]+",
+        "",
+        written,
+        flags=re.IGNORECASE,
+    )
+    return first._replace(name=without_brand)
+
+
+def _makers_of(text: str) -> Sequence[NameTable]:
+    """Return the makers that a word of a name belongs to, else all."""
+    words = text.split()
+    makers = [table for table in name_tables() if not table.marks.isdisjoint(words)]
+    return makers or name_tables()
+
+
+def _require_a_build(
+    name: str,
+    makers: Sequence[NameTable],
+    matches: Sequence[NamedGpu],
+) -> None:
+    """Raise NoBuildError if a name is of a series that no build is known for."""
+    text = _spaced(name)
+    for row in load_gpus()["no_builds"]:
+        own = [table for table in makers if table.brand == row["maker"]]
+        if not own or not re.search(row["names"], text):
+            continue
+        hint = row["instead"]
+        if not row["older"]:
+            # A newer series: a GPU that is known has builds, and else its name may be mistyped.
+            if matches:
+                return
+            hint = _suggestion(text, own) or hint
+        message = f"no build of torch is known for {row['maker']}'s {name}"
+        raise NoBuildError(
+            "gpu-not-supported",
+            message,
+            hint=hint,
+        )
+
+
+def _matches(name: str, makers: Iterable[NameTable]) -> list[NamedGpu]:
+    """Return the GPUs of a name; those with just its number come before those with a longer one."""
+    matches: list[NamedGpu] = []
+    exact: list[NamedGpu] = []
+    makers_with_matches = 0
+    for table in makers:
+        own = _of_maker(name, table)
+        if not own:
+            continue
+        makers_with_matches += 1
+        matches += own
+        number = _number(_words(_spaced(name), table))
+        names = (entry for entry in _listed(table.maker) if entry.gpu in own)
+        if any(_number(entry.words) == number for entry in names):
+            exact += own
+    if makers_with_matches > 1 and exact:
+        return exact
+    return matches
 
 
 def _of_maker(name: str, table: NameTable) -> list[NamedGpu]:
     if name.rstrip().endswith(("...", "…")):
-        return _beginning(name, table) or _of_maker(" ".join(name.split()[:-1]), table)
-    readings = dict.fromkeys(_readings(_spaced(name), table))
-    return next(filter(None, (_matching(words, table.maker) for words in readings)), [])
+        without_last_word = " ".join(name.split()[:-1])
+        return _beginning(name, table) or _of_maker(without_last_word, table)
+    for words in dict.fromkeys(_readings(_spaced(name), table)):
+        matches = _matching(words, table.maker)
+        if matches:
+            return matches
+    return []
 
 
-def _readings(text: str, table: NameTable) -> Iterator[tuple[str, ...]]:
-    """Read a name as it is, then as a slice of a card, as a virtual GPU, and without a brand said for good measure."""
+def _readings(text: str, table: NameTable) -> Iterator[_Words]:
+    """Yield the words of a name as it is, as a slice of a card, a virtual GPU, without Quadro."""
     card = _MIG.sub("", text)
     whole = _VGPU.sub("", card)
-    board = re.sub(r"(?<=\d)[a-z]{1,2}$", "", whole) if whole != card else whole
-    for reading in (text, card, whole, board, text.replace("quadro ", "")):
+    readings = [text, card, whole]
+    if whole != card:
+        readings.append(_BOARD_LETTERS.sub("", whole))
+    readings.append(text.replace("quadro ", ""))
+    for reading in readings:
         yield _words(reading, table)
 
 
-def _matching(words: tuple[str, ...], maker: str) -> list[NamedGpu]:
-    """Find the GPUs with just this name, else of this model, else those whose name has it in it, whole or lettered."""
-    bare, listed = _bare(words), _listed(maker)
-    squeezed, model = "".join(words), "".join(bare)
+def _matching(words: _Words, maker: str) -> list[NamedGpu]:
+    """Return the GPUs with just this name, else of this model, else with it in their names."""
+    bare = _bare(words)
+    model = "".join(bare)
     if len(model) < 2:
         return []
-    same = [entry.gpu for entry in listed if entry.name == squeezed]
-    same = same or [entry.gpu for entry in listed if entry.model == model]
-    if same or not re.search(r"\d", model):
-        return same
-    lettered = re.compile(rf"{re.escape(model)}[a-z]{{1,2}}")  # boards told apart by letters alone, K40m and K40c
-    return (
-        _containing(words, maker)
-        or (_containing(bare, maker) if bare != words else [])
-        or [entry.gpu for entry in listed if lettered.fullmatch(entry.model)]
-    )
+    listed = _listed(maker)
+    name = "".join(words)
+    same_name = [entry.gpu for entry in listed if entry.name == name]
+    if same_name:
+        return same_name
+    same_model = [entry.gpu for entry in listed if entry.model == model]
+    if same_model or not re.search(r"\d", model):
+        return same_model
+    containing = _containing(words, maker) or _containing(bare, maker)
+    if containing:
+        return containing
+    # Boards that letters alone tell apart: K40m and K40c.
+    lettered = re.compile(rf"{re.escape(model)}[a-z]{{1,2}}")
+    return [entry.gpu for entry in listed if lettered.fullmatch(entry.model)]
 
 
-def _containing(words: tuple[str, ...], maker: str) -> list[NamedGpu]:
-    """Find the GPUs whose name has these words, in any order, or written as one."""
-    squeezed, counted = "".join(words), Counter(words)
-    # Most of a thousand names are passed over by the cheap half of the question.
-    written = (entry for entry in _listed(maker) if squeezed in entry.name or set(words) <= set(entry.words))
-    return [entry.gpu for entry in written if squeezed in _runs(entry.words) or counted <= Counter(entry.words)]
+def _containing(words: _Words, maker: str) -> list[NamedGpu]:
+    """Return the GPUs whose name has these words, in any order, or written as one."""
+    squeezed = "".join(words)
+    counted = Counter(words)
+    return [entry.gpu for entry in _listed(maker) if entry.contains(squeezed, counted)]
 
 
 def _beginning(name: str, table: NameTable) -> list[NamedGpu]:
-    """Find the GPUs whose name begins like one that was cut short, with its brands or without."""
+    """Return the GPUs whose name begins like one that was cut short, with its brands or without."""
     words = _spaced(name).split()
-    leading = len(list(takewhile(lambda word: word in table.brands, words)))
-    starts = ("".join(words[count:]) for count in range(leading + 1))
-    written = [(entry, _spaced(entry.gpu.name).replace(" ", "")) for entry in _listed(table.maker)]
-    matches = (
-        [entry.gpu for entry, whole in written if start and (whole.startswith(start) or entry.name.startswith(start))]
-        for start in starts
-    )
-    return next(filter(None, matches), [])
+    brands = list(takewhile(table.brands.__contains__, words))
+    for count in range(len(brands) + 1):
+        start = "".join(words[count:])
+        matches = [entry.gpu for entry in _listed(table.maker) if entry.begins_with(start)]
+        if start and matches:
+            return matches
+    return []
+
+
+class _Listed(NamedTuple):
+    """A GPU with its name in the forms that names are compared in."""
+
+    gpu: NamedGpu
+    words: _Words
+    name: str
+    """The words written as one."""
+    model: str
+    """The words without those of its form, written as one."""
+
+    def contains(self, squeezed: str, counted: Counter[str]) -> bool:
+        """Whether its name has these words, in any order, or written as one."""
+        # Most of a thousand names are passed over by the cheap half of each question.
+        if squeezed in self.name and squeezed in _runs(self.words):
+            return True
+        return counted.keys() <= set(self.words) and counted <= Counter(self.words)
+
+    def begins_with(self, start: str) -> bool:
+        """Whether its name, with its brands or without, begins like this."""
+        whole = _spaced(self.gpu.name).replace(" ", "")
+        return whole.startswith(start) or self.name.startswith(start)
 
 
 @cache
 def _listed(maker: str) -> tuple[_Listed, ...]:
-    table = next(table for table in name_tables() if table.maker == maker)
-    named = ((gpu, _words(_spaced(gpu.name), table)) for gpu in _gpus(maker))
-    return tuple(_Listed(gpu, words, "".join(words), "".join(_bare(words))) for gpu, words in named)
+    return tuple(_entries(maker))
 
 
-def _gpus(maker: str) -> Iterator[NamedGpu]:
-    first = name_tables()[0]
-    for product in products() if maker == first.maker else ():
-        generation = load_drivers().generation(product.capability) if product.name == product.chip else None
-        for name in (product.name, *((generation.name,) if generation else ())):
-            yield NamedGpu(name, product.chip, maker, first.brand, product.capability, arm=product.arm)
-    for chip in other_chips() if maker != first.maker else ():
-        for name in (*chip.products, chip.name, chip.architecture) if chip.maker == maker else ():
-            yield NamedGpu(name, chip.name, maker, chip.brand, architecture=chip.architecture, os=chip.os)
+def _entries(maker: str) -> Iterator[_Listed]:
+    for table in name_tables():
+        if table.maker != maker:
+            continue
+        for gpu in _gpus(table):
+            words = _words(_spaced(gpu.name), table)
+            yield _Listed(
+                gpu,
+                words,
+                name="".join(words),
+                model="".join(_bare(words)),
+            )
+
+
+def _gpus(table: NameTable) -> Iterator[NamedGpu]:
+    if table == name_tables()[0]:
+        yield from _gpus_by_capability(table)
+    for chip in other_chips():
+        if chip.maker != table.maker:
+            continue
+        for name in (*chip.products, chip.name, chip.architecture):
+            yield NamedGpu(
+                name,
+                chip.name,
+                chip.maker,
+                chip.brand,
+                architecture=chip.architecture,
+                os=chip.os,
+            )
+
+
+def _gpus_by_capability(table: NameTable) -> Iterator[NamedGpu]:
+    for product in products():
+        gpu = NamedGpu(
+            product.name,
+            product.chip,
+            table.maker,
+            table.brand,
+            capability=product.capability,
+            arm=product.arm,
+        )
+        yield gpu
+        generation = load_drivers().generation(product.capability)
+        if generation and product.name == product.chip:
+            yield gpu._replace(name=generation.name)
 
 
 def _spaced(name: str) -> str:
-    """Write a name in lower case with single spaces for whatever stands between its words."""
-    text = _BETWEEN.sub(" ", name.lower()).strip()
+    """Return a name in lower case with single spaces for whatever stands between its words."""
+    text = _SEPARATORS.sub(" ", name.lower()).strip()
     # A plan reads a thousand names, and few of them hold one of these.
-    text = re.sub(r"(\d) ?gi?b\b", r"\1gb", text) if "gb" in text or "gib" in text else text
-    return re.sub(r"\bmax q\b", "maxq", text) if "max q" in text else text
+    if "gb" in text or "gib" in text:
+        text = re.sub(r"(\d) ?gi?b\b", r"\1gb", text)
+    if "max q" in text:
+        text = re.sub(r"\bmax q\b", "maxq", text)
+    return text
 
 
-def _words(text: str, table: NameTable) -> tuple[str, ...]:
+def _words(text: str, table: NameTable) -> _Words:
     return tuple(word for word in text.split() if word not in table.brands)
 
 
-def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
+def _bare(words: _Words) -> _Words:
     return tuple(word for word in words if not _tells_a_form(word))
 
 
@@ -232,32 +354,56 @@ def _tells_a_form(word: str) -> bool:
     return FORM.fullmatch(word) is not None
 
 
-def _number(words: tuple[str, ...]) -> str:
+def _number(words: _Words) -> str:
     return "".join(word for word in _bare(words) if word not in _SERIES)
 
 
-def _runs(words: tuple[str, ...]) -> frozenset[str]:
-    ends = range(1, len(words) + 1)
-    return frozenset("".join(words[start:end]) for end in ends for start in range(end))
+def _runs(words: _Words) -> Iterator[str]:
+    """Yield every run of neighbouring words, written as one."""
+    for end in range(1, len(words) + 1):
+        for start in range(end):
+            yield "".join(words[start:end])
 
 
-def _examples(gpus: list[NamedGpu]) -> str:
-    """Name one GPU of each code, the oldest first: by its shortest name, or by its chip where several have the name."""
-    first = {gpu.code: gpu for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name))}
-    ordered = sorted(first.values(), key=lambda gpu: (gpu.capability or (1000, 0), gpu.full_name))
-    names = Counter(name for name, _ in {(gpu.name, gpu.code) for gpu in gpus})
-    texts = [(gpu.full_name if names[gpu.name] == 1 or not gpu.capability else gpu.chip, gpu.code) for gpu in ordered]
-    return " or ".join(f"--gpu {_quoted(text)} ({code})" for text, code in texts)
+def _examples(gpus: Iterable[NamedGpu]) -> str:
+    """Return one GPU of each code, the oldest first: by its shortest name, or by its chip."""
+    codes_of: dict[str, set[str]] = {}
+    shortest: dict[str, NamedGpu] = {}
+    for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name)):
+        codes_of.setdefault(gpu.name, set()).add(gpu.code)
+        shortest[gpu.code] = gpu
+    examples = []
+    for gpu in sorted(shortest.values(), key=_age):
+        is_shared = len(codes_of[gpu.name]) > 1
+        name = gpu.chip if is_shared and gpu.capability else gpu.full_name
+        examples.append(f"--gpu {_quoted(name)} ({gpu.code})")
+    return " or ".join(examples)
+
+
+def _age(gpu: NamedGpu) -> tuple[tuple[int, int], str]:
+    return gpu.capability or (1000, 0), gpu.full_name
 
 
 def _quoted(name: str) -> str:
     return f'"{name}"' if " " in name else name
 
 
-def _suggestion(text: str, makers: Sequence[NameTable]) -> str | None:
-    """Suggest the listed names that a name with a number in it is a letter or two away from."""
-    names = {" ".join(entry.words): entry.gpu.full_name for table in makers for entry in _listed(table.maker)}
-    brands = frozenset[str]().union(*(table.brands for table in makers))
-    words = " ".join(word for word in text.split() if word not in brands)
-    near = get_close_matches(words, names, n=3, cutoff=_NEAR) if re.search(r"\d", words) else []
-    return f"Did you mean {' or '.join(_quoted(names[match]) for match in near)}?" if near else None
+def _suggestion(text: str, makers: Iterable[NameTable]) -> str | None:
+    """Return the listed names that a name with a number in it is a letter or two away from."""
+    names: dict[str, str] = {}
+    words = text.split()
+    for table in makers:
+        words = [word for word in words if word not in table.brands]
+        for entry in _listed(table.maker):
+            names[" ".join(entry.words)] = entry.gpu.full_name
+    name = " ".join(words)
+    near = get_close_matches(
+        name,
+        names,
+        n=3,
+        cutoff=_NEAR,
+    )
+    if not near or not re.search(r"\d", name):
+        return None
+    suggestions = " or ".join(_quoted(names[match]) for match in near)
+    return f"Did you mean {suggestions}?"

@@ -1,7 +1,7 @@
 """The GPUs by name: what a product is called, which chip it is, what that can execute.
 
-Most are told by compute capability (``gpus.toml``). The chips of other makers are told by the name of the code
-that they run, ``gfx1100``: each maker has a file.
+Most are told by compute capability (``gpus.toml``). The chips of other makers are told by the
+name of the code that they run, ``gfx1100``: each maker has a file.
 """
 
 from __future__ import annotations
@@ -13,105 +13,125 @@ from typing import Any, NamedTuple
 from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability
 
+_Row = Mapping[str, Any]
+
 FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
 
 
 class Product(NamedTuple):
-    """A product by its name, such as ``GeForce RTX 3090``; ``arm``: it stands beside a 64-bit ARM processor only."""
+    """A product by its name, such as ``GeForce RTX 3090``."""
 
     name: str
     chip: str
     capability: ComputeCapability
     arm: bool = False
+    """Whether it is sold beside 64-bit ARM processors alone."""
 
 
 class NameTable(NamedTuple):
-    """How a maker's GPUs are named.
-
-    ``brands`` are the words in a name that tell no two chips apart, ``marks`` those that only this maker's names have.
-    """
+    """How a maker's GPUs are named."""
 
     maker: str
+    """As documents name it."""
     brand: str
+    """As people name it."""
     brands: frozenset[str]
+    """The words in a name that tell no two chips apart."""
     marks: frozenset[str]
+    """The words that only this maker's names have."""
 
 
 class OtherChip(NamedTuple):
-    """A chip, its maker in documents and for people, the name of its code; ``os``: it is in such machines only."""
+    """A chip that is told by the name of its code."""
 
     name: str
     maker: str
+    """As documents name it."""
     brand: str
+    """As people name it."""
     architecture: str
+    """The name of its code."""
     products: tuple[str, ...]
     os: str | None = None
+    """The only system that has it; None: any."""
 
 
 @cache
 def load_gpus() -> dict[str, Any]:
-    """Load the authored rows."""
+    """Return the authored rows."""
     return authored.read_data("gpus.toml")
 
 
 @cache
 def products() -> tuple[Product, ...]:
-    """Load every product: those of the PCI list, the product lines, and the chips themselves."""
+    """Return every product: from the PCI list, the product lines, and the chips themselves."""
     return tuple(parse_products(load_gpus()))
 
 
 @cache
 def name_tables() -> tuple[NameTable, ...]:
-    """Load how each maker's GPUs are named; the first maker's are told by capability."""
-    return tuple(
-        NameTable(row["maker"], row["brand"], frozenset(row["brands"].split()), frozenset(row["marks"].split()))
-        for row in load_gpus()["makers"]
+    """Return how each maker's GPUs are named; the first maker's are told by capability."""
+    return tuple(_name_table(row) for row in load_gpus()["makers"])
+
+
+def _name_table(row: _Row) -> NameTable:
+    return NameTable(
+        maker=row["maker"],
+        brand=row["brand"],
+        brands=frozenset(row["brands"].split()),
+        marks=frozenset(row["marks"].split()),
     )
 
 
 @cache
 def series_of(capability: str) -> tuple[str, ...]:
-    """What people call the cards of a compute capability, ``RTX 30``; nothing where it has no name of that kind."""
+    """Return what the cards of a compute capability are called, ``RTX 30``."""
     return tuple(load_gpus()["series"].get(capability, ()))
 
 
 @cache
 def product_of(device: int) -> Product | None:
-    """Name the product with this PCI device id under NVIDIA's vendor id; None for one that nobody has listed."""
-    table, key = load_gpus(), f"{device:04x}"
+    """Return NVIDIA's product with this PCI device id; None if it is not listed."""
+    table = load_gpus()
+    key = f"{device:04x}"
     chip, _, listed = table["pci"].get(key, "").partition(": ")
-    chip = chip or next((row["chip"] for row in table["ranges"] if row["first"] <= key <= row["last"]), "")
-    capability = table["chips"].get(chip)
-    return Product(next(_names(listed or chip)), chip, ComputeCapability.parse(capability)) if capability else None
-
-
-def parse_products(table: Mapping[str, Any]) -> Iterator[Product]:
-    """Read the products of ``gpus.toml`` that a name means; names with a slash stand for several."""
-    chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
-    arm_chips = {row.get("chip") for row in table["arm"]}
-    arm_names = tuple(row["name"] for row in table["arm"] if "name" in row)
-    for name, chip in _named(table):
-        arm = chip in arm_chips or any(word in arm_names for word in name.split())
-        yield Product(name, chip, chips[chip], arm)
-
-
-@cache
-def other_chips() -> tuple[OtherChip, ...]:
-    """List the chips of all these makers, each maker's together."""
-    return tuple(
-        OtherChip(
-            row["chip"], table["maker"], table["brand"], row["architecture"], tuple(row["products"]), table.get("os")
-        )
-        for table in map(authored.read_data, FILES)
-        for row in table["chips"]
+    if not chip:
+        chip = _chip_in_ranges(key)
+    if chip not in table["chips"]:
+        return None
+    return Product(
+        name=next(_names(listed or chip)),
+        chip=chip,
+        capability=ComputeCapability.parse(table["chips"][chip]),
     )
 
 
-def _named(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    spelled = {row["id"]: row["names"] for row in table["names"]}
+def _chip_in_ranges(key: str) -> str:
+    for row in load_gpus()["ranges"]:
+        if row["first"] <= key <= row["last"]:
+            return str(row["chip"])
+    return ""
+
+
+def parse_products(table: _Row) -> Iterator[Product]:
+    """Yield the products in ``gpus.toml``; a name with a slash stands for several."""
+    chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
+    arm_chips = {row.get("chip") for row in table["arm"]}
+    arm_names = {row["name"] for row in table["arm"] if "name" in row}
+    for name, chip in _names_and_chips(table):
+        yield Product(
+            name=name,
+            chip=chip,
+            capability=chips[chip],
+            arm=chip in arm_chips or not arm_names.isdisjoint(name.split()),
+        )
+
+
+def _names_and_chips(table: _Row) -> Iterator[tuple[str, str]]:
+    own_names = {row["id"]: row["names"] for row in table["names"]}
     for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")
-        for name in spelled.get(key, _names(listed)):
+        for name in own_names.get(key, _names(listed)):
             yield name, chip
     for row in table["lines"]:
         yield row["name"], row["chip"]
@@ -120,9 +140,30 @@ def _named(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _names(listed: str) -> Iterator[str]:
-    """Split ``GA107M [GeForce RTX 3050 Mobile / Max-Q]`` into its names."""
+    """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``."""
     _, bracket, inside = listed.partition("[")
-    first, *others = (part.strip() for part in (inside.rstrip("]") if bracket else listed).split("/"))
+    if bracket:
+        listed = inside.rstrip("]")
+    first, *others = [name.strip() for name in listed.split("/")]
     yield first
     family = first.rsplit(" ", 1)[0]
-    yield from (other if " " in other else f"{family} {other}" for other in others)
+    for other in others:
+        yield other if " " in other else f"{family} {other}"
+
+
+@cache
+def other_chips() -> tuple[OtherChip, ...]:
+    """Return the chips of all other makers, each maker's together."""
+    return tuple(chip for file in FILES for chip in _chips_of(authored.read_data(file)))
+
+
+def _chips_of(table: _Row) -> Iterator[OtherChip]:
+    for row in table["chips"]:
+        yield OtherChip(
+            name=row["chip"],
+            maker=table["maker"],
+            brand=table["brand"],
+            architecture=row["architecture"],
+            products=tuple(row["products"]),
+            os=table.get("os"),
+        )

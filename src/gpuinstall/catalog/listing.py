@@ -1,4 +1,4 @@
-"""What the sources list today, and the catalogue as they have it: every page asked for at once."""
+"""What the sources list today: every page is asked for at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.web import Client, Page, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gpuinstall.sources import Sources
+
+    _Wheels = tuple[Wheel, ...]
 
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
 """The packages whose versions the catalogue pairs with torch's."""
@@ -36,112 +38,192 @@ class Silent:
 
 @dataclass(frozen=True)
 class Listing:
-    """The wheels that the sources list, those of the first source first.
-
-    The torch index was asked for ``packages`` of ``backends``; ``index_answers`` says whether it did,
-    ``default_listed`` that the default index was asked too; ``silent`` are the hosts that did not answer.
-    """
+    """The wheels that the sources list, those of the first source first."""
 
     wheels: tuple[Wheel, ...]
     backends: frozenset[str]
+    """The backends that the torch index was asked for."""
     packages: frozenset[str] = frozenset({"torch"})
+    """The packages that the sources were asked for."""
     index_answers: bool = True
+    """Whether every page of the torch index answered."""
     default_listed: bool = False
+    """Whether the default index was asked too, and answered."""
     silent: tuple[Silent, ...] = ()
 
 
-def read_listing(sources: Sources, client: Client, backends: Iterable[str], packages: Iterable[str]) -> Listing:
-    """Ask the sources for ``packages``, the torch index for each of ``backends``; the default index for torch alone.
+def read_listing(
+    sources: Sources,
+    client: Client,
+    backends: Iterable[str],
+    packages: Iterable[str],
+) -> Listing:
+    """Ask the torch index for packages of some backends, and the other sources for the packages.
 
-    A page that is not there lists nothing. Raise InstallationError where a source refuses us or talks nonsense.
+    A page that is not there lists nothing. The default index is asked for torch alone.
+
+    Raises:
+        InstallationError: if a source refuses us or sends what is no page.
     """
-    tags, names = tuple(dict.fromkeys(backends)), tuple(dict.fromkeys(packages))
-    pages = [partial(_from_index, client, sources.torch_index, tag, name) for tag in tags for name in names]
+    tags = tuple(dict.fromkeys(backends))
+    names = tuple(dict.fromkeys(packages))
+    read_index = partial(_from_index, client, sources.torch_index)
+    index = [partial(read_index, tag, name) for tag in tags for name in names]
     links = [partial(_read, client, place, place, names) for place in sources.find_links]
-    defaults = {"torch"}.intersection(names) if sources.default_index else ()
-    default = [partial(default_wheels, sources, client, name) for name in defaults]
-    responses = iter(side_by_side(_answered, [*pages, *links, *default]))
-    from_index, from_links, from_default = ([next(responses) for _ in asks] for asks in (pages, links, default))
-    first, second = (from_index, from_links) if sources.named else (from_links, from_index)
-    answers = [*first, *second, *from_default]
+    default = []
+    if sources.default_index and "torch" in names:
+        default.append(partial(default_wheels, sources, client, "torch"))
+
+    answers = side_by_side(_answer, [*index, *links, *default])
+    from_index = answers[: len(index)]
+    from_links = answers[len(index) : len(index) + len(links)]
+    from_default = answers[len(index) + len(links) :]
+    # A torch index that the user named comes before the links, and else after them.
+    ordered = [*from_index, *from_links] if sources.named else [*from_links, *from_index]
+    wheels: list[Wheel] = []
+    silent: list[Silent] = []
+    for answer in [*ordered, *from_default]:
+        if isinstance(answer, Silent):
+            silent.append(answer)
+        else:
+            wheels += answer
     return Listing(
-        wheels=tuple(dict.fromkeys(wheel for answer in answers if isinstance(answer, tuple) for wheel in answer)),
+        wheels=tuple(dict.fromkeys(wheels)),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=not any(isinstance(answer, Silent) for answer in from_index),
-        default_listed=bool(from_default) and not any(isinstance(answer, Silent) for answer in from_default),
-        silent=tuple(dict.fromkeys(answer for answer in answers if isinstance(answer, Silent))),
+        index_answers=_all_answer(from_index),
+        default_listed=bool(from_default) and _all_answer(from_default),
+        silent=tuple(dict.fromkeys(silent)),
     )
 
 
-def family_wheels(sources: Sources, client: Client, backend: str, package: str) -> tuple[Wheel, ...]:
-    """List what the family's own sources have of one package for one backend."""
-    return read_listing(replace(sources, default_index=None), client, (backend,), (package,)).wheels
-
-
-def default_wheels(sources: Sources, client: Client, package: str) -> tuple[Wheel, ...]:
-    """List what the default index has of one package, where one is configured."""
-    if sources.default_index is None:
-        return ()
-    return _read(client, f"{sources.default_index}/{package}/", DEFAULT_INDEX, (package,))
-
-
-def index_names(sources: Sources, client: Client, backend: str) -> frozenset[str]:
-    """The packages that the torch index names for a backend; none where it has no such page, or does not answer."""
-    with suppress(UnreachableError):
-        if page := client.page(f"{sources.torch_index}/{backend}/"):
-            return parse_names(page)
-    return frozenset()
-
-
-def own_names(sources: Sources, client: Client, backend: str, names: Collection[str]) -> frozenset[str]:
-    """Those of ``names`` that the torch index has itself: their files lie where torch's do, and not elsewhere."""
-    home, *others = side_by_side(partial(_homes, sources, client, backend), ("torch", *names))
-    home |= {Location.parse(sources.torch_index).server}
-    return frozenset(name for name, hosts in zip(names, others, strict=True) if hosts & home)
-
-
-def _homes(sources: Sources, client: Client, backend: str, package: str) -> set[str]:
-    """The hosts of the files that the torch index lists of a package."""
-    listed = _answered(partial(_from_index, client, sources.torch_index, backend, package))
-    return {Location.parse(wheel.url).server for wheel in listed} if isinstance(listed, tuple) else set()
-
-
-def _answered(ask: Callable[[], tuple[Wheel, ...]]) -> tuple[Wheel, ...] | Silent:
+def _answer(ask: Callable[[], _Wheels]) -> _Wheels | Silent:
     try:
         return ask()
     except UnreachableError as error:
         return Silent(error.host, error.why or "", error.hint or "")
 
 
-def _from_index(client: Client, base: str, backend: str, package: str) -> tuple[Wheel, ...]:
+def _all_answer(answers: Sequence[_Wheels | Silent]) -> bool:
+    return not any(isinstance(answer, Silent) for answer in answers)
+
+
+def family_wheels(
+    sources: Sources,
+    client: Client,
+    backend: str,
+    package: str,
+) -> tuple[Wheel, ...]:
+    """Return what the family's own sources list of one package for one backend."""
+    own_sources = replace(sources, default_index=None)
+    return read_listing(own_sources, client, (backend,), (package,)).wheels
+
+
+def default_wheels(
+    sources: Sources,
+    client: Client,
+    package: str,
+) -> tuple[Wheel, ...]:
+    """Return what the default index, if there is one, lists of one package."""
+    if sources.default_index is None:
+        return ()
+    place = f"{sources.default_index}/{package}/"
+    return _read(client, place, DEFAULT_INDEX, (package,))
+
+
+def index_names(
+    sources: Sources,
+    client: Client,
+    backend: str,
+) -> frozenset[str]:
+    """Return the packages that the torch index names for a backend; none if it does not answer."""
+    with suppress(UnreachableError):
+        page = client.page(f"{sources.torch_index}/{backend}/")
+        if page:
+            return parse_names(page)
+    return frozenset()
+
+
+def own_names(
+    sources: Sources,
+    client: Client,
+    backend: str,
+    names: Collection[str],
+) -> frozenset[str]:
+    """Return those of ``names`` whose files the torch index has itself, beside torch's."""
+    read_hosts = partial(_hosts, sources, client, backend)
+    own_hosts, *others = side_by_side(read_hosts, ("torch", *names))
+    own_hosts.add(Location.parse(sources.torch_index).server)
+    own = set()
+    for name, hosts in zip(names, others, strict=True):
+        if not hosts.isdisjoint(own_hosts):
+            own.add(name)
+    return frozenset(own)
+
+
+def _hosts(
+    sources: Sources,
+    client: Client,
+    backend: str,
+    package: str,
+) -> set[str]:
+    """Return the hosts of the files that the torch index lists of a package."""
+    try:
+        wheels = _from_index(client, sources.torch_index, backend, package)
+    except UnreachableError:
+        return set()
+    return {Location.parse(wheel.url).server for wheel in wheels}
+
+
+def _from_index(
+    client: Client,
+    base: str,
+    backend: str,
+    package: str,
+) -> _Wheels:
     """Read a package's page, or the flat page of a mirror that has no other."""
     source = f"{base}/{backend}"
     for url in (f"{source}/{package}/", f"{source}/"):
-        if (page := client.page(url)) is not None:
-            wheels = parse_page(page, backend=backend, source=source)
+        page = client.page(url)
+        if page is not None:
+            wheels = parse_page(
+                page,
+                backend=backend,
+                source=source,
+            )
             return _only(wheels, (package,))
     return ()
 
 
-def _read(client: Client, place: str, source: str, packages: tuple[str, ...]) -> tuple[Wheel, ...]:
-    """Read the packages on a page or in a folder; one that is not there or may not be read lists nothing."""
+def _read(
+    client: Client,
+    place: str,
+    source: str,
+    packages: Sequence[str],
+) -> _Wheels:
+    """Read some packages on a page or in a folder; none if it is not there or may not be read."""
     if place.startswith(("http://", "https://")):
         page = client.page(place)
-        return _only(parse_page(page, source=source) if page else (), packages)
-    folder = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else Path(place)
-    return _only(_read_folder(folder, source), packages)
+        wheels = parse_page(page, source=source) if page else ()
+    elif place.startswith("file:"):
+        wheels = _read_folder(Path(url2pathname(urlsplit(place).path)), source)
+    else:
+        wheels = _read_folder(Path(place), source)
+    return _only(wheels, packages)
 
 
-def _read_folder(folder: Path, source: str) -> tuple[Wheel, ...]:
+def _read_folder(folder: Path, source: str) -> _Wheels:
     file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
         if file.is_file():
-            return parse_page(Page(file.read_text("utf-8", "replace"), "text/html", file.as_uri()), source=source)
-        return parse_folder(sorted(path.name for path in folder.iterdir()), folder, source)
+            text = file.read_text("utf-8", "replace")
+            page = Page(text, "text/html", file.as_uri())
+            return parse_page(page, source=source)
+        names = sorted(path.name for path in folder.iterdir())
+        return parse_folder(names, folder, source)
     except OSError:
         return ()
 
 
-def _only(wheels: Iterable[Wheel], packages: tuple[str, ...]) -> tuple[Wheel, ...]:
+def _only(wheels: Iterable[Wheel], packages: Sequence[str]) -> _Wheels:
     return tuple(wheel for wheel in wheels if wheel.package in packages)

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.backend import known_backend
-from gpuinstall.catalog.listing import COMPANIONS, read_listing
+from gpuinstall.catalog.listing import COMPANIONS, Listing, read_listing
 from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.errors import InstallationError
 from gpuinstall.web.answers import OFFLINE
@@ -27,61 +27,118 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
 
+    _TorchAndTag = tuple[str, str]
+
 
 def live_catalog(
-    catalog: Catalog, machine: Machine, request: Request, reporter: Reporter, *, sources: Sources, client: Client
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    reporter: Reporter,
+    *,
+    sources: Sources,
+    client: Client,
 ) -> Catalog:
-    """Narrow the catalogue to what the sources list today, and say once which of them are silent or ignored.
+    """Return the catalogue as the sources list it today; warn once of those that are not used.
 
-    Raise InstallationError where a source refuses us or talks nonsense.
+    Raises:
+        InstallationError: if a source refuses us or sends what is no page.
     """
     for url in sources.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
-    tags, packages = _backends(catalog, machine, request), ("torch", *companions_asked(request))
-    with ThreadPoolExecutor(1) as pool:
-        listed_tags = pool.submit(_listed_tags, sources.torch_index, client) if not request.backend else None
-        listing = read_listing(sources, client, tags, packages)
-    if listed_tags and (new := _new_backends(listed_tags.result(), catalog, machine, request)):
-        listing = read_listing(sources, client, (*tags, *new), packages)
-    for silent in (silent for silent in listing.silent if silent.why != OFFLINE.why):
-        reporter.warn(f"{silent.host} cannot be reached, {silent.why}; the other sources are used")
-    from_index = any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
-    if sources.named and listing.index_answers and not from_index:
-        wanted, tag = (f" for {request.backend}", request.backend) if request.backend else ("", "<backend>")
-        below = f"It must contain {tag}/torch/ or files in {tag}/"
-        reporter.warn(f"{sources.torch_index} lists no torch{wanted}: {below}")
-    return narrow(replace(catalog, torch_index=sources.torch_index), listing, machine.os, machine.arch)
+    listing = _read_sources(
+        catalog,
+        machine,
+        request,
+        sources=sources,
+        client=client,
+    )
+    for silent in listing.silent:
+        if silent.why != OFFLINE.why:
+            unused = f"{silent.host} cannot be reached, {silent.why}"
+            reporter.warn(f"{unused}; the other sources are used")
+    if sources.named and listing.index_answers and not _is_in_index(listing, sources):
+        reporter.warn(_nothing_in_index(sources.torch_index, request.backend))
+    catalog = replace(catalog, torch_index=sources.torch_index)
+    return narrow(catalog, listing, machine.os, machine.arch)
 
 
 def companions_asked(request: Request) -> list[str]:
-    """Name the companions that a request asks for."""
-    names = (re.match(r"[\w.-]*", text.strip()) for text in request.requirements)
-    packages = {canonicalize_name(name[0]) for name in names if name}
-    return sorted(packages & COMPANIONS)
+    """Return the companions that a request names."""
+    names = set()
+    for text in request.requirements:
+        match = re.match(r"[\w.-]+", text.strip())
+        if match:
+            names.add(canonicalize_name(match[0]))
+    return sorted(COMPANIONS & names)
 
 
-def _listed_tags(index: str, client: Client) -> set[tuple[str, str]]:
-    """Read every version of torch and its tag on the page that an index has for all tags, where it has one."""
+def _read_sources(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    *,
+    sources: Sources,
+    client: Client,
+) -> Listing:
+    """Read the backends that were requested, else the catalogue's and those newer than it."""
+    packages = ("torch", *companions_asked(request))
+    if request.backend:
+        return read_listing(sources, client, (request.backend,), packages)
+    builds = catalog.builds_for(machine.os, machine.arch)
+    known = [build.backend.tag for build in builds]
+    tags = _allowed(request, known)
+    with ThreadPoolExecutor(1) as pool:
+        listed = pool.submit(_listed_tags, sources.torch_index, client)
+        listing = read_listing(sources, client, tags, packages)
+    new = _allowed(request, _new_tags(listed.result(), catalog, machine))
+    if new:
+        return read_listing(sources, client, (*tags, *new), packages)
+    return listing
+
+
+def _allowed(request: Request, tags: Iterable[str]) -> list[str]:
+    if request.allowed_backends is None:
+        return list(tags)
+    return [tag for tag in tags if tag in request.allowed_backends]
+
+
+def _listed_tags(index: str, client: Client) -> set[_TorchAndTag]:
+    """Return every torch on the page that an index may have for all tags."""
     with suppress(InstallationError):
         page = client.page(f"{index}/torch/")
-        return set(re.findall(r"torch-([0-9][0-9.]*)(?:\+|%2B|&#43;)([a-z]+[0-9.]*)-", page.text)) if page else set()
+        if page:
+            name = r"torch-([0-9][0-9.]*)(?:\+|%2B|&#43;)([a-z]+[0-9.]*)-"
+            return set(re.findall(name, page.text))
     return set()
 
 
-def _new_backends(
-    listed: Iterable[tuple[str, str]], catalog: Catalog, machine: Machine, request: Request
-) -> tuple[str, ...]:
-    """The tags that the catalogue has never heard of, and that have a torch as new as its newest."""
+def _new_tags(
+    listed: Iterable[_TorchAndTag],
+    catalog: Catalog,
+    machine: Machine,
+) -> list[str]:
+    """Return the tags unknown to the catalogue that have a torch as new as its newest."""
     backends = {build.backend for build in catalog.builds}
     kinds = {backend.kind for backend in backends}
-    newest = max((build.torch for build in catalog.builds_for(machine.os, machine.arch)), default=Version("0"))
-    recent = {tag: backend for torch, tag in listed if (backend := known_backend(tag)) and Version(torch) >= newest}
-    new = sorted(tag for tag, backend in recent.items() if backend not in backends and backend.kind in kinds)
-    return tuple(tag for tag in new if request.allowed_backends is None or tag in request.allowed_backends)
+    builds = catalog.builds_for(machine.os, machine.arch)
+    newest = max((build.torch for build in builds), default=Version("0"))
+    tags = set()
+    for torch, tag in listed:
+        backend = known_backend(tag)
+        if backend is None or backend in backends or backend.kind not in kinds:
+            continue
+        if Version(torch) >= newest:
+            tags.add(tag)
+    return sorted(tags)
 
 
-def _backends(catalog: Catalog, machine: Machine, request: Request) -> tuple[str, ...]:
-    if request.backend:
-        return (request.backend,)
-    tags = dict.fromkeys(build.backend.tag for build in catalog.builds_for(machine.os, machine.arch))
-    return tuple(tag for tag in tags if request.allowed_backends is None or tag in request.allowed_backends)
+def _is_in_index(listing: Listing, sources: Sources) -> bool:
+    return any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
+
+
+def _nothing_in_index(index: str, backend: str | None) -> str:
+    requested = f" for {backend}" if backend else ""
+    tag = backend or "<backend>"
+    below = f"It must contain {tag}/torch/ or files in {tag}/"
+    return f"{index} lists no torch{requested}: {below}"

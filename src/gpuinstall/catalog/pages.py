@@ -1,4 +1,4 @@
-"""What an index page lists: HTML, PEP 691 JSON and flat listings become wheels; all of it is pure."""
+"""What an index page lists: HTML, PEP 691 JSON and flat listings become wheels; pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.utils import (
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
@@ -27,11 +31,18 @@ if TYPE_CHECKING:
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
-"""A whole address in ASCII without a fragment, of which nothing has to be resolved: that of nearly every file."""
+"""A whole address in ASCII without a fragment: nearly every file has one, which needs no resolving."""
+_WHEEL_NAME = re.compile(r"(?<![^\s\"'/<>])[^\s\"'/<>]+\.whl\b")
+_PLAIN_WHEEL = re.compile(
+    r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
+    r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
+    r"(?:-\d\w*)?(?:-[A-Za-z]\w*(?:\.[A-Za-z]\w*)*){3}\.whl"
+)
+_MISNAMED_WHEEL = re.compile(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl")
 _MOST_LINKS = 100_000
-"""The links of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
+"""Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
 _MOST_NAMES = 1_000_000
-"""Those of a page that lists a whole index, which has a link for each package."""
+"""The links of a page that lists a whole index, one for each package."""
 _LONGEST_NAME = 255
 """In characters, as on most file systems; a longer one could hold millions of tags."""
 
@@ -43,17 +54,14 @@ class SourceRelease(NamedTuple):
     requires_python: str | None = None
 
 
-_WHEEL_NAME = re.compile(r"(?<![^\s\"'/<>])[^\s\"'/<>]+\.whl\b")
-_PLAIN_WHEEL = re.compile(
-    r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
-    r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
-    r"(?:-\d\w*)?(?:-[A-Za-z]\w*(?:\.[A-Za-z]\w*)*){3}\.whl"
-)
-
-
 @cache
-def parse_page(page: Page, *, backend: str | None = None, source: str = DEFAULT_INDEX) -> tuple[Wheel, ...]:
-    """Return the wheels of a page; what is no wheel is passed over.
+def parse_page(
+    page: Page,
+    *,
+    backend: str | None = None,
+    source: str = DEFAULT_INDEX,
+) -> tuple[Wheel, ...]:
+    """Return the wheels of a page, and of its other files nothing.
 
     Raises:
         InstallationError: if the page is malformed or a name leads out of its folder.
@@ -63,41 +71,58 @@ def parse_page(page: Page, *, backend: str | None = None, source: str = DEFAULT_
 
 @cache
 def parse_sources(page: Page) -> tuple[SourceRelease, ...]:
-    """Return the releases that a page has as source; raise InstallationError if it is malformed."""
+    """Return the releases that a page has as source.
+
+    Raises:
+        InstallationError: if the page is malformed.
+    """
     releases = []
     for link in _links(page):
         with suppress(ValueError):
-            releases.append(SourceRelease(parse_sdist_filename(link.filename)[1], link.requires_python))
+            _, version = parse_sdist_filename(link.filename)
+            releases.append(SourceRelease(version, link.requires_python))
     return tuple(releases)
 
 
 def misnamed_versions(page: Page) -> frozenset[str]:
-    """Return the versions that a page has only under names that are no wheel's, so that no lock can hold them."""
-    # Nearly every page has none, and to read all links of a page of 4,000 files takes half a second.
+    """Return the versions that no lock can hold: all their wheels are misnamed."""
+    # Nearly every page has none, and to read the links of 4,000 files takes half a second.
     if all(_PLAIN_WHEEL.fullmatch(name) for name in set(_WHEEL_NAME.findall(page.text))):
         return frozenset()
-    released = {str(wheel.version) for wheel in parse_page(page)}
-    released |= {str(source.version) for source in parse_sources(page)}
-    files = (re.fullmatch(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl", link.filename) for link in _links(page))
-    return frozenset(file[1] for file in files if file) - released
+    misnamed = set()
+    for link in _links(page):
+        match = _MISNAMED_WHEEL.fullmatch(link.filename)
+        if match:
+            misnamed.add(match[1])
+    released = {wheel.version for wheel in parse_page(page)}
+    released.update(source.version for source in parse_sources(page))
+    return frozenset(misnamed.difference(map(str, released)))
 
 
 def parse_names(page: Page) -> frozenset[str]:
-    """Return the packages on a page of a whole index: those that have a page, and those whose wheels it lists."""
+    """Return the packages on a page of a whole index: by their pages and their wheels."""
     if "json" in page.content_type:
-        names = _json_names(page)
-        wheels: tuple[Wheel, ...] = ()
-    else:
-        links = _links(page, _MOST_NAMES)
-        paths = (urlsplit(link.url).path for link in links)
-        names = [unquote(path.rstrip("/").rpartition("/")[2]) for path in paths if path.endswith("/")]
-        wheels = _wheels(links, None, DEFAULT_INDEX)
-    listed = frozenset(canonicalize_name(name) for name in names if _NAME.fullmatch(name))
-    return listed.union(wheel.package for wheel in wheels)
+        return _canonical(_json_names(page))
+    links = _links(page, _MOST_NAMES)
+    wheels = _wheels(links, None, DEFAULT_INDEX)
+    names = []
+    for link in links:
+        path = urlsplit(link.url).path
+        if path.endswith("/"):
+            names.append(unquote(path.rstrip("/").rpartition("/")[2]))
+    return _canonical(names).union(wheel.package for wheel in wheels)
 
 
-def parse_folder(names: Iterable[str], folder: Path, source: str) -> tuple[Wheel, ...]:
-    """Read the wheels among the names of the files in an absolute ``folder``."""
+def _canonical(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(canonicalize_name(name) for name in names if _NAME.fullmatch(name))
+
+
+def parse_folder(
+    names: Iterable[str],
+    folder: Path,
+    source: str,
+) -> tuple[Wheel, ...]:
+    """Return the wheels among the names of the files in an absolute ``folder``."""
     links = (_Link((folder / name).as_uri(), name) for name in names)
     return _wheels(links, None, source)
 
@@ -115,28 +140,42 @@ class _Link(NamedTuple):
 @cache
 def _links(page: Page, most: int = _MOST_LINKS) -> tuple[_Link, ...]:
     """Return the files of a page that are not yanked, at the addresses that it may lead to."""
+    links = []
     try:
         files = _json_files(page) if "json" in page.content_type else _html_files(page, most)
-        links = (_link(file, page.url) for file in files if not file.get("yanked"))
-        return tuple(link for link in links if link is not None)
+        for file in files:
+            if file.get("yanked"):
+                continue
+            link = _link(file, page.url)
+            if link is not None:
+                links.append(link)
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
         raise _malformed(page.url) from error
+    return tuple(links)
 
 
-def _wheels(links: Iterable[_Link], backend: str | None, source: str) -> tuple[Wheel, ...]:
-    """The wheels among the files of a page; a name that is labelled as a variant's is none."""
-    wheels = (_wheel(link, backend, source) for link in links)
-    return tuple(wheel for wheel in wheels if wheel)
+def _wheels(
+    links: Iterable[_Link],
+    backend: str | None,
+    source: str,
+) -> tuple[Wheel, ...]:
+    return tuple(filter(None, (_wheel(link, backend, source) for link in links)))
 
 
-def _wheel(link: _Link, backend: str | None, source: str) -> Wheel | None:
+def _wheel(
+    link: _Link,
+    backend: str | None,
+    source: str,
+) -> Wheel | None:
     if not link.filename.endswith(".whl") or len(link.filename) > _LONGEST_NAME:
         return None
     if re.search(r"[/\\\0]|\A\.", link.filename):
-        raise InstallationError("unsafe-name", f"an index lists {link.filename!r}, which is outside its folder")
+        message = f"an index lists {link.filename!r}, which is outside its folder"
+        raise InstallationError("unsafe-name", message)
     try:
         package, version, _, tags = parse_wheel_filename(link.filename)
     except ValueError:
+        # The name of a variant is none of a wheel yet.
         return None
     return Wheel(
         package=package,
@@ -187,6 +226,7 @@ def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
     anchors.close()
     for anchor in anchors.found:
         address, _, fragment = anchor.get("href", "").partition("#")
+        # The second is the older name of the first.
         metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
         yield {
             "url": address,
@@ -199,25 +239,27 @@ def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
 
 
 def _link(file: dict[str, Any], page_url: str) -> _Link | None:
-    """Return what a page says of a file; None if it is at no address that the page may lead to."""
+    """Return a file of a page; None if its address is none that the page may lead to."""
     address = _address(page_url, str(file["url"]))
     if address is None:
         return None
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
     size = file.get("size")
+    has_size = isinstance(size, int) and size >= 0
+    requires_python = file.get("requires-python")
     return _Link(
         url=address,
         filename=str(file["filename"]),
         sha256=_digest(file.get("hashes", {})),
         metadata=bool(metadata),
         metadata_sha256=_digest(metadata) if isinstance(metadata, dict) else None,
-        size=size if isinstance(size, int) and size >= 0 else None,
-        requires_python=str(file["requires-python"]) if file.get("requires-python") else None,
+        size=size if has_size else None,
+        requires_python=str(requires_python) if requires_python else None,
     )
 
 
 def _address(base: str, href: str) -> str | None:
-    """Resolve a link, without its fragment; None for what is no address, or one that this page may not lead to."""
+    """Return the address of a link, without its fragment; None if the page may not lead there."""
     if _PLAIN_ADDRESS.fullmatch(href):
         return href
     try:
@@ -226,6 +268,7 @@ def _address(base: str, href: str) -> str | None:
     except ValueError:
         return None
     if scheme == "file":
+        # Only a page on this machine may lead to files on it.
         return address if base.startswith("file:") else None
     return address if scheme in {"http", "https"} and host else None
 

@@ -64,6 +64,8 @@ def _entry(failure: Failure, heading: str) -> Iterator[str]:
     yield from failure.messages
     yield "```\n"
     yield f"{failure.cause} *How to tell:* {failure.apart}\n"
+    if failure.aliases:
+        yield f"Also {', '.join(failure.aliases)}, which were found to be the same cause.\n"
     if failure.narrows:
         yield f"One of these, likeliest first: {', '.join(failure.narrows)}.\n"
     yield from _fixes(failure.fix)

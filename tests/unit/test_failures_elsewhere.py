@@ -272,7 +272,7 @@ DOCTOR: dict[str, Made] = {
     ),
     **doctor("F50", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcublasLt.so.11"), shell("LD_LIBRARY_PATH")),
     **doctor("F51", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcudnn.so.8"), shell("LD_LIBRARY_PATH")),
-    **doctor("F52", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()),
+    **doctor("F102", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()),
     **doctor("F53", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libnccl.so.2"), shell("LD_LIBRARY_PATH")),
     **doctor(
         "F54",

@@ -132,7 +132,7 @@ def libraries_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
     apart = next((package.name for package in libraries if homes and package.record.parent not in homes), None)
     if apart:
         message = f"{apart} is in another folder (lib, lib64) than torch"
-        yield _fault(evidence, "libraries-apart", message, "torch looks for its CUDA libraries next to itself", "F52")
+        yield _fault(evidence, "libraries-apart", message, "torch looks for its CUDA libraries next to itself", "F102")
 
 
 def executable_stack(evidence: DoctorEvidence) -> Iterator[Finding]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuinstall.failures import table
+from gpuinstall.failures.observations import Observation, observe
 from gpuinstall.failures.problems import LINUX, FixContext, fix, release_keys
 from gpuinstall.failures.transcript import Transcript
 
@@ -25,6 +27,8 @@ APART = 60
 # Where a text may come from, the closest first; the last of them are systems without a distribution.
 ENGINES = ("kubernetes", "apptainer", "podman")
 PLACES = ("wsl", "windows", *ENGINES, "container", "conda", "macos")
+# Whose package a text is about: some fixes are theirs.
+ASKERS = ("onnxruntime", "ctranslate2", "tensorflow", "jax", "cupy", "paddle", "numba")
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 # A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
@@ -69,10 +73,9 @@ def classify(
     ``machine`` is the one it comes from. ``here`` is where the fix will be read, when the text may come from anywhere:
     it decides over commands, never over causes; ``words`` name the environment that they are for.
     """
-    transcript = _read(text)
-    circumstances = Circumstances(transcript, machine)
+    circumstances = Circumstances(_read(text), machine)
     failures = table.load_failures().values()
-    matches = [match for failure in failures if (match := _match(failure, transcript, circumstances))]
+    matches = [match for failure in failures if (match := _match(failure, circumstances))]
     if not matches:
         return ()
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
@@ -92,7 +95,8 @@ def requested_failure(
     The other arguments are those of :func:`classify`.
     """
     number = _NUMBER.fullmatch(text.strip())
-    failure = table.load_failures().get(f"F{number['number']:0>2}") if number else None
+    identity = f"F{number['number']:0>2}" if number else ""
+    failure = table.load_failures().get(table.load_aliases().get(identity, identity))
     if failure is None:
         return None
     circumstances = Circumstances(_read(text), machine)
@@ -148,17 +152,37 @@ class Circumstances:
         self._transcript = transcript
         self._held = dict.fromkeys(circumstances_of(machine) if machine else (), True)
 
+    @cached_property
+    def observations(self) -> tuple[Observation, ...]:
+        """What the lines of the text state."""
+        return observe(self._transcript)
+
     def hold(self, name: str) -> bool:
-        """Say whether the circumstance ``name`` holds."""
+        """Say whether the circumstance or the observation ``name`` holds."""
         if name not in self._held:
-            patterns = table.load_circumstances()[name]
-            self._held[name] = any(self._transcript.find(pattern) is not None for pattern in patterns)
+            self._held[name] = self._is_shown(name)
         return self._held[name]
+
+    def _is_shown(self, name: str) -> bool:
+        patterns = table.load_circumstances().get(name)
+        if patterns is None:
+            return any(observation.name == name for observation in self.observations)
+        return any(self._transcript.find(pattern) is not None for pattern in patterns)
+
+    def place(self, sign: table.Sign) -> tuple[int, str] | None:
+        """Return the first line that shows a sign, with its number, whatever surrounds it."""
+        if sign.pattern is not None:
+            place = self._transcript.first(sign.pattern)
+            return (place.line, place.quotation) if place else None
+        seen = (observation for observation in self.observations if sign.sees and sign.sees.fullmatch(observation.name))
+        first = next(seen, None)
+        return (first.line, first.quotation) if first else None
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Say where a fix will be applied: what the text says goes before the machine on which it is read."""
         words = self._words()
-        here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words)
+        askers = tuple(name for name in ASKERS if self.hold(name))
+        here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words).near(*askers)
         places = tuple(name for name in PLACES if self.hold(name))
         if not places and not words.get("distribution") and not self.hold("native-linux"):
             return here
@@ -166,7 +190,7 @@ class Circumstances:
         system = () if OTHER_SYSTEMS.intersection(places) else (*release_keys(distribution), LINUX)
         named = "container" not in places or any(engine in places for engine in ENGINES)
         engine = None if named or machine is None else machine.environment.container
-        return FixContext((*([engine] if engine else ()), *places, *system), here.words)
+        return FixContext((*askers, *([engine] if engine else ()), *places, *system), here.words)
 
     def _words(self) -> dict[str, str]:
         words: dict[str, str] = {}
@@ -185,17 +209,21 @@ def _read(text: str | Transcript) -> Transcript:
     return text if isinstance(text, Transcript) else Transcript(text)
 
 
-def _match(failure: table.Failure, transcript: Transcript, circumstances: Circumstances) -> _Match | None:
-    """Weigh a failure: its strongest sign, a little more for each further one."""
-    shown = (sign for sign in failure.signs if transcript.find(sign.pattern) is not None)
-    meant = (sign for sign in shown if all(map(circumstances.hold, sign.when)))
-    signs = [sign for sign in meant if not any(map(circumstances.hold, sign.unless))]
-    if not signs:
+def _match(failure: table.Failure, circumstances: Circumstances) -> _Match | None:
+    """Weigh a failure: its strongest sign, a little more for each further line that shows it."""
+    if any(map(circumstances.hold, failure.unless)):
         return None
-    strongest = max(signs, key=lambda sign: sign.weight).pattern
-    further = len({transcript.find(sign.pattern) for sign in signs}) - 1
-    weight = min(0.99, max(sign.weight for sign in signs) + CORROBORATION * further)
-    return _Match(failure, weight, transcript.find(strongest) or "", transcript.number(strongest))
+    weights: dict[tuple[int, str], float] = {}
+    for sign in failure.signs:
+        place = circumstances.place(sign)
+        if place is None or not all(map(circumstances.hold, sign.when)) or any(map(circumstances.hold, sign.unless)):
+            continue
+        weights[place] = max(sign.weight, weights.get(place, 0))
+    if not weights:
+        return None
+    line, evidence = max(weights, key=lambda place: weights[place])
+    weight = weights[line, evidence] + CORROBORATION * (len(weights) - 1)
+    return _Match(failure, min(0.99, weight), evidence, line)
 
 
 def _ranked(matches: list[_Match]) -> list[_Match]:

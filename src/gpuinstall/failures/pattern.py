@@ -35,6 +35,11 @@ class Pattern:
         return tuple(sorted(telling, key=lambda choice: -min(map(len, choice))))
 
     @property
+    def reads_value(self) -> bool:
+        """Whether the pattern has a group that names what it finds."""
+        return "(?P<it>" in self.says
+
+    @property
     def needles(self) -> tuple[str, ...]:
         """The texts that are looked for first."""
         return self.contains[0]

@@ -1,11 +1,13 @@
 """The one table of failures, as frozen values read from ``data/*.toml``: an entry for each, and the problems below it.
 
-Keys of an entry: ``says`` is a pattern (:mod:`gpuinstall.failures.pattern`), ``weight`` how sure it makes us, 0 to 1;
-``when`` and ``unless`` name circumstances that must and must not hold; ``behind`` names entries that are mere
-consequences of this one; ``narrows``, of a symptom that names no cause, its likely causes, the likeliest first;
-``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before an installation, after
-it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do without it. A source is
-a thread (owner/repository#number) or an address.
+Keys of an entry: a sign ``sees`` observations by a pattern of their names (``observations.toml``), or ``says`` what
+stands in the text, where only the words themselves tell (:mod:`gpuinstall.failures.pattern`). ``weight`` is how sure it
+makes us, 0 to 1; ``when`` and ``unless`` name circumstances and observations that must and must not hold, of an entry
+as a whole too. ``aliases`` are the ids of entries that were found to be the same cause; ``behind`` names entries that
+are mere consequences of this one; ``narrows``, of a symptom that names no cause, its likely causes, the likeliest
+first; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before an installation,
+after it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do without it. Sources
+are threads (owner/repository#number) or addresses.
 
 ``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
 ``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current
@@ -22,6 +24,7 @@ the words of our own checks that mean it, and a ``fix`` only where the code says
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -37,10 +40,13 @@ GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "makers", "sym
 
 @dataclass(frozen=True)
 class Sign:
-    """A message that points to a failure."""
+    """What points to a failure: an observation, or a message by its words."""
 
-    pattern: Pattern
     weight: float
+    pattern: Pattern | None = None
+    """The words of a message."""
+    sees: re.Pattern[str] | None = None
+    """The names of observations."""
     when: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
 
@@ -94,6 +100,8 @@ class Failure:
     fix: FixTable
     problems: tuple[ProblemKind, ...]
     sources: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     narrows: tuple[str, ...] = ()
@@ -150,15 +158,23 @@ class Distribution:
 @cache
 def load_failures() -> Mapping[str, Failure]:
     """Read the entries by their ids, in order."""
-    entries = [_failure(item, page) for page in map(_read, GROUPS) for item in page["failure"]]
+    entries = [_failure(item, page) for page in map(read_table, GROUPS) for item in page["failure"]]
     return {failure.id: failure for failure in sorted(entries, key=lambda failure: (len(failure.id), failure.id))}
+
+
+@cache
+def load_aliases() -> Mapping[str, str]:
+    """Read under which id the cause of an entry that is no more is found."""
+    return {alias: failure.id for failure in load_failures().values() for alias in failure.aliases}
 
 
 @cache
 def load_problems() -> Mapping[str, ProblemKind]:
     """Read the codes of all problems: those of the entries, then those that belong to none or to several."""
     of_entries = [kind for failure in load_failures().values() for kind in failure.problems]
-    return {kind.code: kind for kind in (*of_entries, *(_problem(item, None) for item in _read("problems")["problem"]))}
+    return {
+        kind.code: kind for kind in (*of_entries, *(_problem(item, None) for item in read_table("problems")["problem"]))
+    }
 
 
 @cache
@@ -171,52 +187,53 @@ def load_errors(library: str) -> Mapping[int, ErrorNumber]:
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
     """Read the distributions, each family after its members."""
-    rows = _read("distributions")["distribution"]
+    rows = read_table("distributions")["distribution"]
     return tuple(_value(Distribution, row) for row in rows)
 
 
 @cache
 def load_words() -> Mapping[str, str]:
     """Read what stands for the words of a fix where nobody knows better."""
-    words: dict[str, str] = _read("distributions")["words"]
+    words: dict[str, str] = read_table("distributions")["words"]
     return words
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Read which words of a fix a text may say; the first row of a word that is found counts."""
-    return tuple(_value(Reading, row, pattern=Pattern(row["says"])) for row in _read("readings")["reading"])
+    return tuple(_value(Reading, row, pattern=Pattern(row["says"])) for row in read_table("readings")["reading"])
 
 
 @cache
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Read the circumstances: the patterns of each by its name."""
-    named = _read("circumstances").items()
+    named = read_table("circumstances").items()
     return {name: tuple(map(Pattern, says)) for name, says in named if name != "machine"}
 
 
 @cache
 def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
     """Read which circumstances a machine shows by its driver and its GPUs."""
-    return tuple(_read("circumstances")["machine"])
+    return tuple(read_table("circumstances")["machine"])
 
 
 @cache
 def load_advice() -> Mapping[str, RefutedAdvice]:
     """Read the common wrong advice, by its ids."""
-    rows = _read("advice")["advice"]
+    rows = read_table("advice")["advice"]
     return {row["id"]: _value(RefutedAdvice, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows}
 
 
 @cache
 def load_lookalikes() -> tuple[Lookalike, ...]:
     """Read what only looks like a fault of the GPU's stack."""
-    rows = _read("lookalikes")["lookalike"]
+    rows = read_table("lookalikes")["lookalike"]
     return tuple(_value(Lookalike, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows)
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
+def read_table(name: str) -> dict[str, Any]:
+    """Read a file of the table."""
     import tomli
 
     return tomli.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
@@ -235,10 +252,16 @@ def _failure(row: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
         row,
         group=page["group"],
         date=page["date"],
-        signs=tuple(_value(Sign, sign, pattern=Pattern(sign["says"])) for sign in row["signs"]),
+        signs=tuple(map(_sign, row["signs"])),
         fix=_fix(row["fix"], legacy=row.get("legacy", False)),
         problems=tuple(_problem(problem, row["id"]) for problem in row.get("problem", ())),
     )
+
+
+def _sign(row: Mapping[str, Any]) -> Sign:
+    if "sees" in row:
+        return _value(Sign, row, sees=re.compile(row["sees"]))
+    return _value(Sign, row, pattern=Pattern(row["says"]))
 
 
 def _problem(row: Mapping[str, Any], identity: str | None) -> ProblemKind:

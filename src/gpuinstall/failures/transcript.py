@@ -6,7 +6,7 @@ import html
 import re
 from bisect import bisect_right
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.failures.excerpt import AFTER, BEFORE, excerpt, pieces
 
@@ -50,9 +50,27 @@ _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
 _BORDERS = (" |", " │", " ┃")
 _TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
 _URL_ESCAPES = {"%20": " ", "%2B": "+", "%2b": "+"}
+_ESCAPED = re.compile(r'\\(["t\\])')
 _QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
 _BREAKS = 2
+
+
+class Passage(NamedTuple):
+    """Where a pattern is found."""
+
+    line: int
+    """The number of the line in the text, from 1."""
+    quotation: str
+    """The line, or the wrapped lines."""
+    value: str
+    """What the pattern's group ``it`` found, in lower case; empty if it has none."""
+
+
+class _Span(NamedTuple):
+    first: int
+    last: int
+    value: str
 
 
 class Transcript:
@@ -66,39 +84,41 @@ class Transcript:
         self._bare = [line.replace(" ", "") for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
-        self._spans: dict[Pattern, tuple[int, int] | None] = {}
+        self._first: dict[Pattern, Passage | None] = {}
+
+    def first(self, pattern: Pattern) -> Passage | None:
+        """Return where ``pattern`` is first found."""
+        if pattern not in self._first:
+            self._first[pattern] = next(self.places(pattern), None)
+        return self._first[pattern]
 
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
-        span = self._span(pattern)
-        return "\n".join(self.lines[span[0] : span[1] + 1]).strip() if span else None
-
-    def number(self, pattern: Pattern) -> int:
-        """Return the line of the text where ``pattern`` is first found, from 1 on; 0 where it is not."""
-        span = self._span(pattern)
-        return self._numbers[span[0]] if span else 0
+        place = self.first(pattern)
+        return place.quotation if place else None
 
     def read(self, pattern: Pattern, value: str) -> str | None:
         """Fill ``value`` with the groups of ``pattern`` where it is first found."""
         match = pattern.wrapped.search((self.find(pattern) or "").lower())
         return match.expand(value) if match else None
 
-    def _span(self, pattern: Pattern) -> tuple[int, int] | None:
-        if pattern not in self._spans:
-            self._spans[pattern] = self._search(pattern)
-        return self._spans[pattern]
+    def places(self, pattern: Pattern) -> Iterator[Passage]:
+        """Yield where the pattern is found, until enough has been read.
 
-    def _search(self, pattern: Pattern) -> tuple[int, int] | None:
-        """Try the pattern around each place where one of its needles stands, until enough has been read in vain."""
+        It is tried around each line in which one of its needles stands.
+        """
         left = SEARCHED
         lines = {line for needle in pattern.needles for line in self._lines_with(needle)}
         for first, last in self._windows(sorted(lines)):
             bare = "".join(self._bare[first:last])
             if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
                 continue
-            if (span := self._in_window(pattern, first, last, bare)) or (left := left - len(bare)) < 0:
-                return span
-        return None
+            for span in self._in_window(pattern, first, last, bare):
+                quotation = "\n".join(self.lines[span.first : span.last + 1]).strip()
+                yield Passage(self._numbers[span.first], quotation, span.value)
+            left -= len(bare)
+            if left < 0:
+                return
 
     def _lines_with(self, needle: str) -> Iterator[int]:
         offset, count = -1, 0
@@ -129,21 +149,31 @@ class Transcript:
     def _start(self, line: int) -> int:
         return self._ends[line - 1] if line else 0
 
-    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> tuple[int, int] | None:
+    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> Iterator[_Span]:
+        """Yield where a pattern is found in some lines: as they are, or with the words joined that an edge has cut."""
         window = "\n".join(self._clean[first:last])
-        if match := pattern.wrapped.search(window):
-            return first + window.count("\n", 0, match.start()), first + window.count("\n", 0, match.end())
-        return self._cut(pattern, bare, self._start(first))
+        matches = list(pattern.wrapped.finditer(window))
+        for match in matches:
+            start = first + window.count("\n", 0, match.start())
+            yield _Span(start, first + window.count("\n", 0, match.end()), _value(match))
+        # A value is read in both, since an edge may have cut it.
+        if not matches or pattern.reads_value:
+            cut = self._cut(pattern, bare, self._start(first))
+            yield from (span for span in cut if not matches or span.first != span.last)
 
-    def _cut(self, pattern: Pattern, bare: str, before: int) -> tuple[int, int] | None:
-        """Find a message whose words an edge has cut: the first of its lines and one of any two are long enough."""
+    def _cut(self, pattern: Pattern, bare: str, before: int) -> Iterator[_Span]:
+        """Yield messages whose words an edge has cut: the first of its lines and one of any two are long enough."""
         for match in pattern.squashed.finditer(bare) if pattern.squashed else ():
             first = bisect_right(self._ends, before + match.start())
             last = bisect_right(self._ends, before + match.end() - 1)
             reaches = [len(line) >= NARROWEST for line in self.lines[first : last + 1]]
             if first == last or (reaches[0] and all(map(any, pairwise(reaches)))):
-                return first, last
-        return None
+                yield _Span(first, last, _value(match))
+
+
+def _value(match: re.Match[str]) -> str:
+    """Return what the group ``it`` of a pattern found."""
+    return match.groupdict().get("it") or ""
 
 
 def _parts(line: str) -> list[str]:
@@ -170,4 +200,4 @@ def _unquoted(line: str) -> list[str]:
     breaks = _QUOTED_BREAK.split(line)
     if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
         return [line]
-    return [part.replace('\\"', '"').replace("\\t", " ").replace("\\\\", "\\") for part in breaks]
+    return [_ESCAPED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks]

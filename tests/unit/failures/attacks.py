@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.failures.observations import load_kinds
 from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
 from gpuinstall.failures.transcript import WIDEST
 
@@ -24,7 +25,8 @@ _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 def patterns() -> set[Pattern]:
     """Every pattern of the table."""
     return {
-        *(sign.pattern for failure in load_failures().values() for sign in failure.signs),
+        *(sign.pattern for failure in load_failures().values() for sign in failure.signs if sign.pattern),
+        *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),
         *(pattern for advice in load_advice().values() for pattern in advice.patterns),
         *(pattern for other in load_lookalikes() for pattern in other.patterns),

@@ -11,23 +11,32 @@ import pytest
 from gpuinstall.failures import table
 from gpuinstall.failures.classify import classify
 from gpuinstall.failures.problems import FixContext, finding_for, fix
-from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.failures.table import (
+    load_advice,
+    load_aliases,
+    load_circumstances,
+    load_failures,
+    load_lookalikes,
+)
 from gpuinstall.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.failures.pattern import Pattern
     from gpuinstall.failures.table import Failure, Sign
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
-NAMES = {*load_circumstances(), "npm"}
+NAMES = {*load_circumstances(), "npm", "cuda 35", "cuda 100", "cuda 999"}
 
 
 def test_the_entries_are_numbered_without_a_gap() -> None:
-    assert [failure.id for failure in FAILURES] == [f"F{number:02}" for number in range(1, len(FAILURES) + 1)]
+    ids = {*load_failures(), *load_aliases()}
+
+    assert ids == {f"F{number:02}" for number in range(1, len(FAILURES) + len(load_aliases()) + 1)}
 
 
 def says_what_why_and_where_from(failure: Failure) -> bool:
@@ -55,13 +64,17 @@ def has_signs_that_can_be_looked_for(failure: Failure) -> bool:
 
 
 def is_sign(sign: Sign) -> bool:
-    """Whether a sign compiles, is in small letters and has a word to look for."""
+    """Whether a sign is one thing to look for, and holds among circumstances that there are."""
+    is_one = sign.sees is not None if sign.pattern is None else sign.sees is None and can_be_looked_for(sign.pattern)
+    return is_one and 0 < sign.weight < 1 and {*sign.when, *sign.unless} <= NAMES
+
+
+def can_be_looked_for(pattern: Pattern) -> bool:
+    """Whether a pattern compiles, is in small letters and has a word to look for."""
     return (
-        0 < sign.weight < 1
-        and not re.search(r"(?<!\\)[A-Z]", sign.pattern.says)
-        and bool(sign.pattern.wrapped.pattern)
-        and min(map(len, sign.pattern.needles)) >= 3
-        and {*sign.when, *sign.unless} <= NAMES
+        not re.search(r"(?<!\\)[A-Z]", pattern.says)
+        and bool(pattern.wrapped.pattern)
+        and min(map(len, pattern.needles)) >= 3
     )
 
 
@@ -93,7 +106,8 @@ def test_every_entry_keeps_every_rule() -> None:
 
 def test_every_circumstance_is_used_and_compiles() -> None:
     used = {name for failure in FAILURES for sign in failure.signs for name in (*sign.when, *sign.unless)}
-    assert used - load_circumstances().keys() == set()
+    used |= {name for failure in FAILURES for name in failure.unless}
+    assert used - NAMES == set()
     for patterns in load_circumstances().values():
         assert all(pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns)
 

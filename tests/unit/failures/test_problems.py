@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.failures.classify import PLACES, Circumstances, classify
+from gpuinstall.failures.classify import ASKERS, PLACES, Circumstances, classify
 from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, finding_for, fix, fix_of
 from gpuinstall.failures.table import (
     load_distributions,
@@ -35,6 +35,7 @@ KEYS = {
     *(key for known in load_distributions() for key in (known.key, known.manager)),
     *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
     *("several-blackwells", "grouped"),  # what only one check knows
+    *ASKERS,
     "debian-12",
 }
 MACHINES = {
@@ -103,7 +104,7 @@ def _context(text: str, machine: Machine) -> FixContext:
 
 def _says_where(text: str) -> bool:
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = (*PLACES, "native-linux", "legacy-gpu")
+    around = (*PLACES, *ASKERS, "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
     return any(map(circumstances.hold, around))
 

@@ -1,0 +1,198 @@
+"""What a line states is read whoever wrote it: each class of observation in many wordings, made by a rule."""
+
+from __future__ import annotations
+
+from itertools import product
+from string import Template
+from typing import TYPE_CHECKING
+
+from gpuinstall.failures.observations import load_kinds, observe
+from gpuinstall.failures.table import load_failures
+from gpuinstall.failures.transcript import Transcript
+from tests.unit.failures.test_classify import BREAKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINUX = "ImportError: $it: cannot open shared object file: No such file or directory"
+LOADERS = (
+    LINUX,
+    "./server: error while loading shared libraries: $it: cannot open shared object file: No such file or directory",
+    "Could not load dynamic library '$it'; dlerror: $it: cannot open shared object file: No such file or directory",
+    "Could not load library $it. Error: $it: cannot open shared object file",
+    "Library $it is not found or cannot be loaded",
+    "OSError: $it: Kann die Shared-Object-Datei nicht öffnen: Datei oder Verzeichnis nicht gefunden",
+    "ImportError: $it: 无法打开共享对象文件: 没有那个文件或目录",
+    "CuPy failed to load $it: OSError: $it: cannot open shared object file",
+    "Unable to dlopen $it",
+    "The third-party dynamic library ($it) that Paddle depends on is not configured correctly.",
+    "    $it => not found",
+)
+DLLS = (
+    "Could not locate $it. Please make sure it is in your library path!",
+    'Error loading "C:\\app\\capi\\provider.dll" which depends on "$it" which is missing.',
+    "FileNotFoundError: Could not find module '$it' (or one of its dependencies).",
+    'LoadLibrary failed with error 126 "" when trying to load "C:\\app\\$it"',
+    "The code execution cannot proceed because $it was not found.",
+    "Unable to load DLL '$it': The specified module could not be found.",
+    "Library $it is not found or cannot be loaded",
+    'could not load library "C:\\artifacts\\bin\\$it"',
+)
+SYMBOLS = (
+    "ImportError: /opt/env/lib/x.so: undefined symbol: $it",
+    "python: symbol lookup error: /usr/lib/x.so: undefined symbol: $it",
+    "relocation error: x.so: symbol $it, version libx.so.2 not defined in file libx.so.2",
+    "symbol not found in flat namespace '$it'",
+    "missing symbol $it",
+    "The procedure entry point $it could not be located in the dynamic link library x.dll",
+)
+SHELLS = (
+    "bash: $it: command not found",
+    "zsh: command not found: $it",
+    "'$it' is not recognized as an internal or external command,",
+    "'$it' 不是内部或外部命令，也不是可运行的程序",
+    "bash: $it: Kommando nicht gefunden.",
+    "bash: $it: orden no encontrada",
+    "$it : The term '$it' is not recognized as the name of a cmdlet",
+    "/bin/sh: 1: $it: not found",
+)
+PROGRAMS = (
+    "unable to execute '$it': No such file or directory",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/bin/$it'",
+    "error: $it: executable file not found in $$PATH",
+    "RuntimeError: could not find $it",
+)
+MODULES = ("ModuleNotFoundError: No module named '$it'", "ImportError: No module named $it", 'No module named "$it"')
+RESOLVERS = (
+    "ERROR: Could not find a version that satisfies the requirement $it==2.1.0 (from versions: none)",
+    "ERROR: No matching distribution found for $it",
+    "Because there is no version of $it==2.1.0 and you require it",
+    "Because $it was not found in the package registry",
+    "No candidate is found for `$it` that matches the environment",
+    "Because app depends on $it (2.1.0) which doesn't match any versions, version solving failed.",
+    "DEBUG No compatible version found for: $it",
+)
+CUDA = (
+    "CUDA error $it on start",
+    "cuInit(0) returned $it",
+    "CudaAPIError: [$it] Call to cuInit results in UNKNOWN_CUDA_ERROR",
+    "cudaGetDeviceCount returned $it",
+    "CUDA failure $it: see the log ; GPU=0 ; hostname=x ; expr=cudaSetDevice",
+    "ggml_cuda_init: failed to initialize CUDA: error $it",
+)
+WINDOWS = ("OSError: [WinError $it] x", "Error code: $it", "LoadLibrary failed with error $it", "x (os error $it)")
+
+#: Class of observation, the wordings that state it, and what they may be about.
+FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "missing library cuda/cudnn": ((*LOADERS,), ("libcudnn.so.9", "libcudnn_ops_infer.so.8")),
+    "missing library cuda/math": ((*LOADERS,), ("libcublasLt.so.12", "libcudart.so.11.0")),
+    "missing library driver/cuda": ((*LOADERS,), ("libcuda.so.1", "libcuda.so")),
+    "missing library tensorrt": ((*LOADERS,), ("libnvinfer.so.8", "libnvinfer_plugin.so.10")),
+    "missing library python": ((*LOADERS,), ("libpython3.10.so.1.0", "libpython3.7m.so.1.0")),
+    "missing library torch": ((*LOADERS,), ("libc10.so", "libtorch_cpu.so")),
+    "missing symbol cuda/nccl": (SYMBOLS, ("ncclCommRegister", "ncclMemFree")),
+    "missing symbol cuda/cublas": (SYMBOLS, ("cublasLtGetStatusString", "cublasSetWorkspace_v2")),
+    "missing symbol torch": (SYMBOLS, ("_ZN3c104cuda9SetDeviceEi", "_ZN2at4_ops4view4callERKNS_6TensorE")),
+    "missing symbol driver": (SYMBOLS, ("cuTensorMapEncodeTiled", "cuMemGetHandleForAddressRange")),
+    "missing command nvcc": (SHELLS, ("nvcc",)),
+    "missing command nvidia-smi": (SHELLS, ("nvidia-smi",)),
+    "missing tool nvcc": (PROGRAMS, ("nvcc",)),
+    "missing module torch": (MODULES, ("torch",)),
+    "missing module triton": (MODULES, ("triton", "triton.language")),
+    "no version torch": (RESOLVERS, ("torch", "torchvision")),
+    "no version nvidia": (RESOLVERS, ("nvidia-cudnn-cu12",)),
+    "cuda 35": (CUDA, ("35",)),
+    "cuda 802": (CUDA, ("802",)),
+    "cuda 804": (CUDA, ("804",)),
+    "cuda 999": (CUDA, ("999",)),
+    "winerror 126": (WINDOWS, ("126",)),
+    "winerror 193": (WINDOWS, ("193",)),
+}
+DLL_FAMILIES = {
+    "missing library cuda/cudnn": ("cudnn64_9.dll", "cudnn_ops_infer64_8.dll"),
+    "missing library cuda/math": ("cublas64_12.dll", "nvrtc64_120_0.dll"),
+    "missing library driver/cuda": ("nvcuda.dll",),
+}
+#: Signals and refusals have no names to put in: their sentences in the languages of the systems.
+SENTENCES: dict[str, tuple[str, ...]] = {
+    "signal ill": (
+        "Illegal instruction (core dumped)",
+        "Instrucción ilegal",
+        "非法指令",
+        "died with <Signals.SIGILL: 4>",
+    ),
+    "refused disk": ("[Errno 28] No space left on device", "(os error 28)", "设备上没有空间", "Disk quota exceeded"),
+    "refused proxy": ("Cannot connect to proxy.", "Tunnel connection failed: 407 Proxy Authentication Required"),
+    "refused certificate": ("CERTIFICATE_VERIFY_FAILED", "invalid peer certificate: UnknownIssuer"),
+    "winerror 127": (
+        "The specified procedure could not be found",
+        "找不到指定的程序",
+        "Не найдена указанная процедура",
+    ),
+    "winerror 1114": ("A dynamic link library (DLL) initialization routine failed", "动态链接库(DLL)初始化例程失败"),
+    "winerror 1455": ("The paging file is too small for this operation", "页面文件太小，无法完成操作"),
+    "no driver": ("Found no NVIDIA driver on your system", "NVIDIA driver is not installed", "no CUDA driver found"),
+    "driver old": ("your NVIDIA drivers are too old", "CUDA driver version is insufficient", "驱动程序版本过低"),
+    "cuda 46": ("CUDA-capable device(s) is/are busy or unavailable", "cudaErrorDevicesUnavailable"),
+    "cuda 209": ("no kernel image is available for execution on the device", "cudaErrorNoKernelImageForDevice"),
+    "nvml mismatch": ("NVMLError_LibRmVersionMismatch", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+}
+
+
+def families() -> Iterator[tuple[str, str]]:
+    """Yield each class with each of its wordings."""
+    for name, (wordings, values) in FAMILIES.items():
+        for wording, value in product(wordings, values):
+            yield name, Template(wording).substitute(it=value)
+    for name, values in DLL_FAMILIES.items():
+        for wording, value in product(DLLS, values):
+            yield name, Template(wording).substitute(it=value)
+    for name, sentences in SENTENCES.items():
+        for sentence in sentences:
+            yield name, sentence
+
+
+def names_in(text: str) -> set[str]:
+    """The names of what a text states."""
+    return {observation.name for observation in observe(Transcript(text))}
+
+
+def test_no_wording_of_a_family_is_lost() -> None:
+    lost = [(name, text) for name, text in families() if name not in names_in(text)]
+
+    assert lost == []
+
+
+def test_no_family_is_lost_however_its_line_is_broken() -> None:
+    dressed = {"in a compose log", "coloured", "quoted", "with times", "in a system log", "as one string of JSON"}
+    first = dict(reversed(list(families())))
+    lost = [
+        (name, dress)
+        for name, text in first.items()
+        for dress in dressed
+        if name not in names_in(BREAKS[dress](f"before\n{text}\nafter"))
+    ]
+
+    assert lost == []
+
+
+def test_a_line_that_states_nothing_is_no_observation() -> None:
+    texts = (
+        "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
+        "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
+        "torch 2.9.1+cu130, CUDA 13.0, cuDNN 9.13",
+        "epoch 3 loss 0.35 (error 0.02) 999 of 1000",
+    )
+    named = {text: names_in(text) - {"missing library plugin"} for text in texts}
+
+    assert {text: names for text, names in named.items() if names} == {}
+
+
+def test_every_sign_sees_what_can_be_observed() -> None:
+    names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.families}
+    names |= {kind.name for kind in load_kinds()}
+    # What no family covers is named by itself: a code, a signal.
+    names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
+    signs = [(failure.id, sign.sees) for failure in load_failures().values() for sign in failure.signs if sign.sees]
+
+    assert [(entry, sees.pattern) for entry, sees in signs if not any(map(sees.fullmatch, names))] == []

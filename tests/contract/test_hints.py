@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "gpuinstall"
 CALL = re.compile(rf"\bgpuinstall ((?:{'|'.join(COMMANDS)})\b[^`#|;&\n]*)")
 FILES = [
     *sorted((ROOT / "src").rglob("*.py")),
@@ -60,20 +62,81 @@ def test_an_option_that_is_told_is_one_of_its_command() -> None:
     assert [(words, option) for words, option in sorted(options) if option not in known(words)] == []
 
 
-def changes() -> set[str]:
-    """Each line in the source that says what to change of the command that was run, a name in each of its gaps."""
-    lines = set[str]()
-    for path in (ROOT / "src").rglob("*.py"):
+def test_an_option_of_a_command_as_a_value_is_its_own() -> None:
+    wrong, seen = [], set[str]()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            words = _words(node)
+            after = words[words.index("gpuinstall") + 1 :] if "gpuinstall" in words else []
+            if not after or after[0] not in COMMANDS or after[0] == "run":
+                continue
+            options = [word for word in after if re.fullmatch(r"--?[a-z][a-z-]*", word)]
+            names = " ".join(takewhile(lambda word: re.fullmatch(r"[a-z]+", word), after))
+            seen.update(options)
+            wrong += [(path.name, names, option) for option in options if option not in known(names)]
+    assert {"--venv", "--fix", "--target"} <= seen
+    assert wrong == []
+
+
+def _words(node: ast.AST) -> list[str]:
+    """The words of a command line that is a tuple, a list, or the arguments of a call, as far as they are literal."""
+    if isinstance(node, ast.Call):
+        parts = node.args
+    elif isinstance(node, ast.Tuple | ast.List):
+        parts = node.elts
+    else:
+        return []
+    words = list[str]()
+    for part in parts:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            words.append(part.value)
+        elif isinstance(part, ast.Name) and part.id == "OURS":
+            words.append("gpuinstall")
+        else:
+            words += _words(part.value if isinstance(part, ast.Starred) else part) or ["…"]
+    return words
+
+
+def texts(folder: Path = SOURCE) -> set[str]:
+    """Each text in the source that is not a docstring, a name in each of its gaps."""
+    found = set[str]()
+    for path in folder.rglob("*.py"):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         # What stands between the gaps of a text is no text of its own.
-        parts = {id(part) for node in formatted for part in ast.walk(node)}
-        texts = ["".join(map(_part, node.values)) for node in formatted]
-        constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in parts)
-        texts += [node.value for node in constants if isinstance(node.value, str)]
-        for text in texts:
-            lines.update(re.findall(r"(?m)^the same (?:again|with(?:out)? \S.*)", text))
-    return lines
+        others = {id(part) for node in formatted for part in ast.walk(node)}
+        others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        found.update("".join(map(_part, node.values)) for node in formatted)
+        constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in others)
+        found.update(node.value for node in constants if isinstance(node.value, str))
+    return found
+
+
+def changes(folder: Path = SOURCE) -> set[str]:
+    """Each line in the source that says what to change of the command that was run."""
+    return {line for text in texts(folder) for line in re.findall(r"(?m)^the same (?:again|with(?:out)? \S.*)", text)}
+
+
+def test_an_option_in_a_sentence_is_one_of_ours() -> None:
+    sentences = {line for text in texts() for line in text.splitlines() if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)}
+    parameters = [parameter for _, command in commands() for parameter in command.params]
+    ours = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert "Use Python numpy: --python numpy" in sentences
+    wrong = {}
+    for sentence in sentences:
+        others = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", sentence)) - ours
+        if others:
+            wrong[sentence] = others
+    assert wrong == {}
+
+
+def test_what_a_plan_advises_is_an_option_of_install_too() -> None:
+    # The doctor and the page give it for "install", whatever command was run.
+    lines = changes(SOURCE / "plan")
+    assert "the same with --backend cpu   # the CPU build instead" in lines
+    options = known("install")
+    named = {option for line in lines for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition("   #")[0])}
+    assert named - options == set()
 
 
 def _part(part: ast.expr) -> str:

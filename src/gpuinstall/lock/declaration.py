@@ -522,12 +522,13 @@ def _pipenv_rows(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield {"name": name, **version, "files": files, "source": source}
 
 
+_REPAIR = "Repair it\nthe same with --no-project   # without the folder's requirements"
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 def _malformed_team_lock(path: Path, error: Exception) -> UsageError:
     message = f"{path.name} is malformed: {' '.join(str(error).split())}"
-    return UsageError("team-lock-malformed", message, hint="Repair it, or use --no-project")
+    return UsageError("team-lock-malformed", message, hint=_REPAIR)
 
 
 def _locked_package(row: Mapping[str, Any], path: Path) -> Iterator[SourceSetting]:

@@ -64,7 +64,7 @@ class AppleRules(Rules):
         """Update macOS."""
         if code not in self.driver_reasons:
             return None
-        return f"Update to {self.driver_for(build)}: softwareupdate --list   # System Settings > General"
+        return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """The oldest macOS."""

@@ -135,7 +135,7 @@ class MachineDriver:
         if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
             return None
         message = f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}"
-        fix = "plan with the driver alone: --driver"
+        fix = "Plan with the driver alone: --driver"
         return Finding("forward-compatibility-unsupported", message, fixes=(fix,))
 
     @cached_property

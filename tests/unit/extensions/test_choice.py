@@ -217,6 +217,15 @@ def test_the_newest_extension_comes_before_the_newest_torch(index: ExtensionInde
     assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
 
 
+def test_what_it_requires_beside_torch_says_nothing_of_torch(index: ExtensionIndex, tmp_path: Path) -> None:
+    name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.10", library(tmp_path, FROM_2_10), requires="einops>=99")
+
+    found = choice(index, tmp_path)
+
+    assert found.fit
+    assert found.fit.file.wheel.filename == name
+
+
 def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     index: ExtensionIndex, tmp_path: Path
 ) -> None:

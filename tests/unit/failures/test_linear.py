@@ -79,5 +79,11 @@ def test_of_a_long_text_beginning_errors_and_end_are_kept_in_order() -> None:
     assert places == sorted(places)
 
 
+def test_the_lines_before_an_error_are_kept_with_it() -> None:
+    blocks = [NOISY[:2_000_000], "\nthe line before it\n", "ValueError: in the middle\n", NOISY[2_000_000:5_000_000]]
+    kept, _ = excerpt_of(blocks)
+    assert "the line before it\nValueError: in the middle\n" in kept
+
+
 def test_a_number_without_end_is_no_character() -> None:
     assert classify("&#" + "9" * 10_000 + ";") == ()

@@ -142,6 +142,17 @@ def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(h
     assert "password" in (caught.value.hint or "")
 
 
+def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    served = Host("login", lambda _path, headers: Answer(200, headers.get("authorization", "").encode(), "text/html"))
+    with Client(cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}) as client:
+        page = client.page(f"{served.url}/simple/")
+    served.close()
+    assert page is not None
+    assert page.text == "Basic Og=="
+
+
 def test_head_tells_size_and_mark_without_fetching(host: Host, client: Client) -> None:
     head = client.head(f"{host.url}/file.whl")
     assert (head.size, bool(head.etag)) == (len(FILE), True)

@@ -109,11 +109,13 @@ def test_headers_that_come_in_drops_are_not_waited_for(client: Client) -> None:
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
 def test_a_busy_host_is_asked_again_when_it_says(client: Client, status: int, when: Callable[[], str]) -> None:
-    answers = iter([Answer(status, b"later", headers={"Retry-After": when()}), Answer(200, b"now", "text/html")])
-    with host(lambda *_: next(answers)) as served:
+    replies = iter([Answer(status, b"later", headers={"Retry-After": when()}), Answer(200, b"now", "text/html")])
+    start = time.monotonic()
+    with host(lambda *_: next(replies)) as served:
         page = client.page(f"{served.url}/page/")
     assert page is not None
     assert page.text == "now"
+    assert time.monotonic() - start >= answers.AGAIN_S
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])

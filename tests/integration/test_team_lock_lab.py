@@ -10,6 +10,7 @@ import tomli
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
+from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -57,7 +58,7 @@ def locked(workshop: Workshop, *words: str) -> None:
 
 
 def versions(workshop: Workshop) -> dict[str, str]:
-    return {package["name"]: package["version"] for package in tomli.loads(workshop.lock(LOCK))["packages"]}
+    return {package["name"]: package.get("version", "") for package in tomli.loads(workshop.lock(LOCK))["packages"]}
 
 
 @pytest.mark.parametrize("command", mostly_heavy(["sync", "lock"], ["sync"]))
@@ -153,3 +154,15 @@ def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.3.4", "3.10")
     workshop.document("lock", "--only", "numpy", "--upgrade")
     assert versions(workshop)["numpy"] == "2.4.0", "what is asked for alone is not the project's"
+
+
+def test_torch_stays_until_a_program_moves_it(workshop: Workshop, simple: Path) -> None:
+    make_project(workshop.folder, "thing", requires=["torch", "numpy", "rich"])
+    locked(workshop, "--upgrade-package", "torch==2.13.0")
+    done = workshop.run("install")
+    assert done.status == 0, done.err
+    assert versions(workshop)["torch"] == "2.13.0+cu126", "although the project itself is in no lock"
+    make_wheel(simple, "newer", "1.0", requires=["torch==2.14.1"])
+    workshop.document("install", "newer")
+    workshop.document("remove", "newer")
+    assert versions(workshop)["torch"] == "2.14.1+cu126", "as the environment has it, and not as uv.lock"

@@ -151,7 +151,9 @@ def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
 def _fitting(minor: str) -> set[Tag]:
     """The tags of wheels for Python ``minor`` on Linux x86_64 with glibc 2.28."""
     version = tuple(map(int, minor.split(".")))
-    systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)] + ["manylinux2014_x86_64"]
+    systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)]
+    # torch before 2.7 has none but the oldest of these.
+    systems += [f"manylinux{release}_x86_64" for release in (2014, 2010, 1)]
     return {*cpython_tags(version, platforms=systems), *compatible_tags(version, platforms=systems)}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.finding import Reason
+from gpuinstall.lock.declaration import digest
 from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.programs import misnamed_releases, names_programs
@@ -161,9 +162,12 @@ def _attempts(
     requests: Sequence[LockRequest], held: Sequence[Lock], moving: Collection[str]
 ) -> Iterator[Sequence[LockRequest]]:
     """What to try one after the other: with the torch and the Python that are locked, then with any."""
-    versions = {name: version for lock in held for name, version in lock.versions.items()}
+    locked_versions = {name: version for lock in held for name, version in lock.versions.items()}
     preferred = {} if moving and held else _by_name(requests[0].request.preferred)
-    versions |= preferred
+    # A lock that was made near to the same versions has weighed them: what came of them stays.
+    near_to = {lock.evidence.get("preferred-digest", digest(())) for lock in held}
+    is_weighed = near_to == {digest(requests[0].request.preferred)}
+    versions = preferred | locked_versions if is_weighed else locked_versions | preferred
     for name in moving:
         if name not in versions:
             raise UsageError("not-locked", f"no lock here has a package named {name}", hint="Check the name")
@@ -173,13 +177,16 @@ def _attempts(
         return
     # A program that no lock was made for comes before torch: its version is chosen first.
     locked = frozenset(_by_name(requests[0].request.preferred)).union(*(lock.asked for lock in held))
-    named = requests[0].request.requirements
-    if moving or not names_programs(text for text in named if parse_requirement(text).name not in locked):
+    # What is requested by its address, such as the project itself, has one version.
+    named = [one for one in map(parse_requirement, requests[0].request.requirements) if one.url is None]
+    if moving or not names_programs(one.text for one in named if one.name not in locked):
         family = requests[0].catalog.family
         members = sorted(name for name in versions if name in family) if "torch" in versions else []
         rest = {name: version for name, version in versions.items() if name not in family}
         pins = VersionPins(tuple(f"{name}=={_public(versions[name])}" for name in members), rest)
-        torch = preferred.get("torch", "") if "torch" in versions else None
+        torch = None
+        if "torch" in versions:
+            torch = "" if is_weighed else preferred.get("torch", "")
         yield [replace(_with_locked_torch(request, held, torch), pins=pins) for request in requests]
     if not moving:
         yield [replace(request, pins=VersionPins((), versions)) for request in requests]

@@ -81,11 +81,10 @@ packages:
 release: $(READY)
 	$(DEV) -m tools.release $(VERSION)
 
-# On a machine with a GPU: wheels of the tool from .card/wheels where they are (make card-wheels), so that no network is needed.
+# On a machine with a GPU: wheels of the tool from .card/wheels if they are there (make card-wheels), so that no network is
+# needed. Without make: python3 tools/card.py [PYTHON WITH TORCH].
 card:
-	$(PYTHON) -m venv .card/tool
-	.card/tool/bin/python -m pip install -q --no-deps --require-hashes $(if $(wildcard .card/wheels),--no-index --find-links .card/wheels) -r lockfiles/tool.txt
-	.card/tool/bin/python -m tools.card $(TORCH_PYTHON)
+	$(PYTHON) tools/card.py $(TORCH_PYTHON)
 
 card-wheels: $(READY)
 	$(DEV) -m pip download -q --no-deps --require-hashes --only-binary :all: --python-version $(CARD_PYTHON) -d .card/wheels -r lockfiles/tool.txt

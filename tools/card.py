@@ -1,35 +1,50 @@
 """``make card``: what gpuinstall says and does on this machine's GPUs, as documents and one page in .card/evidence.
 
-It asks no server, changes no setting of a card and nothing outside .card but its own caches. Each step is a command of
-gpuinstall, or a small program in the Python that has torch; a step that fails is part of the evidence, and the next one
-is still taken.
+``python3 tools/card.py [PYTHON]`` does the same, and needs nothing but a Python; the other one is that which has torch.
+
+A GPU is often to be had for ten minutes, and the machine goes when they are over. So each step's output, and the page,
+are written as soon as the step has ended; the steps come in the order of their worth and share one budget; a step that
+fails, or is ended with all that it started, is part of the evidence, and the next one is taken all the same. No server
+is asked, but an index where gpuinstall's own wheels are not in .card/wheels; no setting of a card is changed, and
+nothing outside .card but caches.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import zipfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from tests.lab.index import StandInIndex
-from tests.lab.wheels import make_wheel
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".card"
 EVIDENCE = FOLDER / "evidence"
+BUDGET_S = 540
+"""What all steps together may take."""
 LIMIT_S = 150
-"""The longest that a step may take: nine steps of this kind are the eight minutes that the whole is given, at worst."""
+"""The longest that a step may take, but for the last, which has what is left."""
+LEAST_S = 5
+"""With less left, no step is begun."""
+GRACE_S = 5
+"""How long a step that is to end may take to end what it has started."""
 MOST_COPIED = 16 * 1024**3
 """The largest environment that is copied, in bytes: a CUDA build with its libraries is half of it."""
+PYTHONS = ("/opt/conda/bin/python", "/opt/venv/bin/python", "/venv/bin/python", "/workspace/venv/bin/python")
+"""Where images have a Python with torch that is not on PATH."""
 
 FACTS = """
 import json, torch
@@ -38,7 +53,8 @@ print(json.dumps({
     "torch": str(torch.__version__), "cuda": torch.version.cuda,
     "architectures": torch.cuda.get_arch_list() if cards else [],
     "gpus": [{"name": card.name, "compute_capability": f"{card.major}.{card.minor}",
-              "memory_mib": card.total_memory // 1024**2, "uuid": f"GPU-{card.uuid}"} for card in cards],
+              "memory_mib": card.total_memory // 1024**2,
+              "uuid": f"GPU-{card.uuid}" if hasattr(card, "uuid") else None} for card in cards],
 }))
 """
 FOREIGN_KERNEL = (
@@ -49,6 +65,19 @@ FOREIGN_KERNEL += (
 )
 FOREIGN_KERNEL += 'fprintf(stderr, "CUDA error: %s\\n", cudaGetErrorString(error)); return error != 0; }\n'
 STUB = "int cuInit(unsigned flags) { return 34; }\nint cuDriverGetVersion(int *version) { *version = 0; return 34; }\n"
+# PYTHONPATH would show the torch that is tested our own packages.
+START = f"""
+import runpy, sys
+sys.path[:0] = {[str(ROOT / "src"), str(FOLDER / "tool")]!r}
+runpy.run_module("gpuinstall", run_name="__main__", alter_sys=True)
+"""
+VERSIONS = """
+import json, sys
+from importlib.metadata import version
+tag = "cp%d%d" % sys.version_info[:2]
+print(json.dumps({"prefix": sys.prefix, "tag": tag, "torch": version("torch")}))
+"""
+COPY = "import shutil; shutil.copytree({prefix!r}, {copy!r}, symlinks=True)"
 
 
 @dataclass(frozen=True)
@@ -67,96 +96,258 @@ class Step:
     def document(self) -> dict[str, Any]:
         """The document that a command of ours printed; empty where it printed none."""
         try:
-            read: dict[str, Any] = json.loads(self.output)
+            read = json.loads(self.output)
         except ValueError:
             return {}
-        return read
+        return read if isinstance(read, dict) else {}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the document is about; empty where a command was refused."""
+        data: dict[str, Any] = self.document.get("data") or {}
+        return data
+
+    @property
+    def file(self) -> str:
+        """The name of the file with its output, without the step's number."""
+        plain = "".join(letter if letter.isalnum() else "-" for letter in self.name)
+        return f"{plain}.{'json' if self.document else 'txt'}"
 
 
 @dataclass
 class Card:
-    """The run: the Python that has torch, and the steps taken so far."""
+    """The run: the Python that has torch (None: there is none), and the steps taken so far."""
 
-    python: Path
+    python: Path | None
+    started: float = field(default_factory=monotonic)
     steps: list[Step] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    """What could not be done or written, and why."""
 
-    def run(self, name: str, *command: str | Path, more: Mapping[str, str] | None = None, expected: str = "") -> Step:
-        """Run a program to its end, and keep what came of it."""
-        words, start = tuple(map(str, command)), monotonic()
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **(more or {})}
+    @property
+    def left(self) -> float:
+        """The seconds that are left of the budget."""
+        return BUDGET_S - (monotonic() - self.started)
+
+    def run(
+        self,
+        name: str,
+        *command: str | Path,
+        more: Mapping[str, str] | None = None,
+        expected: str = "",
+        limit: float = LIMIT_S,
+    ) -> Step:
+        """Run a program to its end, and write what came of it; what has no time left is not begun."""
+        words, start, limit = tuple(map(str, command)), monotonic(), min(limit, self.left)
+        if limit < LEAST_S:
+            self.miss(f"{name}: no time was left")
+            return Step(name, words, None, "", "no time was left", 0.0, expected)
         try:
-            done = subprocess.run(
-                words, env=environment, cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
-            step = Step(name, words, done.returncode, done.stdout, done.stderr, monotonic() - start, expected)
-        except subprocess.TimeoutExpired:
-            step = Step(name, words, None, "", f"no end after {LIMIT_S} s", monotonic() - start, expected)
+            status, output, errors = ended(words, {**os.environ, "NO_COLOR": "1", **(more or {})}, limit)
+        except OSError as error:
+            status, output, errors = 126, "", str(error)
+        step = Step(name, words, status, output, errors, monotonic() - start, expected)
         self.steps.append(step)
-        sys.stdout.write(f"{name:24}{step.status!s:>5}{step.seconds:8.1f} s\n")
+        self.write(f"{len(self.steps) - 1:02}-{step.file}", step.output + step.errors * (not step.document))
+        write_page(self)
+        say(f"{name:24}{step.status!s:>5}{step.seconds:8.1f} s")
         return step
 
-    def tool(self, name: str, *words: str | Path, more: Mapping[str, str] | None = None, expected: str = "") -> Step:
+    def tool(self, name: str, *words: str | Path, limit: float = LIMIT_S, **how: Any) -> Step:
         """Run a command of gpuinstall for its document."""
-        return self.run(name, sys.executable, "-m", "gpuinstall", *words, "--json", more=more, expected=expected)
+        return self.run(name, sys.executable, "-c", START, *words, "--json", limit=limit, **how)
 
     def program(self, name: str, code: str, more: Mapping[str, str] | None = None) -> Step:
         """Run a program in the Python that has torch."""
-        return self.run(name, self.python, "-c", code, more=more)
+        return self.run(name, self.python or sys.executable, "-c", code, more=more)
+
+    def first(self, name: str) -> Step | None:
+        """The step of this name."""
+        return next((step for step in self.steps if step.name == name), None)
+
+    def miss(self, text: str) -> None:
+        """Note what could not be done."""
+        self.missing.append(text)
+        write_page(self)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the evidence whole or not at all; a disk that is full is noted."""
+        new = EVIDENCE / f".{name}"
+        try:
+            new.write_text(text, encoding="utf-8")
+            new.replace(EVIDENCE / name)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink()
+            self.missing.append(f"{name} could not be written: {error.strerror}")
+            say(f"{name}: {error.strerror}\n{text[:2000]}")
 
 
 def main() -> None:
     """Take every step; exit with 1 where no GPU was proven."""
-    start = monotonic()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), interrupted)
     shutil.rmtree(FOLDER / "work", ignore_errors=True)
     shutil.rmtree(EVIDENCE, ignore_errors=True)
     EVIDENCE.mkdir(parents=True)
-    card = Card(Path(sys.argv[1]) if len(sys.argv) > 1 else python_with_torch())
-    probe = card.tool("probe", "probe")
+    card = Card(Path(sys.argv[1]) if sys.argv[1:] else None)
+    write_page(card)
+    with removed(FOLDER / "work"):
+        provide_tool(card)
+        card.python = card.python or python_with_torch(card)
+        take_steps(card)
+    verified = card.first("verify")
+    devices = verified.data.get("devices", ()) if verified else ()
+    proven = any(device["status"] == "passed" and device["name"] != "CPU" for device in devices)
+    sys.exit(0 if proven else 1)
+
+
+def interrupted(*_: object) -> None:
+    """End with all that was started; what was written stays."""
+    end_children()
+    sys.exit(143)
+
+
+def take_steps(card: Card) -> None:
+    """Take the steps in the order of their worth."""
+    card.tool("probe", "probe")
     card.tool("probe, recorded", "probe", "--record", EVIDENCE / "machine")
+    card.tool("preflight", "doctor", "--venv", FOLDER / "none")
+    if card.python:
+        card.program("torch", FACTS)
+        verified = card.tool("verify", "verify", "--python", card.python)
+        card.tool("verify --deep", "verify", "--python", card.python, "--deep")
+        card.tool("doctor", "doctor", "--venv", card.python.parent.parent)
+        put_into_a_copy(card, verified)
+    card.tool("plan", "plan", "torch")
     card.tool("probe of the recording", "probe", "--machine", EVIDENCE / "machine")
     query = "--query-gpu=name,uuid,driver_version,compute_cap,memory.total"
-    card.run("nvidia-smi", "nvidia-smi", query, "--format=csv,noheader") if shutil.which("nvidia-smi") else (
-        card.missing.append("nvidia-smi is not on PATH")
+    card.run("nvidia-smi", "nvidia-smi", query, "--format=csv,noheader")
+    card.run("nvidia-smi -q", "nvidia-smi", "-q", "-x")
+    if card.python:
+        provoke_messages(card)
+        bench = ("--bench", "--save", EVIDENCE / "bench.json")
+        card.tool("verify --bench", "verify", "--python", card.python, *bench, limit=BUDGET_S)
+
+
+def provide_tool(card: Card) -> None:
+    """Have what gpuinstall requires: installed already, else unpacked from .card/wheels, else by pip."""
+    tool, lock, wheels = FOLDER / "tool", ROOT / "lockfiles" / "tool.txt", sorted(FOLDER.glob("wheels/*.whl"))
+    if find_spec("uv") and find_spec("rich") and find_spec("requests"):
+        return
+    if not wheels:
+        words = ("-q", "--no-deps", "--require-hashes", "--target", tool, "-r", lock)
+        card.run("pip install", sys.executable, "-m", "pip", "install", *words)
+        return
+    allowed = set(re.findall(r"sha256:([0-9a-f]{64})", lock.read_text(encoding="utf-8")))
+    for wheel in wheels:
+        if sha256(wheel.read_bytes()).hexdigest() not in allowed:
+            card.miss(f"{wheel.name} is none of {lock.name}'s files")
+            continue
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(tool)
+    for script in tool.glob("*.data/scripts/*"):
+        (tool / "bin").mkdir(exist_ok=True)
+        shutil.copy2(script, tool / "bin")
+        (tool / "bin" / script.name).chmod(0o755)
+
+
+def python_with_torch(card: Card) -> Path | None:
+    """Find the first Python that imports torch: this one, those on PATH, those of images."""
+    on_path = (Path(folder) / name for folder in os.get_exec_path() for name in ("python3", "python"))
+    for python in dict.fromkeys((Path(sys.executable), *on_path, *map(Path, PYTHONS))):
+        with suppress(OSError):
+            if python.is_file() and ended((str(python), "-c", "import torch"), dict(os.environ), 60)[0] == 0:
+                return python
+    card.miss("no Python here imports torch; name one: make card TORCH_PYTHON=/path/to/python")
+    return None
+
+
+def ended(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int | None, str, str]:
+    """Run a program to its end, or end it and all that it has started; return its status and both outputs."""
+    program = subprocess.Popen(
+        words,
+        env=environment,
+        cwd=FOLDER,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
     )
-    facts = card.program("torch", FACTS)
-    card.tool("doctor and preflight", "doctor", "--venv", FOLDER / "none")
-    card.tool("plan", "plan", "torch")
-    verified = card.tool("verify", "verify", "--python", card.python)
-    card.tool("verify --deep", "verify", "--python", card.python, "--deep")
-    bench = ("--bench", "--save", EVIDENCE / "bench.json")
-    card.tool("verify --bench", "verify", "--python", card.python, *bench)
-    provoke_messages(card)
-    put_into_a_copy(card, verified)
-    write_page(card, compared(probe, facts), monotonic() - start)
-    proven = [step for step in card.steps if step.name == "verify" and step.document.get("exit_code") == 0]
-    devices = [device for step in proven for device in step.document["data"]["devices"] if device["index"] is not None]
-    sys.exit(0 if any(device["status"] == "passed" for device in devices) else 1)
+    try:
+        output, errors = program.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        end_children()
+        return None, "", f"no end after {seconds:.0f} s"
+    return program.returncode, output, errors
 
 
-def python_with_torch() -> Path:
-    """The first Python on PATH that imports torch; exit where there is none."""
-    for folder in os.get_exec_path():
-        python = Path(folder) / "python3"
-        if (
-            python.is_file()
-            and subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-        ):
-            return python
-    sys.exit("no python3 on PATH imports torch; name one: make card TORCH_PYTHON=/path/to/python")
+def end_children() -> None:
+    """End all that this process has started, which may be in sessions of their own: first as a person would."""
+    started = descendants(os.getpid())
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in started:
+            with suppress(OSError):
+                os.kill(process, number)
+        deadline = monotonic() + GRACE_S
+        while any(map(is_running, started)) and monotonic() < deadline:
+            sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process has not ended, collected by its parent or not."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def descendants(process: int) -> set[int]:
+    """Return the processes that a process has started, and those that these have."""
+    parents: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold blanks.
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+@contextmanager
+def removed(folder: Path) -> Iterator[None]:
+    """Remove a folder after the block, however it ends."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    """Print a line at once, for whoever watches; a terminal that has gone is no reason to end."""
+    with suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def provoke_messages(card: Card) -> None:
     """Provoke what can be provoked safely on a card, and ask ``explain`` what it is."""
     work = FOLDER / "work"
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        (work / "stub.c").write_text(STUB, encoding="utf-8")
+        (work / "foreign.cu").write_text(FOREIGN_KERNEL, encoding="utf-8")
+    except OSError as error:
+        card.miss(f"no error was provoked: {error.strerror}")
+        return
     cuda = "import torch; torch.zeros(1).cuda()"
     steps = {
         "": card.program("out of memory", "import torch; torch.empty(1 << 50, device='cuda', dtype=torch.int8)"),
         "F15": card.program("a hidden GPU", cuda, {"CUDA_VISIBLE_DEVICES": "-1"}),
     }
     if compiler := shutil.which("cc"):
-        (work / "stub.c").write_text(STUB, encoding="utf-8")
         built = card.run(
             "a stub of libcuda", compiler, "-shared", "-fPIC", work / "stub.c", "-o", work / "libcuda.so.1"
         )
@@ -164,72 +355,93 @@ def provoke_messages(card: Card) -> None:
             inherited = os.environ.get("LD_LIBRARY_PATH", "")
             steps["F01"] = card.program("a stub in front", cuda, {"LD_LIBRARY_PATH": f"{work}:{inherited}"})
     else:
-        card.missing.append("no C compiler: no stub of libcuda was tried")
+        card.miss("no C compiler: no stub of libcuda was tried")
     if nvcc := shutil.which("nvcc") or next(Path("/usr/local").glob("cuda*/bin/nvcc"), None):
-        (work / "foreign.cu").write_text(FOREIGN_KERNEL, encoding="utf-8")
         code = ["-gencode", f"arch=compute_{other_architecture(card)},code=sm_{other_architecture(card)}"]
         if card.run("a foreign kernel, built", nvcc, *code, work / "foreign.cu", "-o", work / "foreign").status == 0:
             steps["F37"] = card.run("a foreign kernel", work / "foreign")
     else:
-        card.missing.append("nvcc is not here: no kernel of another architecture was tried")
+        card.miss("nvcc is not here: no kernel of another architecture was tried")
     for failure, step in steps.items():
         text = work / f"{failure}.txt"
-        text.write_text(step.errors or step.output, encoding="utf-8")
+        with suppress(OSError):
+            text.write_text(step.errors or step.output, encoding="utf-8")
         card.tool(f"explain: {step.name}", "explain", text, expected=failure)
 
 
 def other_architecture(card: Card) -> str:
     """An architecture whose machine code none of the GPUs here runs, as nvcc writes it."""
-    gpus = next(step for step in card.steps if step.name == "probe").document.get("data", {}).get("gpus", [])
+    probe = card.first("probe")
+    gpus = probe.data.get("gpus", ()) if probe else ()
     majors = {(gpu["compute_capability"] or "0").partition(".")[0] for gpu in gpus}
     return next(code for code in ("80", "75", "90") if code[0] not in majors)
 
 
 def put_into_a_copy(card: Card, verified: Step) -> None:
     """Put a package into a copy of the environment, then one that breaks torch, which has to be undone."""
-    torch = (verified.document.get("data") or {}).get("environment", {}).get("torch")
-    prefix = Path(card.run("prefix", card.python, "-c", "import sys; print(sys.prefix)").output.strip())
-    size = int(subprocess.run(["du", "-sbL", prefix], capture_output=True, text=True, check=False).stdout.split()[0])
+    sys.path.insert(0, str(ROOT))
+    sys.path.append(str(FOLDER / "tool"))
+    from tests.lab.index import StandInIndex
+    from tests.lab.wheels import make_wheel
+
+    told = card.program("versions", VERSIONS).document
+    torch = verified.data.get("environment", {}).get("torch")
+    prefix = Path(told.get("prefix", "/"))
     if not (torch and (prefix / "pyvenv.cfg").is_file()):
-        card.missing.append(f"{prefix} is no virtual environment with torch: nothing was put into a copy")
+        card.miss(f"{prefix} is no virtual environment with torch: nothing was put into a copy")
         return
-    if size > min(MOST_COPIED, shutil.disk_usage(FOLDER).free // 2):
-        card.missing.append(f"{prefix} has {size} bytes: too many to copy here")
+    try:
+        size, room = bytes_below(prefix), shutil.disk_usage(FOLDER).free // 2
+        if size > min(MOST_COPIED, room):
+            card.miss(f"{prefix} has {size} bytes, and {room} may be used: nothing was put into a copy")
+            return
+        copy, served = FOLDER / "work" / "copy", FOLDER / "work" / "index"
+        served.mkdir(parents=True)
+        # What has the version of the installed one is not installed again: its file here is empty.
+        tags = f"{told['tag']}-{told['tag']}-manylinux_2_28_x86_64"
+        make_wheel(served / "whl" / (torch.partition("+")[2] or "cpu"), "torch", told["torch"], tags)
+        make_wheel(served / "simple", "torch", told["torch"], tags)
+        make_wheel(served / "simple", "card-note", "1.0", modules={"card_note.py": ""})
+        broken = {"card_note.py": "", "card_note.pth": "import sys; sys.modules['torch'] = None\n"}
+        make_wheel(served / "simple", "card-note", "2.0", modules=broken)
+    except OSError as error:
+        card.miss(f"nothing was put into a copy: {error.strerror}")
         return
-    copy, served = FOLDER / "work" / "copy", FOLDER / "work" / "index"
-    if card.run("a copy", "cp", "-a", prefix, copy).status != 0:
+    if card.program("a copy", COPY.format(prefix=str(prefix), copy=str(copy))).status != 0:
         return
-    version = card.run(
-        "its Python", card.python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"
-    ).output.strip()
-    backend = torch.partition("+")[2] or "cpu"
-    make_wheel(served / "whl" / backend, "torch", torch, f"{version}-{version}-manylinux_2_28_x86_64")
-    make_wheel(served / "simple", "card-note", "1.0", modules={"card_note.py": ""})
-    broken = {"card_note.py": "", "card_note.pth": "import sys; sys.modules['torch'] = None\n"}
-    make_wheel(served / "simple", "card-note", "2.0", modules=broken)
     with StandInIndex(served) as index:
-        into = ("install", "--into", "--python", copy / "bin" / "python", f"torch=={torch}")
+        into = ("install", "--into", "--python", copy / "bin" / "python")
         more = {**index.environment(), "XDG_CACHE_HOME": str(FOLDER / "work" / "cache")}
         card.tool("install --into", *into, "card-note==1.0", more=more)
         card.tool("--into, undone", *into, "card-note==2.0", more=more, expected="exit 5")
-    after = card.run(
-        "what is there", copy / "bin" / "python", "-c", "import torch, card_note; print(torch.__version__)"
-    )
+    asked = "import torch, card_note; print(torch.__version__)"
+    after = card.run("what is there", copy / "bin" / "python", "-c", asked, more={"PYTHONPATH": ""})
     if after.output.strip() != torch:
-        card.missing.append(f"after the undoing torch was not {torch}: {after.errors[-200:]}")
-    shutil.rmtree(copy)
+        card.miss(f"after the undoing torch was not {torch}: {after.errors[-200:]}")
+    shutil.rmtree(copy, ignore_errors=True)
 
 
-def compared(probe: Step, facts: Step) -> list[str]:
+def bytes_below(folder: Path) -> int:
+    """Return the size of all files below a folder, of a linked one as often as it is met."""
+    paths = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def compared(card: Card) -> list[str]:
     """Say where the probe and torch differ on a GPU: name, capability, UUID, or memory by more than a twentieth."""
+    probe, facts = card.first("probe"), card.first("torch")
+    if probe is None or facts is None:
+        return []
     if not facts.document.get("gpus"):
         return ["torch listed no GPU to compare with the probe's."]
-    gpus = {gpu["uuid"]: gpu for gpu in probe.document.get("data", {}).get("gpus", [])}
+    gpus = probe.data.get("gpus", [])
     differences = []
-    for seen in facts.document["gpus"]:
-        gpu = gpus.get(seen["uuid"])
+    for place, seen in enumerate(facts.document["gpus"]):
+        # torch before 2.5 and a Jetson's NVML have no UUID to go by.
+        named = (gpu for gpu in gpus if seen["uuid"] and gpu["uuid"] == seen["uuid"])
+        gpu = next(named, gpus[place] if place < len(gpus) and None in (seen["uuid"], gpus[place]["uuid"]) else None)
         if gpu is None:
-            differences.append(f"{seen['uuid']} is not among the probe's GPUs")
+            differences.append(f"{seen['uuid'] or place} is not among the probe's GPUs")
             continue
         same = all(gpu[key] == seen[key] for key in ("name", "compute_capability"))
         close = abs((gpu["memory_mib"] or 0) - seen["memory_mib"]) <= seen["memory_mib"] / 20
@@ -239,31 +451,36 @@ def compared(probe: Step, facts: Step) -> list[str]:
     return ["The probe and torch differ:", "", *(f"- {text}" for text in differences)]
 
 
-def write_page(card: Card, comparison: Sequence[str], seconds: float) -> None:
-    """Write each step's output as a file, and the page that lists them."""
-    lines = ["# A card", "", f"`make card`, {seconds:.0f} s. What each step printed lies beside this page.", ""]
+def write_page(card: Card) -> None:
+    """Write the page that lists the steps so far."""
+    seconds = monotonic() - card.started
+    lines = ["# A card", "", f"`make card`, {seconds:.0f} s so far. What each step printed lies beside this page.", ""]
     lines += ["| step | exit | seconds | came to |", "|---|---|---|---|"]
     for position, step in enumerate(card.steps):
-        name = f"{position:02}-{''.join(letter if letter.isalnum() else '-' for letter in step.name)}"
-        suffix = "json" if step.document else "txt"
-        (EVIDENCE / f"{name}.{suffix}").write_text(step.output + step.errors * (not step.document), encoding="utf-8")
-        lines.append(f"| [{step.name}]({name}.{suffix}) | {step.status} | {step.seconds:.1f} | {outcome(step)} |")
-    lines += ["", *comparison, "", *(f"- {text}" for text in card.missing)]
-    (EVIDENCE / "card.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        status = "ended" if step.status is None else step.status
+        link = f"[{step.name}]({position:02}-{step.file})"
+        lines.append(f"| {link} | {status} | {step.seconds:.1f} | {outcome(step)} |")
+    lines += ["", *compared(card), "", *(f"- {text}" for text in card.missing)]
+    card.write("card.md", "\n".join(lines) + "\n")
 
 
 def outcome(step: Step) -> str:
     """What a step came to, in a few words."""
-    document, data = step.document, step.document.get("data") or {}
+    document, data = step.document, step.data
     if causes := data.get("causes"):
-        return f"{causes[0]['id']} at {causes[0]['confidence']:.2f}, expected {step.expected}"
+        return f"{causes[0]['id']} at {causes[0]['confidence']:.2f}, expected {step.expected or 'none'}"
     if "causes" in data:
-        return f"nothing recognised, expected {step.expected}"
+        return f"nothing recognised, expected {step.expected or 'none'}"
     if devices := data.get("devices"):
-        checks = [check["status"] for device in devices for check in device["checks"]]
-        return f"{data['status']}: {checks.count('passed')} passed, {checks.count('failed')} failed"
+        checks = [check["status"] for device in devices for check in device.get("checks", ())]
+        return f"{data.get('status')}: {checks.count('passed')} passed, {checks.count('failed')} failed"
+    if "gpus" in document:
+        return f"torch {document['torch']}, GPUs: {len(document['gpus'])}"
+    if step.name == "preflight" and (proofs := (data.get("preflight") or {}).get("gpus")):
+        return ", ".join(f"GPU {proof['index']} {proof['status']}" for proof in proofs)
     if document:
-        text = next((error["message"] for error in document["errors"]), document["status"])
+        errors = (error["message"] for error in document.get("errors", ()))
+        text = str(next(errors, document.get("status", "")))
     else:
         text = (step.errors or step.output).strip().rpartition("\n")[2]
     return f"{text[:120].replace('|', '/')}{f', expected {step.expected}' if step.expected else ''}"

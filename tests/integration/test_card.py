@@ -7,14 +7,16 @@ read-only folder that the loader does not know by itself, and the sandbox report
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tools import card
 
 from gpuinstall.uv import uv
 from tests.lab.clone import interpreter
@@ -23,8 +25,6 @@ from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.lab.fixtures import Play
 
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
@@ -45,8 +45,12 @@ int uname(struct utsname *told) {
 
 
 def image(folder: Path) -> Path:
-    """An environment with torch, as an image has it; return its Python."""
-    wheel = make_wheel(folder, "torch", TORCH, "cp312-cp312-manylinux_2_28_x86_64", modules=modules(TORCH, "cu130"))
+    """An environment with torch, as an image has it; return its Python.
+
+    As the default index has it, torch has a label that its distribution does not.
+    """
+    version, tags = TORCH.partition("+")[0], "cp312-cp312-manylinux_2_28_x86_64"
+    wheel = make_wheel(folder, "torch", version, tags, modules=modules(TORCH, "cu130"))
     python = folder / "image" / "bin" / "python"
     created = [uv(), "venv", "--quiet", "--no-project", "--python", interpreter("3.12"), folder / "image"]
     installed = [uv(), "pip", "install", "--quiet", "--no-index", "--no-deps", "--python", python, wheel]
@@ -69,29 +73,120 @@ def lay_out(folder: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("LD_PRELOAD", str(kernel))
 
 
-@pytest.mark.heavy
-def test_every_step_is_taken_and_stands_on_the_page(
-    tmp_path: Path, play: Play, libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = image(tmp_path / "opt")
+RUN = """
+import sys
+from pathlib import Path
+from tools import card
+folder, python, limit, budget = sys.argv[1:]
+card.FOLDER, card.EVIDENCE = Path(folder), Path(folder) / "evidence"
+card.LIMIT_S, card.BUDGET_S = float(limit), float(budget)
+sys.argv[1:] = [python]
+card.main()
+"""
+ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (\w+) \| [0-9.]+ \| (.*) \|$", re.MULTILINE)
+
+
+def started(folder: Path, python: Path, *before: str, limit: float = 150, budget: float = 540) -> subprocess.Popen[str]:
+    """Start ``make card`` with its evidence below a folder."""
+    words = [*before, sys.executable, "-c", RUN, str(folder), str(python), str(limit), str(budget)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def evidence(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return the exit and the outcome of each step on the page, whose files are all there and whole."""
+    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
+    for name, file, _, _ in ROW.findall(page):
+        text = (folder / "evidence" / file).read_text(encoding="utf-8")
+        assert not file.endswith(".json") or json.loads(text), name
+    return {name: (status, outcome) for name, _, status, outcome in ROW.findall(page)}
+
+
+@pytest.fixture
+def python(tmp_path: Path, play: Play, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = image(tmp_path / "opt")
     play(MACHINE)
     lay_out(tmp_path, libraries, monkeypatch)
-    monkeypatch.setattr(card, "FOLDER", tmp_path / "card")
-    monkeypatch.setattr(card, "EVIDENCE", tmp_path / "card" / "evidence")
-    monkeypatch.setattr(sys, "argv", ["card", str(python)])
+    return made
 
-    with pytest.raises(SystemExit) as end:
-        card.main()
-    page = (tmp_path / "card" / "evidence" / "card.md").read_text(encoding="utf-8")
-    probe = json.loads((tmp_path / "card" / "evidence" / "00-probe.json").read_text(encoding="utf-8"))
-    platform = json.loads((tmp_path / "card" / "evidence" / "machine" / "platform.json").read_text(encoding="utf-8"))
 
-    assert end.value.code == 0, page
+@pytest.mark.heavy
+def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Path) -> None:
+    folder = tmp_path / "card"
+    steps = 0
+    with started(folder, python) as run:
+        for line in run.stdout or ():
+            steps += bool(re.search(r"[0-9.]+ s$", line))
+            assert len(evidence(folder)) >= steps, line
+    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
+    shown = evidence(folder)
+    probe = json.loads((folder / "evidence" / "00-probe.json").read_text(encoding="utf-8"))
+    platform = json.loads((folder / "evidence" / "machine" / "platform.json").read_text(encoding="utf-8"))
+
+    assert run.returncode == 0, page
     assert platform["release"] == "4.4.0"
     assert probe["data"]["driver"]["version"] == "580.159.03"
     assert probe["data"]["problems"] == []
-    assert "verify](06-verify.json) | 0 |" in page
-    assert re.search(r"install --into\]\([\w.-]+\) \| 0 \|", page), page
-    assert re.search(r"--into, undone\]\([\w.-]+\) \| 5 \|", page), page
-    assert f"| {TORCH} |" in page
-    assert "torch listed no GPU to compare with the probe's." in page, "as the small one does"
+    assert shown["preflight"][1] == "GPU 0 proven"
+    assert shown["torch"] == ("0", f"torch {TORCH}, GPUs: 1")
+    assert shown["verify"][0] == shown["install --into"][0] == "0", page
+    assert shown["--into, undone"] == ("5", shown["--into, undone"][1]), page
+    assert "torch" in shown["--into, undone"][1], page
+    assert shown["what is there"] == ("0", TORCH), page
+    assert "The probe and torch say the same of every GPU." in page
+    assert [shown[f"explain: {name}"][1][:3] for name in ("a hidden GPU", "a stub in front")] == ["F15", "F01"], page
+    assert list(shown)[-1] == "verify --bench"
+
+
+@pytest.mark.heavy
+def test_a_step_that_hangs_is_ended_with_its_children(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "verdict.json").write_text('{"*": {"hang": true}}', encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
+
+    run = started(tmp_path / "card", python, limit=20, budget=110)
+    output, _ = run.communicate()
+    shown = evidence(tmp_path / "card")
+
+    assert run.returncode == 1, output
+    assert (shown["verify"][0], shown["probe"][0]) == ("ended", "0")
+    assert "no time was left" in (tmp_path / "card" / "evidence" / "card.md").read_text(encoding="utf-8")
+    assert [path for path in running() if str(python) in path] == []
+
+
+@pytest.mark.heavy
+def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Path) -> None:
+    with started(tmp_path / "card", python) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        run.terminate()
+
+    assert run.returncode == 143
+    assert evidence(tmp_path / "card")["probe"][0] == "0"
+    assert [words for words in running() if str(tmp_path / "card") in words] == []
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root for a small file system")
+def test_a_full_disk_costs_no_other_step(tmp_path: Path, python: Path) -> None:
+    folder = tmp_path / "card"
+    folder.mkdir()
+    kept = f'mount -t tmpfs -o size=64k lab {folder}; "$@"; status=$?; cp -r {folder} {tmp_path}/kept; exit $status'
+    words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", kept, "sh")
+
+    output, _ = started(folder, python, *words, limit=60, budget=90).communicate()
+
+    assert "No space left on device" in output
+    assert "verify --deep" in output
+    assert "probe" in (tmp_path / "kept" / "evidence" / "card.md").read_text(encoding="utf-8")
+
+
+def running() -> list[str]:
+    """Return the command lines of all processes."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(process.read_text(encoding="utf-8", errors="replace").replace("\0", " "))
+    return lines

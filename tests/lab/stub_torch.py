@@ -26,14 +26,109 @@ INIT = '''
 """A stand-in for torch."""
 import sys
 
-from .version import __version__, cuda
+from . import cuda, version
+from .version import __version__
 
 ARCHITECTURES = {architectures!r}
+
+
+class Tensor:
+    """A tensor that can only be brought to the GPU."""
+
+    def cuda(self):
+        cuda.init()
+        return self
+
+
+def zeros(*shape):
+    return Tensor()
+
+
+def empty(size, device="cpu", dtype=None):
+    cuda.init()
+    card = cuda.get_device_properties(0)
+    asked, total = size / 2**30, card.total_memory / 2**30
+    raise cuda.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {{asked:.2f}} GiB. GPU 0 has a total capacity of {{total:.2f}} GiB of "
+        f"which {{total:.2f}} GiB is free."
+    )
+
+
+int8 = "torch.int8"
 
 if "gpuinstall_kernels.main" in sys.modules:
     from . import lab
 
     lab.answer(__version__, ARCHITECTURES)
+'''
+
+CUDA = '''
+"""What programs ask torch.cuda, answered by the libcuda that the loader finds, refusals in PyTorch's own words."""
+import ctypes
+from types import SimpleNamespace
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+def _library():
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None, None
+    return library, library.cuInit(0)
+
+
+def init():
+    library, status = _library()
+    if library is None:
+        raise RuntimeError(
+            "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver "
+            "from http://www.nvidia.com/Download/index.aspx"
+        )
+    if status == 100:
+        raise RuntimeError("No CUDA GPUs are available")
+    if status:
+        words = {{34: "CUDA driver is a stub library", 802: "system not yet initialized"}}.get(status, "unknown error")
+        raise RuntimeError(
+            "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
+            f"NumCudaDevices() that might have already set an error? Error {{status}}: {{words}}"
+        )
+
+
+def device_count():
+    library, status = _library()
+    count = ctypes.c_int()
+    if library is not None and not status:
+        library.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+def get_arch_list():
+    from . import ARCHITECTURES
+
+    return ARCHITECTURES if device_count() else []
+
+
+def get_device_properties(index):
+    init()
+    library, _ = _library()
+    name, uuid = ctypes.create_string_buffer(256), ctypes.create_string_buffer(16)
+    memory, major, minor = ctypes.c_size_t(), ctypes.c_int(), ctypes.c_int()
+    library.cuDeviceGetName(name, 256, index)
+    library.cuDeviceGetUuid_v2(uuid, index)
+    library.cuDeviceTotalMem_v2(ctypes.byref(memory), index)
+    library.cuDeviceGetAttribute(ctypes.byref(major), 75, index)
+    library.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
+    digits = uuid.raw.hex()
+    return SimpleNamespace(
+        name=name.value.decode(),
+        major=major.value,
+        minor=minor.value,
+        total_memory=memory.value,
+        uuid="-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])),
+    )
 '''
 
 VERSION = """
@@ -135,6 +230,7 @@ def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     named = list(architectures or (usual if cuda else ()))
     return {
         "torch/__init__.py": INIT.format(architectures=named).lstrip(),
+        "torch/cuda.py": CUDA.format().lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
     }

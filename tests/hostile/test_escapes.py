@@ -22,7 +22,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
 
 
-@pytest.mark.parametrize(("source", "payload"), [*zip(SOURCES, cycle(("erases the line above", "begins a line")))])
+QUICK = {
+    "an index of pyproject.toml",
+    "a requirement",
+    "a lock's package",
+    "a record's message",
+    "a device",
+    "a notebook",
+}
+CASES = [
+    pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.heavy)
+    for case in zip(SOURCES, cycle(("erases the line above", "begins a line")))
+]
+
+
+@pytest.mark.parametrize(("source", "payload"), CASES)
 def test_a_text_from_outside_forges_and_erases_no_line(
     source: str, payload: str, tmp_path: Path, play: Play, libraries: Path
 ) -> None:

@@ -20,6 +20,7 @@ from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.install.scripts import read_script
 from gpuinstall.web import Page
+from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import COSTLY, JSON, costing, fuzzed, known_readers
@@ -59,12 +60,13 @@ def _sound() -> Case:
     return Case("held")
 
 
-@pytest.mark.parametrize("costly", COSTLY)
+@pytest.mark.parametrize("costly", mostly_heavy(COSTLY, {"nested lists", "strings"}))
 def test_a_long_json_document_takes_little_memory_and_time(costly: str) -> None:
     case = apart(costly, partial(costing, costly), 60)
     assert case.fault == ""
 
 
+@pytest.mark.heavy
 def test_a_package_of_100_000_files_is_read() -> None:
     hashes = {"hashes": {"sha256": "0" * 64}, "core-metadata": {"sha256": "0" * 64}}
     file = {"filename": "x-1-py3-none-any.whl", "url": "x", "size": 3, "upload-time": "2026-11-21", "yanked": False}

@@ -19,7 +19,6 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from gpuinstall import load_catalog
-from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.newest import Place, learn
 from gpuinstall.learned.reader import Reader
@@ -107,7 +106,7 @@ def extended(text: str, found: Additions) -> str:
 def _release(torch: str, rows: list[LearnedRow]) -> str:
     """What wheels say of their release; its day and its torchvision are for whoever reviews it."""
     pythons = sorted({python for row in rows for python in row.pythons}, key=_in_order)
-    default = ", ".join(f'{_platform(row)} = "{row.backend}"' for row in rows if row.source == DEFAULT_INDEX)
+    default = ", ".join(f'{_platform(row)} = "{row.backend}"' for row in rows if not row.source)
     triton = next((pin for row in rows for pin in _pins(row, "triton")), None)
     facts = {
         "torch": f'"{torch}"',

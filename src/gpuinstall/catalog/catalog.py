@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import Drivers
 
 
-DEFAULT_INDEX = ""
-"""The default index, as the source of a wheel or a build."""
+class ConfiguredIndex(Enum):
+    """An index as the source of a wheel or a build: its address is a setting."""
+
+    TORCH = "torch"
+    DEFAULT = "default"
+
+
+DEFAULT_INDEX = ConfiguredIndex.DEFAULT
+WheelSource = ConfiguredIndex | str
+"""A source of wheels: an index by its name, else an address or a folder."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Wheel:
     """In bytes."""
     backend: str | None = None
     """The tag of its local version, or that of its page if it has none."""
-    source: str = DEFAULT_INDEX
+    source: WheelSource = DEFAULT_INDEX
     """The index or the folder that lists it."""
     requires_python: str | None = None
 
@@ -72,7 +81,7 @@ class Build:
     labelled: bool = True
     """Whether its files carry the tag: ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
-    source: str | None = None
+    source: WheelSource = ConfiguredIndex.TORCH
     """An address, a folder or DEFAULT_INDEX; None: the torch index, as the catalogue says."""
     absent: str | None = None
     """Why it cannot be had today: withdrawn, unreachable, failed, without-code, split."""
@@ -118,9 +127,14 @@ class Build:
         Args:
             base: The torch index, for a build whose source is not known.
         """
-        if self.source == DEFAULT_INDEX:
+        if self.source is DEFAULT_INDEX:
             return None
-        return self.source or f"{base}/{self.backend}"
+        return self.listed_at or f"{base}/{self.backend}"
+
+    @property
+    def listed_at(self) -> str:
+        """The address or the folder where a listing found it; empty if it is on an index that is a setting."""
+        return self.source if isinstance(self.source, str) else ""
 
 
 _ARCH_OF_INDEX = {

@@ -19,6 +19,7 @@ from gpuinstall.web import Client, Page, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.sources import Sources
 
     _Wheels = tuple[Wheel, ...]
@@ -198,7 +199,7 @@ def _from_index(
 def _read(
     client: Client,
     place: str,
-    source: str,
+    source: WheelSource,
     packages: Sequence[str],
 ) -> _Wheels:
     """Read some packages on a page or in a folder; none if it is not there or may not be read."""
@@ -212,7 +213,7 @@ def _read(
     return _only(wheels, packages)
 
 
-def _read_folder(folder: Path, source: str) -> _Wheels:
+def _read_folder(folder: Path, source: WheelSource) -> _Wheels:
     file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
         if file.is_file():

@@ -134,7 +134,8 @@ def _new_tags(
 
 
 def _is_in_index(listing: Listing, sources: Sources) -> bool:
-    return any(wheel.source.startswith(sources.torch_index) for wheel in listing.wheels)
+    places = (wheel.source for wheel in listing.wheels if isinstance(wheel.source, str))
+    return any(place.startswith(sources.torch_index) for place in places)
 
 
 def _nothing_in_index(index: str, backend: str | None) -> str:

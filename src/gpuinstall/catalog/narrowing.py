@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
+    from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.catalog.listing import Listing
 
     _Key = tuple[Version, Backend]
-    _Sources = Mapping[str, list[Wheel]]
+    _Sources = Mapping[WheelSource, list[Wheel]]
     _Listed = Mapping[_Key, _Sources]
 
 _LEGACY_GLIBC = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
@@ -128,7 +129,7 @@ def _by_build(
     """Return torch's wheels for a platform by build and source, the first source first."""
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
     newest = max(defaults, default=Version("0"))
-    by_build: dict[_Key, dict[str, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
+    by_build: dict[_Key, dict[WheelSource, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
     for wheel in wheels:
         if wheel.package != "torch" or (os, arch) not in platforms(wheel.tags):
             continue

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
+    from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.web import Page
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
@@ -59,7 +60,7 @@ def parse_page(
     page: Page,
     *,
     backend: str | None = None,
-    source: str = DEFAULT_INDEX,
+    source: WheelSource = DEFAULT_INDEX,
 ) -> tuple[Wheel, ...]:
     """Return the wheels of a page, and of its other files nothing.
 
@@ -120,7 +121,7 @@ def _canonical(names: Iterable[str]) -> frozenset[str]:
 def parse_folder(
     names: Iterable[str],
     folder: Path,
-    source: str,
+    source: WheelSource,
 ) -> tuple[Wheel, ...]:
     """Return the wheels among the names of the files in an absolute ``folder``."""
     links = (_Link((folder / name).as_uri(), name) for name in names)
@@ -157,7 +158,7 @@ def _links(page: Page, most: int = _MOST_LINKS) -> tuple[_Link, ...]:
 def _wheels(
     links: Iterable[_Link],
     backend: str | None,
-    source: str,
+    source: WheelSource,
 ) -> tuple[Wheel, ...]:
     return tuple(filter(None, (_wheel(link, backend, source) for link in links)))
 
@@ -165,7 +166,7 @@ def _wheels(
 def _wheel(
     link: _Link,
     backend: str | None,
-    source: str,
+    source: WheelSource,
 ) -> Wheel | None:
     if not link.filename.endswith(".whl") or len(link.filename) > _LONGEST_NAME:
         return None

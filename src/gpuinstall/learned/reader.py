@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import CPU, Backend, known_backend
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog import Build, Wheel
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
@@ -71,7 +71,7 @@ class Reader:
                 requires=requires,
                 pythons=build.pythons,
                 glibc=build.glibc,
-                source=build.source or DEFAULT_INDEX,
+                source=build.listed_at,
                 labelled=build.labelled,
             )
 

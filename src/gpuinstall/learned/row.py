@@ -58,7 +58,8 @@ class LearnedRow:
     requires: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     glibc: str | None = None
-    source: str = DEFAULT_INDEX
+    source: str = ""
+    """The address or the folder that lists it; empty: the default index."""
     labelled: bool = False
     needs: tuple[str, ...] = ()
     opens: tuple[str, ...] = ()
@@ -130,9 +131,9 @@ class LearnedRow:
             pythons=self.pythons,
             glibc=self.glibc,
             confidence="medium",
-            on_default_index=self.source == DEFAULT_INDEX,
+            on_default_index=not self.source,
             labelled=self.labelled,
-            source=self.source,
+            source=self.source or DEFAULT_INDEX,
             learned=self.day,
         )
 

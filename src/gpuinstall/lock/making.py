@@ -89,7 +89,7 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         for resolution in answer:
             request = resolution.request
             site = this_site(resolution.choice, resolution.versions, request.machine, session)
-            name_torch_source(resolution.files, resolution.choice.build.source or "", session)
+            name_torch_source(resolution.files, resolution.choice.build.listed_at, session)
             check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
     except NoBuildError as error:
         return Conflict(error)

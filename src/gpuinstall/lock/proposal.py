@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
+    from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.session import Session
 
     Torches = frozenset[Version]
@@ -196,8 +197,8 @@ def _wheels_of(package: str, *, builds: Sequence[Build], tags: Sequence[Tag], se
     """Return the wheels of these builds of torch; of another package one of each version, the best build's first."""
 
     @cache
-    def listed(source: str, backend: str) -> tuple[Wheel, ...]:
-        if source == DEFAULT_INDEX:
+    def listed(source: WheelSource, backend: str) -> tuple[Wheel, ...]:
+        if source is DEFAULT_INDEX:
             return fitting(default_wheels(session.sources, session.client, package), backend, tags)
         return fitting(family_wheels(session.sources, session.client, backend, package), backend, tags)
 

@@ -100,7 +100,7 @@ class Companions:
 
 def label_of(build: Build) -> str:
     """Return what the versions of a build's files end with, ``+cu126``; empty if they have no label."""
-    return f"+{build.backend}" if build.labelled and build.source != DEFAULT_INDEX else ""
+    return f"+{build.backend}" if build.labelled and build.source is not DEFAULT_INDEX else ""
 
 
 def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
@@ -142,7 +142,7 @@ def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
 
 def _listed_versions(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None:
     """Return the versions that a listing found for a build of a source; None if nothing was listed."""
-    listed = catalog.offered.get((name, build.backend.tag)) if build.source else None
+    listed = catalog.offered.get((name, build.backend.tag)) if build.listed_at else None
     if name == "triton" and not listed:
         # Its files serve every build: what the build's own source has not comes from the default index.
         return None

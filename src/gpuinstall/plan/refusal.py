@@ -211,7 +211,7 @@ def _other_side(nearest: Rejection[Build], context: PlanContext) -> str | None:
         return context.rules.driver
     if code in context.rules.code_reasons:
         return " with ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
-    if code == "no-companion" and nearest.candidate.source:
+    if code == "no-companion" and nearest.candidate.listed_at:
         return "the versions in the sources"
     return f"glibc {context.machine.glibc}" if code == "glibc-too-old" else None
 

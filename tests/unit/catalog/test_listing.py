@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.listing import Listing, family_wheels, read_listing
 from gpuinstall.errors import InstallationError
 from gpuinstall.sources import Sources
@@ -86,7 +87,7 @@ def test_configured_default_index_is_asked_and_comes_last(folder: Path, client: 
         sources = _named(index, default_index=index.default_index)
         listing = read_listing(sources, client, ["cu126"], ["torch"])
     assert listing.default_listed
-    assert [wheel.source for wheel in listing.wheels] == [f"{index.torch_index}/cu126", "", ""]
+    assert [wheel.source for wheel in listing.wheels] == [f"{index.torch_index}/cu126", DEFAULT_INDEX, DEFAULT_INDEX]
     assert all(wheel.sha256 and wheel.size for wheel in listing.wheels[1:])
 
 
@@ -111,7 +112,7 @@ def test_local_indexes_are_read_by_their_pages_or_their_files(folder: Path, clie
     assert found == [
         (places[0], (tmp_path / "files" / name).as_uri()),
         (places[1], (folder / "simple" / name).as_uri()),
-        ("", (tmp_path / "files" / name).as_uri()),
+        (DEFAULT_INDEX, (tmp_path / "files" / name).as_uri()),
     ]
 
 

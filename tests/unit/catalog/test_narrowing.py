@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -13,6 +14,9 @@ from gpuinstall.catalog.narrowing import narrowed, offered
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.versions import CudaVersion
 
+if TYPE_CHECKING:
+    from gpuinstall.catalog.catalog import WheelSource
+
 INDEX = "https://index.example/whl"
 ASKED = frozenset({"cpu", "cu126", "cu130"})
 
@@ -21,7 +25,7 @@ def _build(torch: str, backend: str, **facts: object) -> Build:
     return Build(Version(torch), Backend.parse(backend), "linux", "x86_64", pythons=("3.11", "3.12"), **facts)  # type: ignore[arg-type]
 
 
-def _wheels(*names: str, source: str) -> tuple[Wheel, ...]:
+def _wheels(*names: str, source: WheelSource) -> tuple[Wheel, ...]:
     return parse_folder(names, Path("/wheels"), source)
 
 

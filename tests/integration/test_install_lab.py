@@ -202,6 +202,19 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
 
 
+def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(workshop: Workshop, play: Play) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    assert workshop.run("install", "-q").status == 0
+    [version] = workshop.folder.glob(".venv/lib/*/site-packages/torch/version.py")
+    text = version.read_text("utf-8")
+    version.unlink()  # what uv keeps has the same bytes
+    version.write_text(f"{text}#", encoding="utf-8")
+    done = workshop.run("verify", "--deep")
+    assert done.status == 5, done.err
+    assert "1 files differ from those that were installed: torch/version.py" in done.out + done.err
+    assert "gpuinstall doctor --fix" in done.out + done.err
+
+
 @pytest.mark.heavy
 def test_a_machine_in_words_is_installed_for_and_not_proven_here(workshop: Workshop, play: Play) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))

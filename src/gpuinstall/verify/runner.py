@@ -203,7 +203,7 @@ def _with_files(
     if not altered:
         return devices
     message = f"{len(altered)} files differ from those that were installed: {', '.join(altered[:3])}"
-    check = proof.failed("files", message, code="environment-damaged" if proof.ours else "torch-damaged")
+    check = proof.failed("files", message, code="torch-damaged")
     return [device.with_checks([check]) for device in devices]
 
 

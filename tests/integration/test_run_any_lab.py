@@ -152,6 +152,24 @@ def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop: 
         ours.rename(venv)
 
 
+def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
+    play(NEW_DRIVER)
+    venv = workshop.folder / ".venv-cu130"
+    venv.rename(tmp_path / "elsewhere")
+    venv.symlink_to(tmp_path / "elsewhere")
+    try:
+        for options in ((), ("--install", "--replace")):
+            done = started(workshop, *options)
+            assert (done.status, done.out) == (2, ""), options
+            assert f"do    rm {venv}" in done.err
+            assert f"{venv} is a link to {tmp_path / 'elsewhere'}" in " ".join(done.err.split())
+    finally:
+        venv.unlink()
+        (tmp_path / "elsewhere").rename(venv)
+
+
 def test_equal_files_of_two_environments_are_one_on_the_disk(made: Workshop) -> None:
     venvs = (made.folder / f".venv-{tag}" for tag in ("cu126", "cu130"))
     first, second = (next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs)

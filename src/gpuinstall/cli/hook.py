@@ -216,7 +216,7 @@ def _text(file: Path) -> str | None:
 
 
 def _unreadable(file: Path, error: Exception) -> UsageError:
-    return UsageError("hook-unreadable", f"{file} cannot be read: {error}")
+    return UsageError("hook-unreadable", f"{file} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 def _note(file: Path, text: str) -> str | None:

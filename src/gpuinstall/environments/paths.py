@@ -36,11 +36,16 @@ class EnvironmentPaths:
     venv: Path
 
     @classmethod
-    def at(cls, venv: Path) -> EnvironmentPaths:
+    def at(cls, venv: Path, *, is_named: bool = True) -> EnvironmentPaths:
         """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays.
 
-        Raise UsageError where no environment can lie, or where a link leads out of the folder that it lies in: who
-        means a place elsewhere names it.
+        Args:
+            venv: The path.
+            is_named: Whether ``--venv`` is this path, and not one from which it follows.
+
+        Raises:
+            UsageError: no environment can lie there, or a link leads out of the folder that it lies in: who means a
+                place elsewhere names it.
         """
         try:
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
@@ -49,6 +54,8 @@ class EnvironmentPaths:
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
                     hint = f"the same with --venv {quoted(place)}   # if that is meant"
+                    if not is_named:
+                        hint = f"rm {quoted(venv)}   # the link alone; then the same again"
                     raise UsageError("link-elsewhere", message, hint=hint)
             str(place).encode("utf-8")
             if not place.name:

@@ -85,7 +85,7 @@ class Script(NamedTuple):
         digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
-        return EnvironmentPaths.at(script_environments() / f"{name}-{digest}" / ".venv")
+        return EnvironmentPaths.at(script_environments() / f"{name}-{digest}" / ".venv", is_named=False)
 
     @property
     def evidence(self) -> list[str]:

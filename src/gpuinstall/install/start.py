@@ -92,7 +92,8 @@ def _prove(existing: ExistingEnvironment, fit: Fit, machine: Machine, project: P
 
 def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
     """Where the environment of a lock lies."""
-    return EnvironmentPaths(project.paths.venv.with_name(f"{project.paths.venv.name}-{fit.lock.target}"))
+    venv = project.paths.venv
+    return EnvironmentPaths.at(venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False)
 
 
 def _is_made(existing: ExistingEnvironment, fit: Fit) -> bool:

@@ -74,6 +74,7 @@ def test_an_upgrade_changes_versions_and_loses_nothing(workshop: Workshop, simpl
     assert inputs(workshop) == ["torch", "numpy", "transformers<5"]
 
 
+@pytest.mark.heavy
 def test_one_package_is_upgraded_and_the_others_stay(workshop: Workshop, simple: Path) -> None:
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
@@ -96,6 +97,7 @@ def test_what_is_installed_is_added_and_nothing_else_moves(workshop: Workshop, s
     assert later.document("install")["data"]["environment"]["status"] == "none"
 
 
+@pytest.mark.heavy
 def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop: Workshop) -> None:
     workshop.document("install", "torch==2.13.0", "numpy")
     data = workshop.document("install", "torch==2.14.1")["data"]
@@ -137,7 +139,7 @@ def test_a_package_is_removed_with_what_only_it_needed(workshop: Workshop) -> No
     ("name", "code"), [("tokenizers", "not-requested"), ("cowsay", "not-requested"), ("torch", "torch-stays")]
 )
 def test_what_was_not_asked_for_cannot_be_removed(workshop: Workshop, name: str, code: str) -> None:
-    workshop.document("install", "torch", "transformers")
+    workshop.document("lock", "torch", "transformers", "--target", "cu126")
     before = workshop.lock(LOCK)
     assert workshop.document("remove", name, exit_code=2)["errors"][0]["code"] == code
     assert workshop.lock(LOCK) == before
@@ -170,6 +172,7 @@ def test_a_file_replaces_what_it_asked_for_before(workshop: Workshop) -> None:
     assert inputs(workshop) == ["rich", "torch", "transformers"]
 
 
+@pytest.mark.heavy
 def test_the_build_that_was_asked_for_stays_too(workshop: Workshop) -> None:
     workshop.document("install", "--backend", "cpu", "numpy")
     assert workshop.document("install", "rich")["data"]["environment"]["backend"] == "cpu"

@@ -186,6 +186,7 @@ def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(wo
     assert "torch 2.14.1+cu126" in told.out
 
 
+@pytest.mark.heavy
 def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_the_gpus_are(
     workshop: Workshop, play: Play
 ) -> None:
@@ -781,6 +782,7 @@ def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_noth
     assert "GTX 1080" in warning
 
 
+@pytest.mark.heavy
 def test_two_runs_at_once_lose_nothing_of_what_either_adds(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -798,7 +800,8 @@ def test_two_runs_at_once_lose_nothing_of_what_either_adds(
     assert {"cowsay", "numpy"} <= set(re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml")))
 
 
-@pytest.mark.parametrize("damage", mostly_heavy(["gone", "cut"], ["cut"]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_built_again(
     workshop: Workshop, play: Play, damage: str
 ) -> None:

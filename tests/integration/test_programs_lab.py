@@ -108,6 +108,7 @@ def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop: Worksh
     assert said(plan, "program-held-back") == ["painter is 3.0 instead of 4.0, which requires torch==2.15.0"]
 
 
+@pytest.mark.heavy
 def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Workshop, simple: Path) -> None:
     for name, torch in (("painter", "2.13.0"), ("singer", "2.10.0")):
         make_wheel(simple, name, "1.0", requires=["torch"])
@@ -169,7 +170,9 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     assert "torchaudio" in over["message"]
 
 
-@pytest.mark.parametrize("older", [(), ("1.0",)], ids=["alone", "beside an older one that every build serves"])
+@pytest.mark.parametrize(
+    "older", mostly_heavy([(), ("1.0",)], [("1.0",)]), ids=["alone", "beside an older one that every build serves"]
+)
 def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_driver(
     workshop: Workshop, simple: Path, older: tuple[str, ...]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.test_install_lab import A100, RTX_4090, leftovers, tell
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -111,6 +112,20 @@ def test_a_new_program_is_tested_by_itself(workshop: Workshop, tmp_path: Path, m
     names = [check["name"] for check in checks]
     assert names.count("torchvision-nms") == 1
     assert "matmul-float32" in names
+
+
+def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(workshop.folder / "mine", "mine", requires=["numpy"])
+    workshop.document("install", "-e", "./mine")
+    fail_every_kernel(monkeypatch, tmp_path)
+    added = workshop.run("install", "cowsay")
+    assert (added.status, KEPT in added.out, "Building" in added.err) == (0, True, False), added.err
+    assert workshop.python("import mine; print(mine.__file__)") == str(project / "mine.py")
+    (project / "pyproject.toml").touch()
+    removed = workshop.run("remove", "cowsay")
+    assert (removed.status, "Building" in removed.err) == (5, True), removed.err
 
 
 def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, stand_in_folder: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
 from gpuinstall.facts.pythons import find_python
+from gpuinstall.shell import joined
+from tests.frozen import GPUINSTALL
 from tests.lab.journeys import FIRST, Journey, Scene
 from tests.lab.projects import commit
+from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
@@ -31,8 +35,9 @@ dev = ["cowsay"]
 CONDA = f"""\
 dependencies:
   - python={FIRST}
+  - pytorch=2.14.1
+  - pytorch-cuda=11.8
   - pip:
-      - torch==2.14.1
       - cowsay
 """
 
@@ -103,7 +108,9 @@ def _in_conflict(scene: Scene) -> None:
 def _both_at_once(scene: Scene, words: tuple[str, ...]) -> Finished:
     """A second command begins while the first one works."""
     first = scene.workshop.start("install", "torch==2.14.1", "numpy", "--python", FIRST)
-    time.sleep(0.5)
+    owner = scene.workshop.folder / ".venv.gpuinstall" / "owner"
+    while not owner.exists() and first.poll() is None:
+        time.sleep(0.01)
     second = scene.workshop.start(*words)
     first.communicate()
     out, err = second.communicate()
@@ -123,11 +130,47 @@ def _without_gpu(scene: Scene, words: tuple[str, ...]) -> Finished:
     return replace(scene.workshop, variables={**variables, "LD_LIBRARY_PATH": "", "CI": "true"}).run(*words)
 
 
+def _with_setup(scene: Scene) -> None:
+    """A project that only its ``setup.py`` describes, and a script beside it."""
+    make_setuptools(scene.index.folder / "simple")
+    make_setup_project(scene.workshop.folder, "mine", "torch==2.14.1", "numpy")
+    (scene.workshop.folder / "train.py").write_text("import mine, torch\n", encoding="utf-8")
+
+
+def _with_index(scene: Scene) -> None:
+    """A requirements file that names another index, which has nothing."""
+    (scene.workshop.folder / "empty").mkdir()
+    text = f"--extra-index-url {(scene.workshop.folder / 'empty').as_uri()}\ncowsay\n"
+    (scene.workshop.folder / "extra.txt").write_text(text, encoding="utf-8")
+
+
+def _with_timm(scene: Scene) -> None:
+    scene.release("timm", "1.0", "torch", "torchvision")
+
+
+def _in_shell(scene: Scene, words: tuple[str, ...]) -> Finished:
+    """Run a line in a shell that has gpuinstall and uv on its path, and the default index alone."""
+    workshop = scene.workshop
+    programs = workshop.caches / "programs"
+    programs.mkdir(parents=True, exist_ok=True)
+    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    (programs / "gpuinstall").chmod(0o755)
+    variables = {name: text for name, text in workshop.environment.items() if name != "PIP_CONFIG_FILE"}
+    variables |= {"PIP_INDEX_URL": scene.index.default_index, "XDG_CONFIG_HOME": str(workshop.caches / "no-settings")}
+    variables["PATH"] = os.pathsep.join([str(programs), str(uv.uv().parent), os.environ["PATH"]])
+    return process.run(["bash", "-c", *words], env=variables, cwd=workshop.folder)
+
+
 LISTED = {"requirements.txt": "torch==2.14.1\n-r more.txt\n", "more.txt": "numpy\n"}
 FOLDER_JOURNEYS = (
     Journey("requirements.txt", f"install --python {FIRST}", _with(LISTED), folder="requirements"),
     Journey("pyproject.toml", "install", _with({"pyproject.toml": PROJECT}), folder="pyproject"),
-    Journey("environment.yml", f"install --python {FIRST}", _with({"environment.yml": CONDA}), folder="conda"),
+    Journey("environment.yml", "install", _with({"environment.yml": CONDA}), folder="conda"),
+    Journey("two request files", "install", _with({**LISTED, "environment.yml": CONDA}), folder="two-files"),
+    Journey("setup.py", f"install -e . --python {FIRST}", _with_setup, folder="with-setup"),
+    Journey("a script without a block", "run train.py", folder="with-setup"),
+    Journey("an extra index", "install -r extra.txt", _with_index, folder="with-setup"),
+    Journey("pip inside", ".venv/bin/pip install timm", _with_timm, _in_shell, "with-setup", is_ours=False),
     Journey("uv.lock", "sync", _locked_by_uv, folder="uv-project"),
     Journey("uv run beside", "run python -c pass", _run_by_uv, folder="uv-project"),
     Journey("brought back", "sync", folder="uv-project"),
@@ -135,6 +178,7 @@ FOLDER_JOURNEYS = (
     Journey("brought back", "sync", folder="pyproject"),
     Journey("a damaged file", "run python -c pass", _damaged, folder="pyproject"),
     Journey("mended", "install", folder="pyproject"),
+    Journey("uv add", 'eval "$(gpuinstall shellenv)"; uv add rich', run=_in_shell, folder="pyproject", is_ours=False),
     Journey("moved folder", "install", _moved, folder="moved"),
     Journey("conflict in git", "lock", _in_conflict, folder="in-git"),
     Journey("two at once", "install cowsay", _with({}), _both_at_once, folder="two-at-once"),

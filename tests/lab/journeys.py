@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FIRST, OTHER = "3.12", "3.13"
 """The Pythons of the folder."""
-SHOWN = ("torch", "numpy", "rich", "cowsay")
-SAID = ("+ ", "- ", "~ ", "Project", "Changed", "Merged")
+SHOWN = ("torch", "torchvision", "numpy", "rich", "cowsay", "timm", "mine")
+SAID = ("+ ", "- ", "~ ", "Project", "Changed", "Merged", "Successfully installed", "warning: cu")
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,20 @@ class Scene:
 
 @dataclass(frozen=True)
 class Journey:
-    """One step: its title, the words after ``gpuinstall``, what happens before it, how it is run."""
+    """One step."""
 
     title: str
     words: str
+    """The command line after ``gpuinstall``, or all of it if another program is run."""
     before: Callable[[Scene], None] = lambda _scene: None
     run: Callable[[Scene, tuple[str, ...]], Finished] = lambda scene, words: scene.workshop.run(*words)
     folder: str = "project"
+    is_ours: bool = True
+
+    @property
+    def command(self) -> str:
+        """The command line as a person types it."""
+        return f"gpuinstall {self.words}" if self.is_ours else self.words
 
 
 @dataclass(frozen=True)
@@ -60,15 +67,14 @@ class Row:
     """What became of a step."""
 
     title: str
-    words: str
+    command: str
     before: str
     after: str
     said: str
     status: int | None
 
     def __str__(self) -> str:
-        command = f"`gpuinstall {self.words}`"
-        return f"| {self.title} | {command} | {self.before} | {self.after} | {self.said} | {self.status} |"
+        return f"| {self.title} | `{self.command}` | {self.before} | {self.after} | {self.said} | {self.status} |"
 
 
 def travel(scene: Scene, journeys: Iterable[Journey]) -> Iterator[Row]:
@@ -77,9 +83,10 @@ def travel(scene: Scene, journeys: Iterable[Journey]) -> Iterator[Row]:
         here = scene.at(journey.folder)
         journey.before(here)
         before = _state(here.workshop)
-        done = journey.run(here, tuple(shlex.split(journey.words)))
+        words = shlex.split(journey.words) if journey.is_ours else [journey.words]
+        done = journey.run(here, tuple(words))
         after = _state(here.workshop)
-        yield Row(journey.title, journey.words, before, after, _told(done, here), done.status)
+        yield Row(journey.title, journey.command, before, after, _told(done, here), done.status)
 
 
 def _state(workshop: Workshop) -> str:
@@ -98,7 +105,7 @@ def _state(workshop: Workshop) -> str:
 
 def _told(done: Finished, scene: Scene) -> str:
     """The changes that were said, or the error."""
-    lines = [re.sub(r"^(Changes?)?\s+", "", line) for line in done.err.splitlines()]
+    lines = [re.sub(r"^(Changes?)?\s+", "", line) for line in (*done.err.splitlines(), *done.out.splitlines())]
     said = [line for line in lines if line.startswith((*SAID, "error:"))]
     text = "<br>".join(re.sub(r" {2,}", " ", line) for line in said) or "nothing changes"
     return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace("|", "\\|")
@@ -182,6 +189,7 @@ JOURNEYS = (
     Journey("add", "install rich"),
     Journey("upgrade one", "install --upgrade-package numpy", _released),
     Journey("upgrade", "install --upgrade"),
+    Journey("upgrade, nothing to do", "install --upgrade-package numpy"),
     Journey("rollback", "install --rollback"),
     Journey("remove", "remove rich"),
     Journey("other backend", "install --backend cpu"),

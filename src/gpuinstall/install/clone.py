@@ -14,12 +14,14 @@ from gpuinstall.environments.packages import bytecode_of, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import remove_path
 from gpuinstall.install.disposal import discard
+from gpuinstall.lock.declaration import PROJECT_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
     from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.lock.lock import Lock
 
     Files = Mapping[str, os.stat_result]
 
@@ -27,7 +29,11 @@ _TORCH = "torch"
 
 
 def unchanged_packages(
-    existing: ExistingEnvironment, versions: Mapping[str, str], hashes: Mapping[str, Collection[str]], python: str
+    existing: ExistingEnvironment,
+    versions: Mapping[str, str],
+    hashes: Mapping[str, Collection[str]],
+    editable: Mapping[str, Path],
+    python: str,
 ) -> frozenset[str]:
     """Return the packages that are to stay as they are; none if torch or Python changes, as all depend on them.
 
@@ -35,6 +41,7 @@ def unchanged_packages(
         existing: The environment that is to be changed.
         versions: The version of each package that the changed one will hold.
         hashes: The sha256 of the files of each.
+        editable: The folder of each that is editable.
         python: The Python of the changed one, ``X.Y``.
     """
     lock = existing.lock
@@ -49,7 +56,29 @@ def unchanged_packages(
         and existing.packages.get(name) == version == lock.versions.get(name)
         and not locked[name].isdisjoint(hashes.get(name, ()))
     )
-    return unchanged if _TORCH in unchanged else frozenset()
+    if _TORCH not in unchanged:
+        return frozenset()
+    before = editable_folders(lock, existing.paths.folder)
+    return unchanged.union(
+        name
+        for name, place in editable.items()
+        if before.get(name) == place and _is_built_since(place, existing.built_ns)
+    )
+
+
+def editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
+    """Return the folder of each editable package of a lock that lies in ``folder``."""
+    directories = {package.name: package.directory for package in lock.pylock.packages if package.directory}
+    return {name: (folder / one.path).resolve() for name, one in directories.items() if one.editable}
+
+
+def _is_built_since(project: Path, built_ns: int) -> bool:
+    """Whether a project was built after the last change of the files for which uv builds it anew."""
+    times = []
+    for name in PROJECT_FILES:
+        with suppress(FileNotFoundError):
+            times.append((project / name).stat().st_mtime_ns)
+    return max(times, default=0) <= built_ns
 
 
 def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -> frozenset[str]:

@@ -13,7 +13,7 @@ from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.files import check_cache
-from gpuinstall.install.clone import unchanged_packages
+from gpuinstall.install.clone import editable_folders, unchanged_packages
 from gpuinstall.install.space import Bill, bill, sizes
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, best_files, selected
@@ -129,7 +129,13 @@ def price_lock(fit: Fit, situation: Situation, project: Project) -> PricedLock:
     if not (project.sourcing.wheels or session.environment.get("UV_OFFLINE")):
         check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
-    unchanged = unchanged_packages(existing, fit.lock.versions, fit.lock.hashes_by_package, fit.choice.python)
+    unchanged = unchanged_packages(
+        existing,
+        fit.lock.versions,
+        fit.lock.hashes_by_package,
+        editable_folders(fit.lock, project.paths.folder),
+        fit.choice.python,
+    )
     price = _bill([file for file in files if file.package not in unchanged], {}, project)
     changes = compare_versions(existing.packages, fit.lock.held)
     return PricedLock(fit, changes, existing.is_empty, price, unchanged=unchanged)
@@ -152,7 +158,9 @@ def resolve_lock(situation: Situation, project: Project) -> PricedLock:
     known: dict[str, set[str]] = defaultdict(set)
     for file in files:
         known[file.package].add(file.sha256 or "")
-    unchanged = unchanged_packages(existing, resolution.versions, known, resolution.choice.python)
+    unchanged = unchanged_packages(
+        existing, resolution.versions, known, resolution.editable_folders, resolution.choice.python
+    )
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     for package in resolution.document.get("packages", ()):  # whose index says sizes
         listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}

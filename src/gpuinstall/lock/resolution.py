@@ -140,6 +140,14 @@ class Resolution:
         return {package["name"]: package["version"] for package in self.document["packages"] if "version" in package}
 
     @property
+    def editable_folders(self) -> dict[str, Path]:
+        """The folder of each editable package."""
+        folders = {
+            package["name"]: package["directory"] for package in self.document["packages"] if "directory" in package
+        }
+        return {name: Path(folder["path"]).resolve() for name, folder in folders.items() if folder.get("editable")}
+
+    @property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
         return {package["name"]: package.get("version", "") for package in self.document["packages"]}

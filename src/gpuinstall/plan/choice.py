@@ -19,7 +19,7 @@ from gpuinstall.plan.candidates import (
     preference_key,
 )
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.demand import Demand, parse_request
+from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
 from gpuinstall.plan.reasons import (
     cpu_warnings,
@@ -66,14 +66,12 @@ def _attempt(
     request: Request, *, machine: Machine, catalog: Catalog, settled: Settled | None
 ) -> Plan | Rejected | NoCandidate:
     """Return what a request comes to, for the best of the Pythons where its markers make it another request."""
-
-    def context(demand: Demand) -> PlanContext:
+    outcomes = []
+    for demand in parse_request(request, catalog.family, machine):
         rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
         gpus = requested_gpus(machine, demand.gpus, rules)
-        return PlanContext(machine, demand, rules.catalog, rules, gpus, settled)
-
-    contexts = [context(demand) for demand in parse_request(request, catalog.family, machine)]
-    outcomes = [(_outcome(option), option) for option in contexts]
+        context = PlanContext(machine, demand, rules.catalog, rules, gpus, settled)
+        outcomes.append((_outcome(context), context))
     best, _ = max(outcomes, key=lambda outcome: _outcome_key(*outcome))
     return best
 

@@ -25,33 +25,47 @@ _LABELLED = r"===?\s*([^+]+)\+(.+)"
 
 
 class Demand(NamedTuple):
-    """What must hold of a plan.
-
-    ``torch`` are the specifiers of all its requirements together, without local versions, which go into
-    ``backends``; ``extras`` are those of torch, as in ``[opt-einsum]``; ``family`` are the companions asked for, by
-    name; ``others`` the requirements that have nothing to do with the choice; ``python`` is a specifier, or an exact
-    ``X.Y``; ``pythons`` are the ``X.Y`` for which the request says this (None: for all).
-    """
+    """What must hold of a plan."""
 
     torch: SpecifierSet | None
+    """The specifiers of all its requirements together, without local versions, which go into ``backends``."""
+
     extras: str
+    """Those of torch, as in ``[opt-einsum]``."""
+
     family: dict[str, Asked]
+    """The companions that are requested, by name."""
+
     others: tuple[str, ...]
+    """The requirements that have nothing to do with the choice."""
+
     backends: frozenset[Backend]
     allowed: tuple[str, ...] | None
+    """The backends of a team's list; None: all of them."""
+
     python: SpecifierSet | str | None
+    """A specifier, or an exact ``X.Y``."""
+
     preferred: tuple[str, ...]
+    """The Pythons to try first, in this order."""
+
     managed: bool
+    """Whether other Pythons than the machine's can be fetched."""
+
     gpus: tuple[str | int, ...] | None = None
+    """Indices or UUIDs; None: all GPUs."""
+
     pythons: frozenset[str] | None = None
+    """The ``X.Y`` for which the request says this; None: all of them."""
+
     preferred_backend: Backend | None = None
 
     def wants(self, torch: Version) -> bool:
-        """Say whether a torch version satisfies the requirements."""
+        """Whether a torch version satisfies the requirements."""
         return self.torch is None or self.torch.contains(torch)
 
     def suits(self, python: str) -> bool:
-        """Say whether the Python ``X.Y`` is one that is asked for."""
+        """Whether the Python ``X.Y`` is one that is requested."""
         minor = python.removesuffix("t")
         if self.pythons is not None and minor not in self.pythons:
             return False
@@ -62,10 +76,13 @@ class Demand(NamedTuple):
 
 
 def parse_request(request: Request, family: frozenset[str], machine: Machine) -> tuple[Demand, ...]:
-    """Parse a request for a machine; raise UsageError for a malformed one.
+    """Return what a request demands on a machine.
 
-    Where markers make it another request for another Python there are several demands, each for its own Pythons; they
+    If markers make it another request for another Python there are several demands, each for its own Pythons; they
     come in the order in which the Pythons are to be tried.
+
+    Raises:
+        UsageError: The request is malformed.
     """
     requirements = [parse_requirement(text) for text in request.requirements]
     names = {"torch"} | {requirement.name for requirement in requirements}
@@ -88,9 +105,9 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     if not marked:
         return (_of_family(whole, ours, request.backend),)
     demands = []
-    for held, pythons in _by_markers(marked, whole, machine).items():
-        holding = [requirement for requirement in ours if requirement.marker is None or requirement in held]
-        demands.append(_of_family(whole._replace(pythons=pythons), holding, request.backend))
+    for holding, pythons in _by_markers(marked, whole, machine).items():
+        family_requirements = [one for one in ours if one.marker is None or one in holding]
+        demands.append(_of_family(whole._replace(pythons=pythons), family_requirements, request.backend))
     return tuple(demands)
 
 
@@ -102,7 +119,7 @@ def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) ->
 
 
 def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tuple[Asked, ...], frozenset[str] | None]:
-    """Group the Pythons that are asked for by the requirements whose markers hold there; None: all alike."""
+    """Group the Pythons that are requested by the requirements whose markers hold there; None: all alike."""
     groups: dict[tuple[Asked, ...], list[str]] = {}
     first = (python.removesuffix("t") for python in at_hand(whole.preferred, machine))
     newest_first = sorted(_PYTHONS, key=number, reverse=True)
@@ -110,13 +127,15 @@ def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tu
     suitable = [python for python in ordered if whole.suits(python) or whole.suits(f"{python}t")]
     markers = [(requirement, requirement.marker) for requirement in marked if requirement.marker is not None]
     for python in suitable or ordered:
-        held = tuple(requirement for requirement, marker in markers if marker_holds(marker, machine, python))
-        groups.setdefault(held, []).append(python)
-    return {held: frozenset(group) if len(groups) > 1 else None for held, group in groups.items()}
+        holding = tuple(requirement for requirement, marker in markers if marker_holds(marker, machine, python))
+        groups.setdefault(holding, []).append(python)
+    if len(groups) == 1:
+        return dict.fromkeys(groups)
+    return {holding: frozenset(group) for holding, group in groups.items()}
 
 
 def _joined(requirements: Iterable[Asked]) -> tuple[dict[str, Asked], list[str]]:
-    """Join what is said of each package; local versions become backends."""
+    """Return one requirement for each package, and the backends that local versions name."""
     joined: dict[str, Asked] = {}
     backends = []
     for requirement in requirements:
@@ -143,7 +162,7 @@ def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
 
 
 def _label(specifier: str) -> str | None:
-    """The backend's tag that a specifier such as ``==2.15.0+cu132`` ends with."""
+    """Return the backend's tag that a specifier such as ``==2.15.0+cu132`` ends with."""
     match = re.fullmatch(_LABELLED, specifier)
     return match[2].lower() if match and is_like_a_tag(match[2].lower()) else None
 

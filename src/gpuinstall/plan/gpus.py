@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.finding import Finding, Reason
 from gpuinstall.plan.values import Rejected, Run
 from gpuinstall.vendors import is_planned_for, vendor_of
@@ -71,12 +71,15 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
 
 def refused(
     context: PlanContext,
-    error_class: type[GpuInstallError],
     reasons: tuple[Reason, ...],
     fix: str | None = None,
+    *,
+    error_class: type[GpuInstallError] = NoBuildError,
     rejected: tuple[Rejection[Build], ...] = (),
 ) -> Rejected:
     """Return the refusal of a request for the GPUs of a context."""
+    if error_class is NoBuildError and reasons[0].code == "unreachable":
+        error_class = InstallationError
     indices = sorted({*(gpu.index for gpu in context.gpus), *context.left_out})
     gpus = tuple(Run(index, None, "none") for index in indices)
     return Rejected(error_class, reasons, fix or None, gpus, rejected)
@@ -86,17 +89,12 @@ def machine_fault(context: PlanContext) -> Rejected | None:
     """Refuse a system that no wheel fits, and for its GPUs a machine with a problem that blocks all of it."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
-        return refused(
-            context,
-            NoBuildError,
-            (why,),
-            "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)",
-        )
+        return refused(context, (why,), "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)")
     blocking = context.machine.blocking
     if not blocking or context.demand.backends == {CPU}:
         return None
     fix = next((problem.fix for problem in blocking if problem.fix), None)
-    return refused(context, MachineError, tuple(problem.reason for problem in blocking), fix)
+    return refused(context, tuple(problem.reason for problem in blocking), fix, error_class=MachineError)
 
 
 def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
@@ -108,7 +106,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     """
     rules = context.rules
     if fault := rules.platform_fault():
-        return refused(context, NoBuildError, (fault.reason,), fault.fix)
+        return refused(context, (fault.reason,), fault.fix)
     if not (usable.gpus or usable.left_out):
         return _backend_of_another_maker(context) if context.demand.backends else None
     driver_fault = rules.driver_fault(context.gpus)
@@ -118,16 +116,17 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     unsupported = {gpu.index: never_made(gpu, context) for gpu in context.gpus if not rules.ever_served(gpu)}
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
-        return refused(usable, NoBuildError, distinct)
+        return refused(usable, distinct)
     if usable.gpus and driver_fault:
-        return refused(context, MachineError, (driver_fault.reason,), driver_fault.fix)
+        return refused(context, (driver_fault.reason,), driver_fault.fix, error_class=MachineError)
     # The fix is that of the newest GPU that can be repaired; for the others no build was made.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.left_out if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
     faults = [usable.left_out[index] for index in repairable]
     fix = next((fault.fix for fault in faults if fault.fix), None)
-    return refused(usable, MachineError, (*(fault.reason for fault in faults), *distinct), fix)
+    reasons = (*(fault.reason for fault in faults), *distinct)
+    return refused(usable, reasons, fix, error_class=MachineError)
 
 
 def _backend_of_another_maker(context: PlanContext) -> Rejected | None:
@@ -138,7 +137,7 @@ def _backend_of_another_maker(context: PlanContext) -> Rejected | None:
     backends = " and ".join(sorted(backend.tag for backend in context.demand.backends))
     message = f"{backends} is for {context.rules.name} GPUs, and this machine has {others[0].label}"
     fix = "Leave out --backend for the build that runs here, or describe the target machine: --machine, --gpu"
-    return refused(context, NoBuildError, (Reason("backend-of-another-maker", message),), fix)
+    return refused(context, (Reason("backend-of-another-maker", message),), fix)
 
 
 def never_made(gpu: Gpu, context: PlanContext) -> Reason:

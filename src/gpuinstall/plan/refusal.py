@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.finding import Reason
 from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
 from gpuinstall.plan.gpus import never_made, refused
@@ -63,7 +63,7 @@ def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Reject
             change = _change(culprit, choice.build, request, unserved.context)
             ways.append(f"{change}   # torch {choice.build.name}, Python {choice.python}")
     fix = "\n".join(way for way in ways if way)
-    return refused(unserved.context, _error_class(reason), (reason,), fix, unserved.rejected)
+    return refused(unserved.context, (reason,), fix, rejected=unserved.rejected)
 
 
 def with_cpu_build(refusal: Rejected, request: Request, attempt: Attempt) -> Rejected:
@@ -88,11 +88,6 @@ def _constraints(request: Request) -> list[str]:
     return words
 
 
-def _error_class(reason: Reason) -> type[GpuInstallError]:
-    """Return what a refusal is raised as if the machine need not be repaired."""
-    return InstallationError if reason.code == "unreachable" else NoBuildError
-
-
 def _refused_by_machine(unserved: NoCandidate, rejected: tuple[Rejection[Build], ...]) -> Rejected:
     """Refuse what no request would be served on; ``rejected`` are the builds that the user's own came to."""
     context, rules = unserved.context, unserved.context.rules
@@ -102,9 +97,9 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[Rejection[Build],
     if nearest is None:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
-        return refused(context, NoBuildError, (Reason("no-build-for-platform", message),))
+        return refused(context, (Reason("no-build-for-platform", message),))
     build, (code, message) = nearest.candidate, nearest.reason
-    error_class = _error_class(nearest.reason)
+    error_class: type[GpuInstallError] = NoBuildError
     if code == "unreachable":
         silent = f"the index of torch {build.name} cannot be reached"
         reason = Reason(code, f"{silent}, and no other source has a build that fits this machine")
@@ -116,7 +111,7 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[Rejection[Build],
         reason = never_made(context.gpus[0], context)
     else:
         reason = Reason(code, f"no build fits this machine; {build.name}: {message}")
-    return refused(context, error_class, (reason,), _way(nearest, context), rejected)
+    return refused(context, (reason,), _way(nearest, context), error_class=error_class, rejected=rejected)
 
 
 def _change(words: str, build: Build, request: Request, context: PlanContext) -> str:

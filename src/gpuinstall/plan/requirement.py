@@ -74,11 +74,11 @@ class Asked(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Say whether its address is no path of this machine."""
+        """Whether its address is no path of this machine."""
         return re.match(r"[a-z+]{2,}:", self.url or "") is not None
 
     def allows(self, version: Version | str) -> bool:
-        """Say whether a version satisfies it."""
+        """Whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
 
     def narrowed(self, other: Asked) -> Asked:
@@ -128,7 +128,7 @@ def normalised(name: str) -> str:
 
 
 def marker_holds(marker: Marker, machine: Machine, python: str, extra: str = "") -> bool:
-    """Say whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
+    """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
     return marker.evaluate({**marker_environment(machine.os, machine.arch, python.removesuffix("t")), "extra": extra})
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.context import PlanContext
 
 
+# Why a build cannot be had today, by its ``absent``.
 _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
@@ -25,6 +26,7 @@ _ABSENT = {
 }
 
 NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified")
+"""The codes of builds that nobody can have, or nobody knows."""
 
 
 def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
@@ -44,9 +46,11 @@ def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
 
 def is_of_named_cuda(build: Build, context: PlanContext) -> Reason | None:
     """Keep the CUDA that the name of a program carries."""
-    for text, named in context.cuda_names.items():
-        if build.backend.kind == "cuda" and build.toolkit and build.toolkit[0] != named.major:
-            return Reason("other-cuda", f"{text} is for CUDA {named.major}, and one process has one CUDA")
+    if build.backend.kind != "cuda" or build.toolkit is None:
+        return None
+    for text, name in context.cuda_names.items():
+        if build.toolkit[0] != name.major:
+            return Reason("other-cuda", f"{text} is for CUDA {name.major}, and one process has one CUDA")
     return None
 
 
@@ -83,9 +87,10 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
 def is_read(build: Build, context: PlanContext) -> Reason | None:
     """Take no build of which nobody knows what runs it; one that is forced is tried if its driver is new enough."""
     if build.unread:
+        if context.gpus and (against := context.rules.against_driver(build)):
+            return against
         unknown = f"the index has it, the catalogue of {context.catalog.date} does not know it"
-        against = context.rules.against_driver(build) if context.gpus else None
-        return against or Reason("not-in-catalogue", f"{unknown}{f': {build.obstacle}' if build.obstacle else ''}")
+        return Reason("not-in-catalogue", f"{unknown}: {build.obstacle}" if build.obstacle else unknown)
     if build.lists_no_code and build.backend not in context.demand.backends:
         forced = f"--backend {build.backend} takes it anyway"
         return Reason("architectures-unknown", f"its wheel does not list its GPU code: {forced}")

@@ -26,8 +26,9 @@ from gpuinstall.errors import GpuInstallError
 from gpuinstall.lock.code_check import CodeCheck
 from gpuinstall.lock.fetch import Hashes
 from gpuinstall.lock.making import resolve_locks
+from gpuinstall.lock.origins import locked_files
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.resolution import Resolution, locked_files
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter

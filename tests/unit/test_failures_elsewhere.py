@@ -22,7 +22,7 @@ from gpuinstall.errors import InstallationError
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_failures
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolution import check_provenance
+from gpuinstall.lock.origins import check_provenance
 from gpuinstall.machine import Environment, Gpu, Machine
 from gpuinstall.probe import read_machine
 from gpuinstall.process import Finished

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from gpuinstall.catalog.listing import family_wheels, index_names
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.resolution import fitting, published_hashes
+from gpuinstall.lock.resolution import published_hashes
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.companions import PAIRED, versions
 from gpuinstall.plan.requirement import parse_requirement

@@ -15,10 +15,11 @@ from packaging.version import Version
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
+from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import held_back, required_torches, shortened, who_requires_torch
 from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
 from gpuinstall.lock.request import LockRequest, is_torch
-from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, bind, fitting, resolve
+from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Plan, Rejected

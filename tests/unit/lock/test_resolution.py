@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.lock import LockedFile, unknown_hash
+from gpuinstall.lock.origins import check_provenance, check_unbuilt, locked_files
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.resolution import check_provenance, check_unbuilt, fitting, foreseen_files, locked_files
+from gpuinstall.lock.resolution import foreseen_files
 from gpuinstall.lock.target import Target
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog

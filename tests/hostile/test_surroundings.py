@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process
+from gpuinstall.cli.self import remove_tool
 from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.errors import InstallationError
 from gpuinstall.install.previous import remove
 from gpuinstall.reporter import SilentReporter
 from tests.lab.clone import ROOT
@@ -253,6 +255,19 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
         error = here.document("install", exit_code=4)["errors"][0]
         assert error["hint"]
         assert here.entries() == {"kept"}
+
+
+def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path: Path) -> None:
+    home = tmp_path / "disk" / "gpuinstall"
+    with mounted(home.parent, "tmpfs", "size=100k"):
+        (home / "bin").mkdir(parents=True)
+        for name in ("bin/gpuinstall", "notes"):
+            (home / name).touch()
+        process.run(["mount", "-o", "remount,ro", home.parent])
+        with pytest.raises(InstallationError, match=r"bin/gpuinstall in .* cannot be removed"):
+            remove_tool(home)
+        process.run(["mount", "-o", "remount,rw", home.parent])
+        assert remove_tool(home) == ["notes"]
 
 
 def test_an_environment_can_be_removed_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,10 +63,10 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
     if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
         raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
+    left = remove_tool(home)
     for file in start_files(Path.home()).values():
         with suppress(OSError, InstallationError):
             rewrite(file, without_own_line)
-    left = _remove_tool(home)
 
     def show(screen: Terminal) -> None:
         screen.field("Removed", display_path(home))
@@ -84,8 +84,11 @@ def without_own_line(text: bytes | None) -> bytes | None:
     return b"".join(line for line in lines if _WRITTEN.encode() not in line)
 
 
-def _remove_tool(home: Path) -> list[str]:
-    """Remove what bootstrap.py made in its folder; return the names of what else lies there."""
+def remove_tool(home: Path) -> list[str]:
+    """Remove what bootstrap.py made in its folder; return the names of what else lies there.
+
+    Raise InstallationError for what cannot be removed: a disk is read-only, or the folder is another user's.
+    """
     from gpuinstall.environments.ownership import user_paths
     from gpuinstall.files import is_folder, remove_file, remove_path
 
@@ -98,6 +101,9 @@ def _remove_tool(home: Path) -> list[str]:
     files = (home / "bin" / "gpuinstall", home / "share", *(folder / "uv" for folder in uvs))
     for file in files:
         remove_file(file)
+    if resisting := [str(path.relative_to(home)) for path in (*tools, *leftovers, *files) if os.path.lexists(path)]:
+        hint = f"ls -ld {quoted(home)}; df -h {quoted(home)}"
+        raise InstallationError("not-writable", f"{some(resisting)} in {home} cannot be removed", hint=hint)
     for folder in (home / "bin", *uvs, home):
         with suppress(OSError):  # what else lies there stays
             folder.rmdir()

@@ -31,6 +31,7 @@ from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
 from gpuinstall.lock.project_sources import configured_sources
 from gpuinstall.provenance import recorded_sources
+from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +103,12 @@ class Script(NamedTuple):
         What was copied before and is gone from there goes; without any, its environment's own stays.
         Raise LockError for one that cannot be read.
         """
-        texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
+        try:
+            texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
+        except LockError as error:
+            if not self.file.is_dir():
+                error.hint = f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
+            raise
         paths = self.paths
         if not texts and (marker := read_marker(paths.venv)):
             with suppress(LockError):

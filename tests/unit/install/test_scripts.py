@@ -108,9 +108,10 @@ def test_a_lock_of_a_script_that_is_no_file_is_named(cache: Path, tmp_path: Path
     script = Script(tmp_path / "train.py", ("torch",), None)
     script.locks.mkdir()
     os.mkfifo(script.locks / "pylock.cpu.toml")
-    with pytest.raises(LockError, match=r"pylock\.cpu\.toml cannot be read: it is not a regular file"):
+    with pytest.raises(LockError, match=r"pylock\.cpu\.toml cannot be read: it is not a regular file") as refused:
         script.bring_locks()
     assert not cache.exists()
+    assert (refused.value.hint or "").startswith(f"gpuinstall lock --script {script.file} --upgrade")
 
 
 def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ class Companion(NamedTuple):
     """The backends, by platform, that nobody has seen it load in."""
     excluded: frozenset[str] = frozenset()
     """The patch releases of Python that its metadata forbids."""
+    undeclared: frozenset[str] = frozenset()
+    """The packages that it imports and its metadata does not require."""
 
     def loads_in(self, build: Build) -> bool:
         """Whether it has wheels that load beside a build, seen or not."""
@@ -289,6 +291,14 @@ class Catalog:
         if torch not in self.releases:
             return ()
         return self.releases[torch].beside
+
+    def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
+        """Return what companions among these packages import, require nowhere, and do not find among them."""
+        needed = set[str]()
+        for name, version in versions.items():
+            if companion := self.companions.get((name, version)):
+                needed |= companion.undeclared
+        return tuple(sorted(needed - versions.keys()))
 
     def is_tied(self, name: str) -> bool:
         """Whether the build of torch decides the version of a package."""

@@ -78,6 +78,7 @@ def _companion(row: _Row, platforms: str) -> Companion:
         unlabelled=_word_set(row.get("unlabelled", "")),
         backends=_backends(row["backends"]) if "backends" in row else None,
         excluded=_word_set(row.get("excluded", "")),
+        undeclared=_word_set(row.get("undeclared", "")),
         unverified={platform: _backends(tags) for platform, tags in unverified.items()},
     )
 

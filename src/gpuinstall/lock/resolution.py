@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import Wheel, authored
+from gpuinstall.catalog import Catalog, Wheel, authored
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.rows import load_extensions
@@ -117,9 +117,9 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     with ThreadPoolExecutor(1) as pool:  # their servers are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, published_hashes, session)
         document = resolve_project(project, session)
-        if not isinstance(document, Conflict) and (tools := build_tools(document)):
-            with_tools = replace(project, requirements=(*project.requirements, *tools))
-            document = resolve_project(with_tools, session)
+        if not isinstance(document, Conflict) and (missing := _missing_packages(document, request.catalog)):
+            with_missing = replace(project, requirements=(*project.requirements, *missing))
+            document = resolve_project(with_missing, session)
     if isinstance(document, Conflict):
         return document
     check_unbuilt(document, bound_names)
@@ -136,6 +136,12 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
         files = locked_files(document)
         hashes = hashes.of(files)
     return Resolution(request, request.plan, target, document, files, hashes)
+
+
+def _missing_packages(document: Mapping[str, Any], catalog: Catalog) -> tuple[str, ...]:
+    """Return the packages that a resolution has to have and that nothing in it requires."""
+    versions = {package["name"]: package.get("version", "") for package in document.get("packages", ())}
+    return (*build_tools(document), *catalog.undeclared(versions))
 
 
 def _resolver_project(

@@ -228,3 +228,11 @@ def test_every_published_hash_is_one_of_a_wheel_of_a_release() -> None:
         assert name in load_catalog().family
         assert name != "torch" or Version(version.base_version) in load_catalog().releases
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
+
+
+def test_what_a_companion_imports_and_does_not_require_is_named() -> None:
+    undeclared = load_catalog().undeclared
+    assert undeclared({"torch": "2.6.0", "triton": "3.2.0"}) == ("setuptools",)
+    assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()
+    assert undeclared({"torch": "2.7.0", "triton": "3.3.0"}) == ()
+    assert undeclared({"torch": "2.6.0+cpu"}) == ()

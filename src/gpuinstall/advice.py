@@ -21,6 +21,7 @@ REQUIREMENTS = "requirements"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
 _SAME = re.compile(r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE)
 _ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirements>\S.*))")
+_OPTION = re.compile(r"(?<=\s)--[\w-]+")
 _IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 
@@ -77,7 +78,7 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
         change, note = same["change"], same["note"] or ""
         addition = _ADDITION.match(change)
         if addition and options is not None:
-            if addition["option"] and addition["option"] not in options:
+            if addition["option"] and any(option not in options for option in _OPTION.findall(change)):
                 return ""
             if addition["requirements"] and REQUIREMENTS not in options:
                 requirements = addition["requirements"]

@@ -121,7 +121,7 @@ def test_an_option_in_a_sentence_is_one_of_ours() -> None:
     sentences = {line for text in texts() for line in text.splitlines() if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)}
     parameters = [parameter for _, command in commands() for parameter in command.params]
     ours = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
-    assert "Use Python numpy: --python numpy" in sentences
+    assert "Use another with --python PATH or --venv DIR" in sentences
     wrong = {}
     for sentence in sentences:
         others = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", sentence)) - ours

@@ -77,6 +77,7 @@ def test_an_option_is_put_where_the_command_reads_it_and_left_out_where_it_has_n
     assert in_full("the same with --yes", ["gpuinstall", "install", "--", "a"]) == "gpuinstall install --yes -- a"
     assert in_full("sudo reboot\nthe same with --backend cpu", run, {"--any", "--wait"}) == "sudo reboot"
     assert in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
+    assert in_full("the same with --any --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
 
 
 def test_a_package_is_added_as_the_command_takes_it() -> None:

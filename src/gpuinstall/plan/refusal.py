@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 _TABLE = "gpuinstall table   # which PyTorch runs on which GPU and driver"
 CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
 _CPU_BUILD = """\
-Try again when the index of the CPU build is reachable, or use another: --backend cpu --torch-index https://index.example/whl
-For a machine with GPUs elsewhere, use its backend, such as --backend cu126"""
+Try again when the index of the CPU build is reachable
+the same with --backend cpu --torch-index https://index.example/whl   # another index that has it
+the same with --backend cu126   # for a machine with GPUs elsewhere, whose backend it is"""
+_MIRROR = """\
+Try again when its index is reachable
+the same with --torch-index https://index.example/whl   # a mirror of it"""
 
 
 def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Rejected:
@@ -219,9 +223,9 @@ def _way(nearest: Rejection[Build], context: PlanContext) -> str | None:
         return fix
     if code == "python-unsupported":
         python = _nearest_python(context.companions.pythons(build), context.demand)
-        return f"Use Python {python}: --python {python}" if python else None
+        return f"the same with --python {python}   # a Python that it has wheels for" if python else None
     ways = {
-        "unreachable": "Try again when its index is reachable, or use a mirror: --torch-index https://index.example/whl",
+        "unreachable": _MIRROR,
         "glibc-too-old": f"Use a distribution or a container with glibc {build.glibc} or newer",
         "no-python": f"Install Python {span(build.pythons)}",
     }

@@ -58,7 +58,7 @@ def test_another_python_is_advised_by_the_nearest_that_works(
     made = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
-    assert (made.fix or "").splitlines()[0] == f"Use Python {nearest}: --python {nearest}"
+    assert (made.fix or "").splitlines()[0] == f"the same with --python {nearest}   # a Python that it has wheels for"
     assert choose(machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()).choice
 
 

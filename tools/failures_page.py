@@ -65,7 +65,7 @@ def _entry(failure: Failure, heading: str) -> Iterator[str]:
     yield "```\n"
     yield f"{failure.cause} *How to tell:* {failure.apart}\n"
     if failure.aliases:
-        yield f"Also {', '.join(failure.aliases)}, which were found to be the same cause.\n"
+        yield f"Also {', '.join(f'`{alias}`' for alias in failure.aliases)}, found to be the same cause.\n"
     if failure.narrows:
         yield f"One of these, likeliest first: {', '.join(failure.narrows)}.\n"
     yield from _fixes(failure.fix)

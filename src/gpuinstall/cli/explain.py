@@ -22,9 +22,12 @@ from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import (
     APART,
+    PERHAPS,
+    SURE,
     RecognisedCause,
     advised,
     classify,
+    deciding_command,
     in_time,
     lookalikes,
     requested_failure,
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     Lookalikes = tuple[tuple[Lookalike, str], ...]
     Advices = tuple[RefutedAdvice, ...]
 
-SURE = 0.75
 LABEL = len("one of")
 LIKELIEST = 5
 _ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", re.IGNORECASE)
@@ -92,6 +94,9 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
 
     def shown(screen: Terminal) -> None:
         _show_causes(screen, list(_headed(source, causes)), others, advice, words)
+        if command := deciding_command(transcript, causes, origin):
+            screen.line()
+            screen.line(f"What would decide: {command.format_map({'python': 'python'} | words)}")
         for row in code:
             none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
             screen.line()
@@ -225,7 +230,9 @@ def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
 def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]) -> None:
     failure = load_failures()[cause.id]
     surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-    terminal.prose(f"{cause.title}   [{cause.id}{surety}]".replace(cause.title, terminal.style(cause.title, "bold")))
+    perhaps = "perhaps: " if cause.confidence < PERHAPS else ""
+    title = terminal.style(cause.title, "bold")
+    terminal.prose(f"{perhaps}{cause.title}   [{cause.id}{surety}]".replace(cause.title, title))
     rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
     rows += [("one of", "\n".join(f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]))]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []

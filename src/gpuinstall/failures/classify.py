@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
 LEAST = 0.25  # what is less sure than one in four misleads more than it helps
+SURE = 0.75
+PERHAPS = 0.7
+"""What is less sure is said as a possibility, with the command that would decide."""
 MOST = 5
 CONSEQUENCE = 0.6  # what is left of a failure's weight where another one that is as sure explains it
 CORROBORATION = 0.01  # what each further sign adds: it decides between equals and changes no order else
@@ -103,6 +107,24 @@ def requested_failure(
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
     commands = fix(failure.id, context, legacy=circumstances.hold("legacy-gpu"))
     return RecognisedCause(failure.id, failure.title, confidence=1.0, evidence="", line=1, fix=commands)
+
+
+def deciding_command(
+    text: str | Transcript, causes: Sequence[RecognisedCause], machine: Machine | None = None
+) -> str | None:
+    """Return the command that would tell the first of ``causes`` from the next; None if it is sure enough.
+
+    It shows the circumstance that most of their signs ask for and that the text does not tell.
+    """
+    if not causes or causes[0].confidence >= PERHAPS:
+        return None
+    circumstances = Circumstances(_read(text), machine)
+    signs = [
+        sign for cause in causes[:2] for sign in table.load_failures()[cause.id].signs if circumstances.place(sign)
+    ]
+    asked = Counter(name for sign in signs for name in (*sign.when, *sign.unless) if not circumstances.hold(name))
+    commands = table.load_shown_by()
+    return next((commands[name] for name, _ in asked.most_common() if name in commands), None)
 
 
 def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
@@ -238,12 +260,16 @@ def _ranked(matches: list[_Match]) -> list[_Match]:
     ]
     kept = sorted((match for match in weighed if match.weight >= LEAST), key=lambda match: -match.weight)[:MOST]
     # One is shared among what a failure may be of, and the chance that it is none of them.
-    shares: dict[str, float] = {}
-    for group in in_time(kept):
+    ranks: dict[str, tuple[int, float]] = {}
+    groups = in_time(kept)
+    for number, group in enumerate(groups):
         odds = {match.failure.id: match.weight / (1 - match.weight) for match in group}
-        shares |= {cause: round(odd / (1 + sum(odds.values())), 2) for cause, odd in odds.items()}
-    ranked = (match._replace(weight=shares[match.failure.id]) for match in kept)
-    return sorted(ranked, key=lambda match: -match.weight)
+        shares = {cause: round(odd / (1 + sum(odds.values())), 2) for cause, odd in odds.items()}
+        # Of several failures in a log the first that is sure comes first: the later ones may follow from it.
+        place = number if max(shares.values()) >= SURE else len(groups)
+        ranks |= {cause: (place, -share) for cause, share in shares.items()}
+    ranked = sorted(kept, key=lambda match: ranks[match.failure.id])
+    return [match._replace(weight=-ranks[match.failure.id][1]) for match in ranked]
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SHORTEST_UNWRAPPED = 10
+# A word ends where other letters follow: 显卡RTX 5090上.
+FLAGS = re.MULTILINE | re.ASCII
 # Nothing repeats without end, so that no text can keep a pattern busy: a word, a path, a line's rest.
 _SIGNS = re.compile(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\.)([*+]?)")
 _LONGEST = {r"\w": 24, r"\d": 24, r"\W": 12, "[": 160}
@@ -48,7 +50,7 @@ class Pattern:
     def wrapped(self) -> re.Pattern[str]:
         """The pattern where spaces may be line breaks."""
         gap = _bounded(self.says).replace("…", r"[^\n]{0,160}?")
-        return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), re.MULTILINE)
+        return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), FLAGS)
 
     @cached_property
     def squashed(self) -> re.Pattern[str] | None:
@@ -56,7 +58,7 @@ class Pattern:
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
         gap = _bounded(self.says).replace("…", ".{0,120}?").replace(r"[^\n]", ".")
-        return re.compile(re.sub(r" [?+]?", "", gap.replace(r"\b", "").replace(r"\S{", ".{")))
+        return re.compile(re.sub(r" [?+]?", "", gap.replace(r"\b", "").replace(r"\S{", ".{")), FLAGS)
 
 
 def _bounded(says: str) -> str:

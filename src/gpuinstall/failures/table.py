@@ -208,7 +208,14 @@ def load_readings() -> tuple[Reading, ...]:
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Read the circumstances: the patterns of each by its name."""
     named = read_table("circumstances").items()
-    return {name: tuple(map(Pattern, says)) for name, says in named if name != "machine"}
+    return {name: tuple(map(Pattern, says)) for name, says in named if name not in {"machine", "shown_by"}}
+
+
+@cache
+def load_shown_by() -> Mapping[str, str]:
+    """Read the commands that show whether a circumstance holds."""
+    commands: dict[str, str] = read_table("circumstances")["shown_by"]
+    return commands
 
 
 @cache

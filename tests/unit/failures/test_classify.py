@@ -14,7 +14,7 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.failures.classify import advised, cause_of, classify, lookalikes
+from gpuinstall.failures.classify import advised, cause_of, classify, deciding_command, lookalikes
 from gpuinstall.failures.table import load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -193,6 +193,46 @@ def test_lookalikes_are_told_apart() -> None:
     ]  # fmt: skip
 
     assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
+
+
+def test_what_a_text_contradicts_is_no_answer() -> None:
+    smi = "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |"
+    rows = [
+        (f"{smi}\nCould not find cuda drivers on your machine, GPU will not be used.", "F102"),
+        (f"CUDA runtime version: 11.2\nGPU models and configuration: GPU 0: GeForce GTX 1080\n{NO_KERNEL}", "F37"),
+        ("CuPy failed to load nvrtc64_112_0.dll: Could not find module 'nvrtc64_112_0.dll'", "F102"),
+        ("dkms install -m nvidia\nError! Bad return status for module build on kernel: 5.13.18.amdgpu.ubuntu", "F04"),
+        (f"我的5090显卡\n{NO_KERNEL}", "F38"),
+        ("after connection broken by 'ProxyError('Cannot connect to proxy.')'\n(from versions: none)", "F153"),
+        ("xFormers can't load C++/CUDA extensions. xFormers was built for: with CUDA 1201 (you have 2.1.2+cpu)", "F33"),
+        ("This laptop has only Intel graphics\nFound no NVIDIA driver on your system.", "F141"),
+    ]
+
+    assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
+
+
+def test_the_first_of_several_failures_is_the_first_answer() -> None:
+    steps = "step\n" * 100
+    log = f"No space left on device (os error 28)\n{steps}{NO_KERNEL}\nTesla P100"
+
+    assert [cause.id for cause in classify(log)][:2] == ["F70", "F37"]
+
+
+def test_an_unsure_answer_names_the_command_that_would_decide() -> None:
+    command = deciding_command(TOO_OLD, classify(TOO_OLD))
+
+    assert command is not None
+    assert command.startswith("nvidia-smi --query-gpu=name,compute_cap")
+    assert deciding_command(NO_KERNEL, classify(f"Tesla P100\n{NO_KERNEL}")) is None
+
+
+def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:
+    onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[0].fix
+    other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
+
+    assert onnx[0].startswith("import torch before onnxruntime")
+    assert any("nvidia-cublas-cu12" in line for line in onnx)
+    assert any("libcublaslt.so.12" in line for line in other)
 
 
 def test_the_machine_decides_between_causes() -> None:

@@ -81,6 +81,18 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> 
 
 
 @pytest.mark.heavy
+def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop: Workshop) -> None:
+    lock = workshop.folder / "train.py.locks" / "pylock.cu126.toml"
+    lock.parent.mkdir()
+    lock.write_text("damaged [", encoding="utf-8")
+    refused = workshop.run("run", "train.py")
+    assert refused.status == 6
+    [hint] = [line.split("do ")[1].split("   #")[0].strip() for line in refused.err.splitlines() if "  do " in line]
+    assert hint == "gpuinstall lock --script train.py --upgrade"
+    assert workshop.run(*shlex.split(hint)[1:]).status == 0
+    assert workshop.run("run", "train.py").status == 0
+
+
 def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: Play) -> None:
     waiting = (
         "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"

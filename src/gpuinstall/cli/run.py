@@ -115,7 +115,12 @@ def _environment_of(
                         script.requirements, files={str(script.file.absolute()): script.requirements}
                     )
                     project.admit_addresses(written, extra, terminal)
-                    _install(project)
+                    try:
+                        _install(project)
+                    except LockError as error:
+                        if error.code == "lock-malformed":
+                            error.hint = script.restoring
+                        raise
                     return paths, []
         script = script.next()
 

@@ -93,6 +93,12 @@ class Script(NamedTuple):
         """The files that say which environment it has."""
         return [str(path.absolute()) for path in (self.file, self.locks, *locks_in(self.locks))]
 
+    @property
+    def restoring(self) -> str:
+        """The command that makes the locks of a script again; empty for a folder."""
+        command = f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
+        return "" if self.file.is_dir() else command
+
     def next(self) -> Script:
         """Return the same with another environment."""
         return self._replace(number=self.number + 1)
@@ -106,8 +112,7 @@ class Script(NamedTuple):
         try:
             texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
         except LockError as error:
-            if not self.file.is_dir():
-                error.hint = f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
+            error.hint = self.restoring or error.hint
             raise
         paths = self.paths
         if not texts and (marker := read_marker(paths.venv)):

@@ -264,6 +264,7 @@ def test_without_ray_and_without_its_cluster_each_way_out_is_named(nodes: Nodes,
     assert {"no-ray": "pip install", "no-ray-cluster": "ray start --head"}[code] in error["hint"]
 
 
+@pytest.mark.heavy
 def test_a_step_that_comes_too_early_names_the_one_before_it(nodes: Nodes) -> None:
     nodes.fleet("survey", "--engine", "local")
     error = nodes.document("install", exit_code=2)["errors"][0]

@@ -168,6 +168,7 @@ def test_every_command_that_asks_sources_names_those_of_a_stranger(
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err
 
 
+@pytest.mark.heavy
 def test_a_lock_that_others_left_in_a_run_folder_is_made_again_and_its_hosts_are_not_asked(
     here: Workshop, evil: Evil
 ) -> None:

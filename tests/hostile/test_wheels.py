@@ -33,6 +33,7 @@ def here(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path) -> Works
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
+@pytest.mark.heavy
 def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here: Workshop) -> None:
     here.document("install", "--backend", "cpu", "numpy")
     before = (here.folder / ".venv" / "gpuinstall.json").read_text()

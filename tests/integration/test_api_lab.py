@@ -67,6 +67,7 @@ def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(work
     assert len(example.splitlines()) < 40
 
 
+@pytest.mark.heavy
 def test_every_call_does_its_step(workshop: Workshop) -> None:
     (workshop.folder / "locks").mkdir()
     done = run(workshop, EACH)

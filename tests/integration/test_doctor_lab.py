@@ -47,6 +47,7 @@ def site(workshop: Workshop) -> Path:
     return next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
 
 
+@pytest.mark.heavy
 def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

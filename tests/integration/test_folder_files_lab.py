@@ -65,7 +65,12 @@ def projects(text: str) -> list[str]:
             "Project requirements.txt: 2 requirements",
             marks=pytest.mark.heavy,
         ),
-        ("pyproject.toml", PROJECT, "Project pyproject.toml: 2 requirements and group dev"),
+        pytest.param(
+            "pyproject.toml",
+            PROJECT,
+            "Project pyproject.toml: 2 requirements and group dev",
+            marks=pytest.mark.heavy,
+        ),
         (
             "pyproject.toml",
             POETRY,

@@ -85,6 +85,7 @@ def test_one_package_is_upgraded_and_the_others_stay(workshop: Workshop, simple:
     assert workshop.python("import transformers, numpy, torch; print('all')") == "all"
 
 
+@pytest.mark.heavy
 def test_what_is_installed_is_added_and_nothing_else_moves(workshop: Workshop, simple: Path) -> None:
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
@@ -116,6 +117,7 @@ def test_a_torch_that_is_locked_stays_beside_what_is_added(workshop: Workshop) -
     assert versions(workshop)["torch"] == "2.13.0+cu126"
 
 
+@pytest.mark.heavy
 def test_only_makes_it_the_whole_request_and_says_what_goes(workshop: Workshop) -> None:
     workshop.document("install", "torch", "numpy", "rich")
     done = workshop.run("install", "--only", "torch")
@@ -145,6 +147,7 @@ def test_what_was_not_asked_for_cannot_be_removed(workshop: Workshop, name: str,
     assert workshop.lock(LOCK) == before
 
 
+@pytest.mark.heavy
 def test_what_a_project_asks_for_is_taken_out_of_the_project_and_what_was_added_by_hand_stays(
     workshop: Workshop,
 ) -> None:

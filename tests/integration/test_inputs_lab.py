@@ -10,7 +10,6 @@ import pytest
 import tomli
 
 from gpuinstall import process, uv
-from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import commit, make_project, make_repository, make_sdist
 from tests.lab.wheels import make_wheel
@@ -78,10 +77,9 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
     assert "no hash pins our-thing (the folder ., editable)" in done.out
 
 
+@pytest.mark.heavy
 @NEEDS_GIT
-@pytest.mark.parametrize(
-    "form", mostly_heavy(["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"], ["git+file://{}"])
-)
+@pytest.mark.parametrize("form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"])
 def test_a_branch_that_moves_is_pinned_to_its_commit(workshop: Workshop, tmp_path: Path, form: str) -> None:
     first = make_repository(tmp_path / "tool", "tool")
     done = workshop.run("lock", "--no-project", "torch", form.format(tmp_path / "tool"))

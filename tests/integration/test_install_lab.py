@@ -361,6 +361,7 @@ def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
     assert workshop.entries() == set()
 
 
+@pytest.mark.heavy
 def test_a_fallback_that_passes_is_the_environment(
     workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,7 +469,8 @@ def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cle
         workshop.document("install", "torch==2.13.0", "--no-keep")
 
 
-@pytest.mark.parametrize("stops", [2, pytest.param(16, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("stops", [16])
 def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_and_nothing_else(
     workshop: Workshop, play: Play, stops: int
 ) -> None:
@@ -541,6 +543,7 @@ def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex,
     assert wheels_sent_once(stand_in)
 
 
+@pytest.mark.heavy
 def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install")

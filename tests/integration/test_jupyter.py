@@ -35,6 +35,7 @@ def kernels(workshop: Workshop) -> list[str]:
     return [json.loads(file.read_text(encoding="utf-8"))["argv"][4] for file in files]
 
 
+@pytest.mark.heavy
 def test_a_kernel_comes_with_its_package_and_goes_with_it_and_with_the_environment(workshop: Workshop) -> None:
     done = workshop.run("install", "torch==2.13.0", "--jupyter")
     assert done.status == 0, done.err

@@ -43,6 +43,7 @@ def fail_every_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     tell(monkeypatch, folder, {"matmul-float32": "it went wrong"})
 
 
+@pytest.mark.heavy
 def test_a_package_comes_and_goes_beside_the_proven_torch(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from gpuinstall.machine import Driver, Environment, Gpu, Machine, MigDevice
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 from tests.lab.pace import slowness, within
 
@@ -94,43 +95,41 @@ def test_a_card_in_mig_mode_without_instances_is_left_out(play: Play) -> None:
     assert result.with_outcome("proven") == (1,)
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "entry"),
-    [
-        (3, "cuda-not-initialized", "F14"),
-        (34, "cuda-stub-library", "F01"),
-        (100, "cuda-no-device", "F15"),
-        (802, "fabric-manager-not-running", "F10"),
-        (803, "driver-library-mismatch", "F03"),
-        (804, "forward-compatibility-unsupported", "F11"),
-        (999, "cuda-unknown-error", "F12"),
-        (4711, "cuda-error", None),
-    ],
-)
-def test_a_driver_that_does_not_start_is_a_problem_of_the_machine(
-    play: Play, status: int, code: str, entry: str | None
-) -> None:
+INIT = {
+    3: ("cuda-not-initialized", "F14"),
+    34: ("cuda-stub-library", "F01"),
+    100: ("cuda-no-device", "F15"),
+    802: ("fabric-manager-not-running", "F10"),
+    803: ("driver-library-mismatch", "F03"),
+    804: ("forward-compatibility-unsupported", "F11"),
+    999: ("cuda-unknown-error", "F12"),
+    4711: ("cuda-error", None),
+}
+
+
+@pytest.mark.parametrize("status", mostly_heavy(INIT, {803, 4711}))
+def test_a_driver_that_does_not_start_is_a_problem_of_the_machine(play: Play, status: int) -> None:
     result = run(play, FakeDriver(eight(), cu_init=status))
-    assert one(result) == (code, entry, True, ())
+    assert one(result) == (*INIT[status], True, ())
     assert result.with_outcome("failed") == ALL
     assert result.problems[0].fix
     assert f"CUDA error {status}" in (result.problems[0].evidence or "")
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "entry"),
-    [
-        (101, "gpu-hidden-from-cuda", "F15"),
-        (214, "gpu-memory-faulty", "F09"),
-        (220, "gpu-nvlink-faulty", "F08"),
-        (801, "vgpu-limited", "F18"),
-        (805, "mps-unreachable", "F16"),
-        (999, "cuda-unknown-error", "F12"),
-    ],
-)
-def test_a_card_that_does_not_open_is_left_out_alone(play: Play, status: int, code: str, entry: str) -> None:
+OPENING = {
+    101: ("gpu-hidden-from-cuda", "F15"),
+    214: ("gpu-memory-faulty", "F09"),
+    220: ("gpu-nvlink-faulty", "F08"),
+    801: ("vgpu-limited", "F18"),
+    805: ("mps-unreachable", "F16"),
+    999: ("cuda-unknown-error", "F12"),
+}
+
+
+@pytest.mark.parametrize("status", mostly_heavy(OPENING, {214}))
+def test_a_card_that_does_not_open_is_left_out_alone(play: Play, status: int) -> None:
     result = run(play, FakeDriver(eight(wrong={5: replace(H200, cuda_error=status)})))
-    assert one(result) == (code, entry, True, (5,))
+    assert one(result) == (*OPENING[status], True, (5,))
     assert len(result.with_outcome("proven")) == 7
 
 

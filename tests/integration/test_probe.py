@@ -17,6 +17,7 @@ from gpuinstall import probe as steps
 from gpuinstall.machine import Machine
 from gpuinstall.probe import read_machine
 from gpuinstall.reporter import SilentReporter
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.pace import slowness
 
@@ -109,21 +110,22 @@ def test_unified_memory_is_unknown_not_zero(play: Play) -> None:
     assert read_machine().gpus[0].memory_mib is None
 
 
-@pytest.mark.parametrize(
-    ("init", "code", "id"),
-    [
-        (4, "device-nodes-unusable", "F13"),
-        (9, "module-not-loaded", "F04"),
-        (12, "driver-libraries-missing", "F01"),
-        (18, "driver-library-mismatch", "F03"),
-        (999, "nvml-unknown-error", "F12"),
-        (3, "nvml-error", None),
-    ],
-)
-def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int, code: str, id: str | None) -> None:  # noqa: A002
+NVML = {
+    4: ("device-nodes-unusable", "F13"),
+    9: ("module-not-loaded", "F04"),
+    12: ("driver-libraries-missing", "F01"),
+    18: ("driver-library-mismatch", "F03"),
+    999: ("nvml-unknown-error", "F12"),
+    3: ("nvml-error", None),
+}
+CUDA = {3: "F14", 100: "F15", 802: "F10", 803: "F03", 804: "F11", 999: "F12"}
+
+
+@pytest.mark.parametrize("init", mostly_heavy(NVML, {18, 3}))
+def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int) -> None:
     play(FakeDriver((RTX_4090,), nvml_init=init))
     problem = only_problem(read_machine())
-    assert (problem.code, problem.id, problem.blocking, problem.gpus) == (code, id, True, ())
+    assert (problem.code, problem.id, problem.blocking, problem.gpus) == (*NVML[init], True, ())
     assert problem.fix
 
 
@@ -145,13 +147,11 @@ def test_a_driver_that_lists_no_gpu_is_a_machine_without_a_gpu(play: Play) -> No
     assert read_machine().problems == ()
 
 
-@pytest.mark.parametrize(
-    ("init", "id"), [(3, "F14"), (100, "F15"), (802, "F10"), (803, "F03"), (804, "F11"), (999, "F12")]
-)
-def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, init: int, id: str) -> None:  # noqa: A002
+@pytest.mark.parametrize("init", mostly_heavy(CUDA, {802}))
+def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, init: int) -> None:
     play(FakeDriver((RTX_4090,), cu_init=init))
     problem = only_problem(read_machine())
-    assert (problem.id, problem.blocking, problem.gpus) == (id, True, ())
+    assert (problem.id, problem.blocking, problem.gpus) == (CUDA[init], True, ())
     assert problem.fix
     assert problem.evidence is not None
     assert f"CUDA error {init}" in problem.evidence

@@ -82,7 +82,7 @@ KINDS = {
     "an environment of another Python": Kind({}, (("install", "--python", "3.12", "torch"),)),
     "another request in the project": ours('requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)),
 }
-QUICK = {"nothing, on a GPU", "requirements of ours", "a damaged lock"}
+QUICK = {"requirements of ours", "a damaged lock"}
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))

@@ -158,6 +158,7 @@ def test_a_machine_that_works_is_installed_on(workshop: Workshop, play: Play, na
     assert said is None or said in done.err
 
 
+@pytest.mark.heavy
 def test_one_lost_gpu_of_eight_is_named_and_the_others_are_installed_on(workshop: Workshop, play: Play) -> None:
     play(FakeDriver(eight(wrong={3: replace(H200, nvml_error=15, hidden_from_cuda=True)})))
     envelope = workshop.document("install")

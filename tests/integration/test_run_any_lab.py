@@ -64,6 +64,7 @@ def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(works
     assert "Environment .venv-cu130: torch 2.10.0+cu130" in done.err
 
 
+@pytest.mark.heavy
 def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(workshop: Workshop, play: Play) -> None:
     play(NEW_DRIVER)
     assert "Verified" not in started(workshop, "--no-proof").err

@@ -98,6 +98,7 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
         shutil.rmtree(workshop.caches / "uv")
 
 
+@pytest.mark.heavy
 def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) -> None:
     assert workshop.run("lock", *ASKED).status == 0
     assert "its build code runs" not in workshop.run("lock", *ASKED, "--upgrade").err

@@ -168,6 +168,7 @@ def compiling(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> Comp
     return Compiling(with_nvcc(workshop, "12.4"), tmp_path / "compiled")
 
 
+@pytest.mark.heavy
 def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(compiling: Compiling) -> None:
     first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
     assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"

@@ -143,6 +143,7 @@ def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: P
     assert team.document("sync")["data"]["environment"]["status"] == "proven"
 
 
+@pytest.mark.heavy
 def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(workshop: Workshop, play: Play) -> None:
     play(A100)
     lock(workshop, "cpu")

@@ -20,7 +20,6 @@ import pytest
 
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090, in_pieces, leftovers
-from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
@@ -71,7 +70,8 @@ def make_environment(workshop: Workshop) -> Path:
     return venv
 
 
-@pytest.mark.parametrize("number", mostly_heavy([signal.SIGKILL, signal.SIGINT], [signal.SIGINT]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetches_only_what_is_missing(
     workshop: Workshop, stand_in: StandInIndex, play: Play, number: signal.Signals
 ) -> None:

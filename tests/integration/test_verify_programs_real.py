@@ -160,6 +160,7 @@ def checks(environment: Path) -> dict[str, CheckResult]:
     return {check.name: check for check in device.checks}
 
 
+@pytest.mark.heavy
 def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_path: Path) -> None:
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
@@ -173,6 +174,7 @@ def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_pat
     ], done.err
 
 
+@pytest.mark.heavy
 def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch: Path, tmp_path: Path) -> None:
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(tmp_path, "tensorflow", "class config:\n    list_physical_devices = staticmethod(lambda kind: [])")

@@ -81,10 +81,11 @@ def _reached(number, _seen=set()):
 INTRODUCTION = f"""# Faults that the tests find
 
 {COUNT} faults drawn in src/gpuinstall of {BASE}, with the seed {SEED}: at least {OF_EACH_ROOM} in each room, and in
-functions only. Each was put in by itself, and the tests of `make test` that reach its place were run until one failed:
-tests/unit and tests/contract first, then the files of the other folders that are about its module. A fault is looked
-for in a later commit by its function and its text, then by its text alone in its module; where its decision was
-written anew, it is put in there; else it is *gone*.
+functions only. Each was put in by itself, and the tests of `make test` that reach its place were run, the quickest
+first, until one failed that passes without it: tests/unit and tests/contract first, then those tests of the other
+folders that are about its module, in a later commit first the test that found it before. *Not found* and *not reached*
+say so of the tests that were tried. A fault is looked for in a later commit by its function and its text, then by its
+text alone in its module; where its decision was written anew, it is put in there; else it is *gone*.
 Made by `python -m tools.faults`.
 """
 
@@ -411,7 +412,7 @@ def main() -> None:
     (folder / f"{head.stdout.strip()}.json").write_text(json.dumps(outcomes), "utf-8")
     measured = {
         path.stem: {int(number): answer for number, answer in json.loads(path.read_text("utf-8")).items()}
-        for path in sorted(folder.glob("????????.json"))
+        for path in sorted(folder.glob("????????.json"), key=lambda path: path.stem != BASE)
     }
     PAGE.write_text(page(faults, measured), "utf-8")
 

@@ -9,12 +9,12 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.cover import ServingBuild, best_cover, serving_builds
+from gpuinstall.plan.cover import Cover, ServingBuild, best_cover, serving_builds
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.fleet.classes import NodeClass
@@ -64,78 +64,75 @@ class FleetPlan:
 
 
 def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog, *, newest: bool = False) -> FleetPlan:
-    """Find the smallest set of locks; raise NoBuildError where its nodes have no Python in common.
+    """Return the smallest set of locks.
 
-    With ``newest`` it is the smallest in which each class has the torch that it would have alone.
+    Args:
+        classes: The nodes.
+        request: What all of them are to have.
+        catalog: The builds to choose from.
+        newest: Whether each class has the torch that it would have alone.
+
+    Raises:
+        NoBuildError: The nodes have no Python in common.
     """
-    return Planner(request, catalog, newest=newest).plan(classes)
+    plans = [choose(kind.machine, request, catalog) for kind in classes]
+    if newest:
+        plans = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
+    served = [position for position, plan in enumerate(plans) if isinstance(plan, Plan)]
+    cover = best_cover(serving_builds([kind.machine for kind in classes], plans, catalog), served)
+    python = _common_python(cover, classes, plans, request, catalog) if cover else ""
+    return FleetPlan(tuple(classes), tuple(plans), tuple(_groups(cover, python, plans)))
 
 
-class Planner:
-    """Plans of one request and catalogue; what a class runs is found out once."""
+def _of_newest_torch(plan: Plan) -> Plan:
+    torch = plan.choice.build.torch
+    return replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
 
-    def __init__(self, request: Request, catalog: Catalog, *, newest: bool = False) -> None:
-        self._request, self._catalog, self._newest = request, catalog, newest
-        self._plans: dict[int, tuple[NodeClass, Plan | Rejected]] = {}
 
-    def alone(self, kind: NodeClass) -> Plan | Rejected:
-        """What a class would choose alone."""
-        if id(kind) not in self._plans:
-            plan = choose(kind.machine, self._request, self._catalog)
-            if self._newest and isinstance(plan, Plan):
-                torch = plan.choice.build.torch
-                plan = replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
-            self._plans[id(kind)] = kind, plan
-        return self._plans[id(kind)][1]
+def _groups(cover: Cover, python: str, plans: Sequence[Plan | Rejected]) -> Iterator[PlannedGroup]:
+    """Yield each build of the cover with the classes that prefer it."""
+    members: dict[int, list[int]] = {}
+    for position, plan in enumerate(plans):
+        fitting = [serving for serving in cover if position in serving.ranks]
+        if fitting and isinstance(plan, Plan):
+            order = {build.name: rank for rank, build in enumerate(plan.runnable)}
+            best = min(fitting, key=lambda serving: order[serving.build.name])
+            members.setdefault(cover.index(best), []).append(position)
+    for number, positions in sorted(members.items()):
+        yield PlannedGroup(cover[number].build, python, tuple(positions))
 
-    def plan(self, classes: Sequence[NodeClass]) -> FleetPlan:
-        """Find the smallest set of locks for classes."""
-        plans = tuple(map(self.alone, classes))
-        candidates = serving_builds([kind.machine for kind in classes], plans, self._catalog)
-        cover = best_cover(candidates, [position for position, plan in enumerate(plans) if isinstance(plan, Plan)])
-        python = self._python(cover, classes, plans) if cover else ""
-        return FleetPlan(tuple(classes), plans, tuple(self._groups(cover, python, plans)))
 
-    def _groups(
-        self, cover: Sequence[ServingBuild], python: str, plans: Sequence[Plan | Rejected]
-    ) -> Iterable[PlannedGroup]:
-        """Give each class the build of the cover that it prefers."""
-        mine: dict[int, list[int]] = {}
-        for position, plan in enumerate(plans):
-            fitting = [serving for serving in cover if position in serving.ranks]
-            if fitting and isinstance(plan, Plan):
-                order = {build.name: rank for rank, build in enumerate(plan.runnable)}
-                best = min(fitting, key=lambda serving: order[serving.build.name])
-                mine.setdefault(cover.index(best), []).append(position)
-        for number, positions in sorted(mine.items()):
-            yield PlannedGroup(cover[number].build, python, tuple(positions))
+def _common_python(
+    cover: Cover,
+    classes: Sequence[NodeClass],
+    plans: Sequence[Plan | Rejected],
+    request: Request,
+    catalog: Catalog,
+) -> str:
+    """Return the Python for every node: one that all have if there is one, else one that can be fetched."""
+    common = set.intersection(*(set(serving.build.pythons) for serving in cover))
+    chosen = [plan.choice.python for plan in plans if isinstance(plan, Plan)]
+    newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
+    order = dict.fromkeys((*request.preferred_pythons, *chosen, catalog.settled_python, *newest_first))
+    demands = parse_request(request, catalog.family, classes[0].machine)
+    released = [version for version in order if version == request.python or not version.endswith("t")]
+    usable = [version for version in released if version in common and any(one.suits(version) for one in demands)]
+    machines = [classes[number].machine for serving in cover for number in sorted(serving.ranks)]
+    at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
+    for python in (*at_hand, *usable):
+        wanted = replace(request, python=python)
+        if all(_runs_everywhere(serving, classes, wanted, catalog) for serving in cover):
+            return python
+    message = "the nodes share no Python version that the builds support"
+    raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
 
-    def _python(
-        self, cover: Sequence[ServingBuild], classes: Sequence[NodeClass], plans: Sequence[Plan | Rejected]
-    ) -> str:
-        """The Python for every node: one that all have where there is one, else one that can be fetched."""
-        common = set.intersection(*(set(serving.build.pythons) for serving in cover))
-        chosen = [plan.choice.python for plan in plans if isinstance(plan, Plan)]
-        newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
-        order = dict.fromkeys((*self._request.preferred_pythons, *chosen, self._catalog.settled_python, *newest_first))
-        demands = parse_request(self._request, self._catalog.family, classes[0].machine)
-        free = [version for version in order if version == self._request.python or not version.endswith("t")]
-        usable = [version for version in free if version in common and any(one.suits(version) for one in demands)]
-        machines = [classes[number].machine for serving in cover for number in sorted(serving.ranks)]
-        at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
-        for python in (*at_hand, *usable):
-            if all(self._runs(serving, python, classes) for serving in cover):
-                return python
-        message = "the nodes share no Python version that the builds support"
-        raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
 
-    def _runs(self, candidate: ServingBuild, python: str, classes: Sequence[NodeClass]) -> bool:
-        """Say whether every class of a build has it with one Python."""
-        alone, requirements = replace(self._catalog, builds=(candidate.build,)), self._request.requirements
-        family = tuple(text for text in requirements if parse_requirement(text).name in self._catalog.family)
-        wanted = replace(self._request, python=python, requirements=family or ("torch",))
-        outcomes = (choose(classes[number].machine, wanted, alone) for number in candidate.ranks)
-        return all(isinstance(outcome, Plan) for outcome in outcomes)
+def _runs_everywhere(serving: ServingBuild, classes: Sequence[NodeClass], request: Request, catalog: Catalog) -> bool:
+    """Whether every class of a build can have it with the Python of the request."""
+    family = tuple(text for text in request.requirements if parse_requirement(text).name in catalog.family)
+    wanted, alone = replace(request, requirements=family or ("torch",)), replace(catalog, builds=(serving.build,))
+    outcomes = (choose(classes[number].machine, wanted, alone) for number in serving.ranks)
+    return all(isinstance(outcome, Plan) for outcome in outcomes)
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:

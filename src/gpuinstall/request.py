@@ -40,12 +40,12 @@ class Request:
 
     @property
     def is_for_cpu(self) -> bool:
-        """Say whether the CPU's build is asked for by name."""
+        """Whether the CPU's build is asked for by name."""
         return self.backend == CPU.tag
 
     @property
     def is_for_gpus(self) -> bool:
-        """Say whether a build for GPUs is asked for by name."""
+        """Whether a build for GPUs is asked for by name."""
         return self.backend is not None and not self.is_for_cpu
 
 

@@ -77,7 +77,7 @@ class CodeCheck:
         self._unread: dict[Version, str] = {}
 
     def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
-        """Say what has to give way for every package to have code; raise NoBuildError where nothing can.
+        """Return what has to give way for every package to have code; raise NoBuildError where nothing can.
 
         ``stuck`` are the programs, with their versions, that go with no other build of torch.
         """
@@ -140,7 +140,7 @@ class CodeCheck:
         return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
 
     def _against(self, row: LearnedRow, build: Build) -> str | None:
-        """Say why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
+        """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
         why = misfit(row, build, self._gpus)
         if why or self._may_load(row, build):
             return why
@@ -148,7 +148,7 @@ class CodeCheck:
         return f"is incompatible with torch {build.name}: {made_with(row, as_build(row, build), rules)}"
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
-        """Say whether the runtime that a package is made for comes with torch, or with something else in the lock."""
+        """Whether the runtime that a package is made for comes with torch, or with something else in the lock."""
         if row.toolkit is None or build.toolkit is None:
             return True
         if row.package in load_members().must_open and not self.lacking(row):
@@ -211,7 +211,7 @@ class CodeCheck:
         return next((wheel.version for wheel in near if self._serving(wheel)), None), False
 
     def _is_too_new(self, wheel: Wheel) -> bool:
-        """Say whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
+        """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
         if self._serving(wheel) is None:
             return True
         row, toolkit = self._row(wheel, self._build.backend), self._build.toolkit

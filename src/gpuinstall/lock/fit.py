@@ -188,7 +188,7 @@ def _why_not(plan: Plan | Rejected, build: Build, machine: Machine, catalog: Cat
 
 
 def _not_pinned(lock: Lock) -> Reason | None:
-    """Say what no hash pins, unless the lock was made so because somebody asked for it."""
+    """Return what no hash pins, unless the lock was made so because somebody asked for it."""
     strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
     if not strangers:
         return None
@@ -254,7 +254,7 @@ def _select(lock: Lock, python: str, machine: Machine) -> list[tuple[Package, An
 
 
 def _holds(lock: Lock, requirement: Asked) -> bool:
-    """Say whether a lock has what is asked for; an address is held where the lock was made from it."""
+    """Whether a lock has what is asked for; an address is held where the lock was made from it."""
     if requirement.url:
         return requirement.text in plain(lock.inputs)
     version = lock.versions.get(requirement.name)

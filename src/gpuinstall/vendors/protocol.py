@@ -57,15 +57,15 @@ class Rules:
         return f"{self.name}'s driver"
 
     def platform_fault(self) -> Finding | None:
-        """Say why no public build runs on this kind of machine, whatever its GPUs and its driver."""
+        """Return why no public build runs on this kind of machine, whatever its GPUs and its driver."""
         return None
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Say that the machine has no driver for these GPUs, or one of an unknown release."""
+        """Return that the machine has no driver for these GPUs, or one of an unknown release."""
         return None
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Say why a GPU cannot be planned for: its architecture is unknown, or its driver ignores it."""
+        """Return why a GPU cannot be planned for: its architecture is unknown, or its driver ignores it."""
         if self.architecture(gpu) is not None:
             return None
         message = f"which code {gpu.label} runs is not known: {self.architecture_source} tells it"
@@ -88,7 +88,7 @@ class Rules:
         return (0,)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Say whether any build for this platform has code for a GPU under some driver; True where that is unknown."""
+        """Whether any build for this platform has code for a GPU under some driver; True where that is unknown."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         names = {*self.code_names(gpu)}
         return gpu.architecture is None or any(not names.isdisjoint(build.code) for build in builds)
@@ -107,15 +107,15 @@ class Rules:
         return Reason("no-code", f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}")
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Say of a build without code for some of the GPUs what it has: ``begins at sm_75``."""
+        """Return what a build without code for some of the GPUs has: ``begins at sm_75``."""
         return "has none"
 
     def predates(self, build: Build, gpu: Gpu) -> bool:
-        """Say whether all that a build has is for older GPUs than this one."""
+        """Whether all that a build has is for older GPUs than this one."""
         return False
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Say why the driver does not run a build."""
+        """Return why the driver does not run a build."""
         return None
 
     def driver_for(self, build: Build) -> str:
@@ -131,7 +131,7 @@ class Rules:
         return ()
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
-        """Say what the build of the better preference has over the other's."""
+        """Return what the build of the better preference has over the other's."""
         return "it is as good"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:

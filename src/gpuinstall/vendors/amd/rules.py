@@ -45,7 +45,7 @@ def product_named(table: Mapping[str, Any], name: str) -> str | None:
 
 
 def is_integrated(table: Mapping[str, Any], architecture: str | None) -> bool:
-    """Say whether a chip is known to be part of a processor."""
+    """Whether a chip is known to be part of a processor."""
     chip = amd_chip(table, architecture)
     return chip is not None and chip.integrated
 
@@ -94,7 +94,7 @@ class AmdRules(Rules):
         return (any(self._reports(build, gpus)), self._distance(build) is not None, tuple(-part for part in toolkit))
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
-        """Say what the better build has, in the order of ``preference``."""
+        """Return what the better build has, in the order of ``preference``."""
         if other[0] and not better[0]:
             return "it has no known problem on this chip"
         if other[1] and not better[1]:
@@ -119,7 +119,7 @@ class AmdRules(Rules):
                 yield row["says"]
 
     def _distance(self, build: Build) -> str | None:
-        """Say that a ROCm and the kernel's own driver are further apart than AMD tests them."""
+        """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if build.toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
         apart = _days_apart(self.chips["distance"], build.toolkit, _numbers(self.machine_fact("kernel")))
@@ -144,7 +144,7 @@ def _numbers(text: str | None) -> Span:
 
 
 def _is_within(version: Span, first: str | None, before: str | None) -> bool:
-    """Say whether a version is in a span; one that is not known is in none but the span of everything."""
+    """Whether a version is in a span; one that is not known is in none but the span of everything."""
     if first is None and before is None:
         return True
     return bool(version) and _numbers(first) <= version and (before is None or version < _numbers(before))

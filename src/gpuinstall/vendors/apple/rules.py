@@ -43,7 +43,7 @@ class AppleRules(Rules):
         return f"macOS {self._macos or 'of unknown release'}"
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Say whether this is a Mac with Apple silicon."""
+        """Whether this is a Mac with Apple silicon."""
         return any(self._has_code(build) for build in self.catalog.builds_for(self.machine.os, self.machine.arch))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:

@@ -126,11 +126,11 @@ class MachineDriver:
 
     @property
     def is_compat(self) -> bool:
-        """Say whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
+        """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
         return self.machine.driver is not None and self.machine.driver.compat
 
     def compat_fault(self, label: str) -> Finding | None:
-        """Say why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
+        """Return why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
         words = {*label.lower().split()} & {*self.tables.no_compat}
         if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
             return None
@@ -160,11 +160,11 @@ class MachineDriver:
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether it is newer than every branch of the tables."""
+        """Whether it is newer than every branch of the tables."""
         return self.version is not None and self.version.branch > self.tables.branches[-1][0]
 
     def serves(self, toolkit: tuple[int, int]) -> bool:
-        """Say whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides.
+        """Whether it reaches the floor of a CUDA major; where only its CUDA is known, that decides.
 
         A major without a floor is newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
         """
@@ -181,7 +181,7 @@ class MachineDriver:
         return f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
 
     def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Finding | None:
-        """Say why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+        """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
 
         ``majors`` are the CUDA majors of the builds for the chip: a newer driver has to serve one.
         """
@@ -226,7 +226,7 @@ class MachineDriver:
         return [generation for generation in generations if generation is not None]
 
     def _reaches(self, floor: DriverVersion) -> bool:
-        """Say whether it is at least ``floor``; a branch named alone, or by its CUDA, stands for its newest release."""
+        """Whether it is at least ``floor``; a branch named alone, or by its CUDA, stands for its newest release."""
         version = self.version
         if version is None:
             row = self.tables.branch(floor)

@@ -63,7 +63,7 @@ class NvidiaRules(Rules):
         return Finding("driver-unknown", message, fixes=(fix,))
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Say that the chip is not known, or that the driver ignores it."""
+        """Return that the chip is not known, or that the driver ignores it."""
         chip = _chip(gpu)
         if chip is None:
             return self._unknown(gpu)
@@ -87,7 +87,7 @@ class NvidiaRules(Rules):
         return _chip(gpu) or (0, 0)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Say whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
+        """Whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
         chip = _chip(gpu)
         return chip is None or any(self._majors(chip))
 
@@ -104,7 +104,7 @@ class NvidiaRules(Rules):
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Say where a build's SASS begins, if that is above a GPU."""
+        """Return where a build's SASS begins, if that is above a GPU."""
         lowest = min(split_code(build.code)[0], default=None)
         above = lowest is not None and any(chip < lowest.capability for gpu in gpus if (chip := _chip(gpu)))
         return f"begins at {lowest}" if above else "has none"
@@ -161,7 +161,7 @@ class NvidiaRules(Rules):
         )
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
-        """Say what the better build has, in the order of ``preference``."""
+        """Return what the better build has, in the order of ``preference``."""
         foreign, ptx, compiler, above, _ = (theirs and not ours for ours, theirs in zip(better, other, strict=True))
         if foreign:
             return "torch counts its code for this Jetson"
@@ -187,7 +187,7 @@ class NvidiaRules(Rules):
         return (Reason("forward-compatibility", message),)
 
     def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
-        """Say what nobody had seen when the tables were made, and what it is judged by."""
+        """Yield what is newer than the tables, and what it is judged by."""
         tables, driver, catalogue = self.catalog.drivers, self._driver, f"the catalogue of {self.catalog.date}"
         if driver.is_unknown:
             newest = f"{catalogue} ({tables.branches[-1][0]})"

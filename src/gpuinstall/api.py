@@ -86,12 +86,13 @@ def install_into(
     Raise a GpuInstallError, and leave the environment as it was.
     """
     from gpuinstall.install import into
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.project import Settings, open_project
 
     path = Path(python).absolute()
     settings = Settings(request, machine=machine)
     with open_project(path.parent, settings, reporter) as project:
-        return into.install_into(project, path)
+        return into.install_into(project, path, InstallOptions())
 
 
 def lock(

@@ -18,7 +18,7 @@ from gpuinstall import process
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import InstallationError
-from gpuinstall.install.previous import remove
+from gpuinstall.install.removal import remove
 from gpuinstall.reporter import SilentReporter
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
@@ -284,7 +284,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path: Path, monkeypa
             (paths.venv / "notes.txt").write_text("mine")
             fill(disk)
             removed = remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
-            assert [each.path for each in removed] == [paths.venv], name
+            assert list(removed) == [paths.venv], name
             assert [path.name for path in paths.venv.iterdir()] == ["notes.txt"], name
             assert not paths.work.exists()
 

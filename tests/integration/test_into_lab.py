@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 KILLED = """
 import os, signal
-from gpuinstall.install import into
+from gpuinstall.install import transaction
 from tests.frozen import freeze
 freeze()
 def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-into.prove = struck
+transaction.verify = struck
 """
 
 

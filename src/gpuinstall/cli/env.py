@@ -28,14 +28,13 @@ def command() -> None:
 @framed("env")
 def _list(_terminal: Terminal) -> Outcome:
     from gpuinstall.environments.records import remembered
-    from gpuinstall.install.previous import find_previous
 
     here = EnvironmentPaths.at(Path(".venv")).venv
     venvs = sorted({*remembered(), *([here] if read_marker(here) else [])})
     rows: list[dict[str, Any]] = []
     for paths in map(EnvironmentPaths, venvs):
         marker = read_marker(paths.venv)
-        previous = find_previous(paths)
+        previous = paths.previous if paths.has_previous else None
         rows.append(
             {
                 "path": str(paths.venv),
@@ -44,7 +43,7 @@ def _list(_terminal: Terminal) -> Outcome:
                 "backend": marker and marker.backend,
                 "status": marker and marker.verdict.get("status"),
                 "bytes": size_of(paths.venv),
-                "previous": previous and {"path": str(previous.path), "bytes": previous.bytes},
+                "previous": previous and {"path": str(previous), "bytes": size_of(previous)},
             }
         )
 
@@ -67,12 +66,12 @@ def _list(_terminal: Terminal) -> Outcome:
 @install_options.wait
 @framed("env")
 def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
-    from gpuinstall.install.previous import find_removable, remove
+    from gpuinstall.install.removal import find_removable, remove
 
     paths = EnvironmentPaths.at(Path(venv))
     folders = find_removable(paths, previous_only=previous, with_packages=yes)
     if not yes:
-        named = " and ".join(f"{display_path(folder.path)} ({readable(folder.bytes)})" for folder in folders)
+        named = " and ".join(f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items())
         if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
             message = f"removing {named} requires confirmation"
             raise UsageError("not-confirmed", message, hint="the same with --yes")
@@ -81,7 +80,7 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
     gone = remove(paths, wait, terminal, previous_only=previous, with_packages=yes)
 
     def show(screen: Terminal) -> None:
-        for folder in gone:
-            screen.field("Removed", f"{display_path(folder.path)}, {readable(folder.bytes)}")
+        for folder, size in gone.items():
+            screen.field("Removed", f"{display_path(folder)}, {readable(size)}")
 
-    return Outcome({"removed": [{"path": str(folder.path), "bytes": folder.bytes} for folder in gone]}, show)
+    return Outcome({"removed": [{"path": str(folder), "bytes": size} for folder, size in gone.items()]}, show)

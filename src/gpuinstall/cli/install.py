@@ -23,17 +23,19 @@ from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
-from gpuinstall.project import Project, open_project
+from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.install.install import DryRun
+    from gpuinstall.install.foreign import ForeignEnvironment
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.install.priced_lock import PricedLock
+    from gpuinstall.install.transaction import InstallPlace
     from gpuinstall.reporter import Reporter
 
 _PROOF_KEPT = "kept: nothing that it covers changed"
@@ -71,7 +73,9 @@ def command(
     changing: dict[str, Any],
 ) -> Outcome:
     """Install."""
+    from gpuinstall.install.foreign import inspect_foreign
     from gpuinstall.install.options import ATTEMPTS, InstallOptions
+    from gpuinstall.install.transaction import ForeignPlace, OwnPlace
     from gpuinstall.plan.requirement import normalised
 
     moved = {"--only": only, "--replace": changing["replace"]}
@@ -79,9 +83,12 @@ def command(
     if rollback:
         more = {"a requirement": request.has_requirements, "--dry-run": dry_run, "--jupyter": jupyter}
         _check_alone("--rollback", more | moved)
-        if into:
-            return _roll_back_into(_find_interpreter(request.python, Path(venv)), changing["wait"])
-        return _roll_back(terminal, Path(venv), changing["wait"])
+        with open_project(Path.cwd(), Settings(venv=Path(venv)), terminal) as project:
+            going_back = InstallOptions(wait=changing["wait"])
+            if into:
+                environment = inspect_foreign(_find_interpreter(request.python, Path(venv)))
+                return _roll_back(ForeignPlace(environment, project, going_back))
+            return _roll_back(OwnPlace(project, going_back))
     if into:
         _check_alone("--into", moved)
         if jupyter:
@@ -118,13 +125,13 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     project.session.reporter.step("Machine", machine_line(project.machine))
     name_active("install", project.paths.venv, project.reporter)
     if dry_run:
-        priced = installation.dry_run(project, wanted)
-        return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
+        priced, commands = installation.dry_run(project, wanted)
+        return Outcome(priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands))
     result = _confirmed(project, wanted)
     warn_of_unproven(project.reporter, result)
     refresh(project)
-    written, folder = result.lock_change == "written", result.paths.folder
-    if names := left_behind(result.fit.lock, read_locks(folder)) if written else []:
+    folder = result.paths.folder
+    if names := left_behind(result.fit.lock, read_locks(folder)) if result.is_lock_new else []:
         text = f"{', '.join(names)}: made for another request or other versions; update them with: gpuinstall lock"
         project.reporter.warn(text)
     status: Status = "partial" if result.fit.plan.status == "partial" else "success"
@@ -145,19 +152,29 @@ def _confirmed(project: Project, wanted: InstallOptions) -> InstallResult:
         return install(project, replace(wanted, yes=True))
 
 
-def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
+def _roll_back(place: InstallPlace) -> Outcome:
+    """Go back to what was before the last change."""
+    from gpuinstall.install.transaction import ForeignPlace, roll_back
+
+    start = monotonic()
+    roll_back(place)
+    if isinstance(place, ForeignPlace):
+        return _restored_files(place.environment)
+    return _restored_environment(place.project, seconds=monotonic() - start)
+
+
+def _restored_environment(project: Project, *, seconds: float) -> Outcome:
+    """Write of an environment that has taken the place of the one that had replaced it."""
     from gpuinstall.environments.environment import installed_packages, read_marker
     from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.previous import roll_back
     from gpuinstall.install.swap import size_of
     from gpuinstall.lock.lock import compare_versions
 
-    paths, start = EnvironmentPaths.at(venv), monotonic()
-    roll_back(paths, wait, terminal)
+    paths = project.paths
     marker = read_marker(paths.venv)
     changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
     for label, text in zip_longest(["Changes"], map(str, changes), fillvalue=""):
-        terminal.step(label, text or "no version changes")
+        project.reporter.step(label, text or "no version changes")
     data = {
         "plan": None,
         "lock": marker and {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
@@ -170,7 +187,7 @@ def _roll_back(terminal: Terminal, venv: Path, wait: float) -> Outcome:
         "previous": {"path": str(paths.previous), "bytes": size_of(paths.previous)},
         "verdict": marker and marker.verdict,
         "bytes": 0,
-        "seconds": round(monotonic() - start, 3),
+        "seconds": round(seconds, 3),
     }
 
     def show(screen: Terminal) -> None:
@@ -193,38 +210,70 @@ def _undo(paths: EnvironmentPaths) -> str:
     return f"gpuinstall install --rollback{place}"
 
 
+def _restored_files(changed: ForeignEnvironment) -> Outcome:
+    """Write of an environment of others whose files are as they were before the last change."""
+    from gpuinstall.install.foreign import inspect_foreign
+    from gpuinstall.lock.lock import compare_versions
+
+    environment = inspect_foreign(changed.python)
+    changes = compare_versions(changed.versions, environment.versions)
+    torch = environment.versions.get("torch", "")
+    backend = torch.partition("+")[2]
+    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch, "backend": backend}
+    data = {
+        "plan": None,
+        "environment": {**held, "status": "changed"},
+        "changes": [change._asdict() for change in changes],
+        "verdict": None,
+        "bytes": 0,
+    }
+
+    def show(screen: Terminal) -> None:
+        for change in changes:
+            screen.field("Change", str(change))
+        words = f"{display_path(environment.prefix)} · torch {torch or 'none'} · Python {environment.version}"
+        screen.field("Environment", f"{words}, as it was before")
+
+    return Outcome(data, show)
+
+
 def show_installed(terminal: Terminal, result: InstallResult) -> None:
     """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, what it cost."""
+    from gpuinstall.install.options import Action
+
     lock, choice = result.fit.lock, result.fit.choice
     venv = display_path(result.paths.venv)
     terminal.field("Proof", _PROOF_KEPT if result.is_proof_kept else _proof(result))
     terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
-    kept = ", unchanged" if result.lock_change == "unchanged" else ""
+    kept = "" if result.is_lock_new else ", unchanged"
     terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")
     if result.bytes:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
-        size = readable(result.previous.bytes)
-        previous = display_path(result.previous.path)
+        previous, size = display_path(result.previous), readable(result.previous_bytes)
         terminal.field("Previous", f"{previous}, {size}; undo: {_undo(result.paths)}")
     if (kernel_folder(result.paths.venv) / "kernel.json").exists():
         terminal.field("Jupyter", f"the kernel {kernel_name(result.paths.venv)}")
-    fetched = f", {readable(result.bytes) if result.bytes else 'nothing'} fetched" if result.change == "built" else ""
-    spent = "already up to date" if result.change == "none" else f"{duration(result.seconds)}{fetched}"
+    match result.action:
+        case Action.NOTHING:
+            spent = "already up to date"
+        case Action.VERIFY:
+            spent = duration(result.seconds)
+        case Action.BUILD:
+            spent = f"{duration(result.seconds)}, {readable(result.bytes) if result.bytes else 'nothing'} fetched"
     terminal.field("Ready", f"{_ready(result.paths.venv)}   {spent}")
 
 
-def show_dry_run(terminal: Terminal, dry_run: DryRun) -> None:
-    """Write what an installation would do and cost, and where it is asked for the commands."""
-    priced = dry_run.priced
+def show_dry_run(terminal: Terminal, priced: PricedLock, commands: Iterable[Iterable[str]]) -> None:
+    """Write what an installation would do and cost, and if it is requested the commands."""
     for label, text in priced.lines():
         terminal.field(label, text)
-    for host, size in priced.bill.sources.items() if priced.bill else ():
+    for host, size in priced.bill.sources.items():
         terminal.field("From", f"{readable(size)} from {host}")
     if terminal.verbose:
-        for words in dry_run.commands:
+        for words in commands:
             terminal.line(joined(words))
-    terminal.field("Dry run", "nothing was changed" if priced.bill else "already up to date")
+    terminal.field("Dry run", "nothing was changed" if priced.existing else "already up to date")
 
 
 def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
@@ -273,39 +322,16 @@ def _kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
 
 
-def _roll_back_into(python: Path, wait: float) -> Outcome:
-    """Undo the last change of an environment that others made."""
-    from gpuinstall.install.into import roll_back_into
-
-    environment, changes = roll_back_into(python, wait)
-    torch = environment.versions.get("torch", "")
-    backend = torch.partition("+")[2]
-    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch, "backend": backend}
-    data = {
-        "plan": None,
-        "environment": {**held, "status": "changed"},
-        "changes": [change._asdict() for change in changes],
-        "verdict": None,
-        "bytes": 0,
-    }
-
-    def show(screen: Terminal) -> None:
-        for change in changes:
-            screen.field("Change", str(change))
-        words = f"{display_path(environment.prefix)} · torch {torch or 'none'} · Python {environment.version}"
-        screen.field("Environment", f"{words}, as it was before")
-
-    return Outcome(data, show)
-
-
 def _change_into(project: Project, python: Path, changing: Mapping[str, Any], *, dry_run: bool) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
+    from gpuinstall.install.options import InstallOptions
 
     project.reporter.step("Machine", machine_line(project.machine))
     if dry_run:
         result = dry_run_into(project, python)
     else:
-        result = install_into(project, python, changing["wait"], keep=changing["keep"], guard=changing["yes"])
+        wanted = InstallOptions(keep=changing["keep"], wait=changing["wait"])
+        result = install_into(project, python, wanted, guard=changing["yes"])
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 
@@ -334,8 +360,8 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was changed")
         return
     terminal.field("Proof", str(result.verdict["status"]))
-    if result.saved:
-        kept = f"the files before, {readable(size_of(result.saved))}, stay until the next change"
+    if result.previous:
+        kept = f"the files before, {readable(size_of(result.previous))}, stay until the next change"
         undo = f"gpuinstall install --rollback --into --python {quoted(environment.python)}"
         terminal.field("Undo", f"{undo}   # {kept}")
     if result.guard:

@@ -78,8 +78,8 @@ def command(
         target = str(named) if named else None
         wanted = InstallOptions(locked=not of_team, target=target, restoring=True, attempts=1, **changing)
         if dry_run:
-            priced = installation.dry_run(project, wanted)
-            return Outcome(priced.to_dict(), lambda screen: show_dry_run(screen, priced))
+            priced, commands = installation.dry_run(project, wanted)
+            return Outcome(priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands))
         result = installation.install(project, wanted)
         warn_of_unproven(terminal, result)
         refresh(project)

@@ -107,6 +107,19 @@ def locked_versions(venv: Path, marker: Marker) -> dict[str, str]:
     return {str(row.get("name")): str(row.get("version") or "") for row in rows if isinstance(row, dict)}
 
 
+def added_packages(venv: Path) -> tuple[str, ...]:
+    """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
+    installed = installed_packages(venv)
+    marker = read_marker(venv)
+    locked = dict[str, str]()
+    for name, version in locked_versions(venv, marker).items() if marker else ():
+        # A lock has no version of what comes from a folder or a repository.
+        locked[name] = version or installed.get(name, "")
+    if "pip" not in locked:
+        installed.pop("pip", None)
+    return unlocked_packages(installed, locked)
+
+
 def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -> tuple[str, ...]:
     """Name the packages that a lock does not hold, or holds in another version."""
 
@@ -179,12 +192,7 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     """
     if not (venv / "pyvenv.cfg").is_file():
         return ()
-    marker = read_marker(venv)
-    changed = marker is None
-    if marker:
-        installed = installed_packages(venv)
-        locked = {name: version or installed.get(name, "") for name, version in locked_versions(venv, marker).items()}
-        changed = bool(unlocked_packages({name: installed[name] for name in installed if name != "pip"}, locked))
+    changed = read_marker(venv) is None or added_packages(venv)
     return ("--venv", str(made_for(venv)), *(("--replace",) if changed else ()))
 
 

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from gpuinstall.environments.environment import (
-    NAME,
-    installed_packages,
-    locked_versions,
-    read_marker,
-    unlocked_packages,
-)
+from gpuinstall.environments.environment import NAME, added_packages, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages
 from gpuinstall.environments.paths import packages_folders
@@ -135,19 +129,6 @@ def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
             if path.startswith(f"{base}/") or is_command or file_size(root / path) == file.size:
                 recorded.add(path)
     return recorded
-
-
-def added_packages(venv: Path) -> tuple[str, ...]:
-    """Return the packages that pip or uv added to an environment, as ``name version``."""
-    installed = installed_packages(venv)
-    marker = read_marker(venv)
-    locked = dict[str, str]()
-    for name, version in locked_versions(venv, marker).items() if marker else ():
-        # A lock has no version of what comes from a folder or a repository.
-        locked[name] = version or installed.get(name, "")
-    if "pip" not in locked:
-        installed.pop("pip", None)
-    return unlocked_packages(installed, locked)
 
 
 def only_copies(venv: Path) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def install_group(group: LockGroup, folder: RunFolder, placing: Placing, reporte
     settings = Settings(request, only=True, anew=True, declared=False, venv=place / ".venv")
     with open_project(Path.home(), settings, reporter) as project:  # no settings of the run folder count
         done = install(project, InstallOptions(locked=True, target=lock.target, keep=False, attempts=1))
-    return _data(done.venv, done.change, done.verdict.get("status", "unproven"))
+    return _data(done.venv, done.action.value, done.verdict.get("status", "unproven"))
 
 
 def _taken(group: LockGroup, place: Path, reporter: Reporter) -> dict[str, Any]:

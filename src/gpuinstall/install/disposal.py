@@ -22,7 +22,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.ownership import added_packages, left_paths, only_copies
+from gpuinstall.environments.environment import added_packages
+from gpuinstall.environments.ownership import left_paths, only_copies
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import InstallationError

@@ -144,10 +144,6 @@ class ExistingEnvironment:
         names = self.lock.names
         return {name: version for name, version in self.packages.items() if name in names} | self.lock.versions
 
-    def is_made_of(self, lock: Lock) -> bool:
-        """Say whether the environment is what an installation of ``lock`` would make."""
-        return self.intact_lock is not None and self.intact_lock.sha256 == lock.sha256
-
     def check_ownership(self, *, restoring: bool = False) -> None:
         """Raise UsageError where something of the user's lies there.
 

@@ -3,81 +3,98 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.finding import Rejection
 from gpuinstall.install.environment_lock import WAIT_S
-from gpuinstall.lock.fit import OTHER_REQUEST, Fit, best, judge, misfit_rows
+from gpuinstall.lock.fit import Fit, best, judge, misfit_rows
 from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.install.previous import Previous
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
-    from gpuinstall.reporter import Reporter
-
-
-LockChange = Literal["written", "unchanged"]
-Change = Literal["built", "proven", "none"]
 
 
 ATTEMPTS = 3
-"""How many builds are tried where kernels fail: each may cost 3 GB."""
+"""How many builds are tried if kernels fail: each may cost 3 GB."""
+
+
+class Action(Enum):
+    """What an installation has to do; the values are those of the documents."""
+
+    NOTHING = "none"
+    """The environment is as requested, and proven as far as it can be here."""
+    VERIFY = "proven"
+    """It holds the right packages, and kernels have to run."""
+    BUILD = "built"
+    """Packages come, go or move."""
 
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """How to install what a project asks for.
-
-    ``locked`` says that no new lock is made, and any that fits will do; ``target`` which one is meant. ``replace`` lets
-    packages and folders be replaced that are not ours, ``restoring`` packages beside a torch that others changed.
-    ``upgrade`` lets every version move, ``moving`` those of single packages. ``verify`` proves again what is proven,
-    ``keep`` keeps what is replaced, ``jupyter`` makes a Jupyter kernel of it. ``attempts`` are builds to try where
-    kernels fail; ``wait`` is in seconds. ``yes`` downloads also what is large because a source is unreachable.
-    """
+    """How to install what a project requests."""
 
     locked: bool = False
+    """Whether no new lock is made, and any that fits will do."""
     target: str | None = None
+    """Which lock is meant."""
     replace: bool = False
+    """Whether packages and folders may be replaced that are not ours."""
     restoring: bool = False
+    """Whether packages may be replaced that lie beside a torch that others changed."""
     upgrade: bool = False
+    """Whether every version may move."""
     moving: tuple[str, ...] = ()
+    """The packages whose versions may move."""
     verify: bool = False
+    """Whether to prove again what is proven."""
     keep: bool = True
+    """Whether to keep what is replaced."""
     jupyter: bool = False
+    """Whether to make a Jupyter kernel of the environment."""
     attempts: int = ATTEMPTS
+    """How many builds to try if kernels fail."""
     wait: float = WAIT_S
+    """The seconds to wait for another run."""
     yes: bool = True
+    """Whether to download also what is large because a source is unreachable."""
 
 
 @dataclass(frozen=True)
 class InstallResult:
-    """What came of it. ``change`` says whether the environment was built, proven again, or left alone.
-
-    ``fit`` is the lock that it is made of, with its plan; ``misfits`` are the others in the folder, and why they were
-    not taken. ``changes`` are the packages that came, went and moved. ``bytes`` were to be fetched into ``caches``.
-    """
+    """What came of an installation."""
 
     paths: EnvironmentPaths
     machine: Machine
+    """The machine that it is for."""
     fit: Fit
-    lock_change: LockChange
+    """The lock that the environment is made of, and its plan."""
+    is_lock_new: bool
+    """Whether the lock in the folder was written."""
     verdict: dict[str, Any]
-    change: Change
+    """The document of the verdict."""
+    action: Action
     misfits: tuple[Rejection[Lock], ...] = ()
+    """The other locks of the folder, and why they were not taken."""
     changes: tuple[VersionChange, ...] = ()
+    """The packages that came, went and moved."""
     bytes: int = 0
+    """What was to be fetched."""
     caches: tuple[Path, ...] = ()
-    previous: Previous | None = None
+    """The folders that it was fetched into."""
+    previous: Path | None = None
+    """The environment that was replaced, if it is kept."""
+    previous_bytes: int = 0
     seconds: float = 0.0
     is_proof_kept: bool = False
     """Whether torch was left as it was, and with it the proof."""
@@ -93,19 +110,19 @@ class InstallResult:
         return interpreter(self.paths.venv)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the document of ``install --json``."""
+        """Return the document of ``install --json``."""
         lock = self.fit.lock
         return {
             "plan": self.fit.plan.to_dict(),
             "lock": {
                 "path": str(self.paths.folder / lock.name),
                 "sha256": lock.sha256,
-                "status": self.lock_change,
+                "status": "written" if self.is_lock_new else "unchanged",
                 "packages": len(lock.pylock.packages),
                 "changes": [change._asdict() for change in self.changes],
             },
-            "environment": self.fit.environment(self.paths.venv, self.change),
-            "previous": self.previous and {"path": str(self.previous.path), "bytes": self.previous.bytes},
+            "environment": self.fit.environment(self.paths.venv, self.action.value),
+            "previous": self.previous and {"path": str(self.previous), "bytes": self.previous_bytes},
             "verdict": self.verdict,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -113,38 +130,58 @@ class InstallResult:
 
 
 @dataclass(frozen=True)
-class Situation:
-    """The ``existing`` environment and the ``request`` for a lock, made of what the folder is ``asked``.
-
-    ``here`` is this machine, None where kernels cannot run on it.
-    """
+class InstallState:
+    """What an installation starts from: what lies there, and what is requested."""
 
     existing: ExistingEnvironment
     asked: FolderRequest
+    """The request of the folder."""
     request: LockRequest
+    """The request for a lock that was made of it."""
     here: Machine | None
+    """This machine; None if kernels cannot run on it."""
     options: InstallOptions
+
+    @property
+    def action(self) -> Action:
+        """What there is to do, as far as it is known before a new lock is made."""
+        return self.action_for(self.fit)
+
+    def action_for(self, fit: Fit | None) -> Action:
+        """Return what there is to do for a lock; None is one that has yet to be made."""
+        intact = self.existing.intact_lock
+        if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
+            return Action.BUILD
+        if self.options.verify:
+            return Action.VERIFY
+        if self.here is None or self.existing.is_proven:
+            return Action.NOTHING
+        return Action.VERIFY
+
+    @property
+    def is_driver_proven(self) -> bool:
+        """Whether kernels have run here, and run again only if that is requested."""
+        return self.existing.is_proven and not self.options.verify
 
     @cached_property
     def judged(self) -> tuple[Fit | Rejection[Lock], ...]:
-        """The locks of the folder, and the environment's own copy where the folder has none of that name, judged.
+        """The locks of the folder, and the environment's own copy if the folder has none of that name, judged.
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
             return ()
-        exact = not options.locked
         locks = [lock for lock in self.existing.locks if options.target in {lock.target, None}]
-        judged = judge(locks, request.machine, request.request, request.catalog, exact=exact)
-        if own is None or options.locked or own.name in {lock.name for lock in locks}:
-            return tuple(judged)
-        kept = judge([own], request.machine, request.request, request.catalog, exact=exact)
-        return (*judged, *(fit for fit in kept if isinstance(fit, Fit)))
+        if own and not options.locked and own.name not in {lock.name for lock in locks}:
+            locks.append(own)
+        judged = judge(locks, request.machine, request.request, request.catalog, exact=not options.locked)
+        # Why its own copy does not fit is of no interest.
+        return tuple(one for one in judged if isinstance(one, Fit) or one.candidate is not own)
 
-    @property
+    @cached_property
     def fit(self) -> Fit | None:
-        """The lock that is installed as it is; None where a new one has to be made."""
+        """The lock that is installed as it is; None if a new one has to be made."""
         request = self.request
         return best(self.judged, request.machine, request.request, request.catalog)
 
@@ -153,20 +190,8 @@ class Situation:
         """The locks that do not fit."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
-    @property
-    def is_settled(self) -> bool:
-        """Say whether the environment is as it is asked for, and proven as far as it can be here."""
-        if self.fit is None or self.options.verify or not self.existing.is_made_of(self.fit.lock):
-            return False
-        return self.here is None or self.existing.is_proven
-
-    @property
-    def is_driver_proven(self) -> bool:
-        """Whether kernels have run here, and run again only if that is asked for."""
-        return self.existing.is_proven and not self.options.verify
-
     def newer(self, fit: Fit) -> Choice | None:
-        """What these GPUs and this driver would run too, of a torch that is newer than a lock's."""
+        """Return what these GPUs and this driver would run too, of a torch that is newer than a lock's."""
         plan = self.request.outcome
         if isinstance(plan, Rejected) or plan.status == "cpu" or plan.choice.build.torch <= fit.choice.build.torch:
             return None
@@ -194,11 +219,3 @@ class Situation:
             hint="gpuinstall lock   # makes one that does",
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
-
-    def say_misfits(self, reporter: Reporter) -> None:
-        """Say why locks that lie here are not taken, those that were made for another request in one line."""
-        others = [misfit for misfit in self.misfits if misfit.reason.code != OTHER_REQUEST]
-        if len(others) < len(self.misfits) and self.fit is None:
-            reporter.step("Lock", "a new one: the request has changed")
-        for misfit in others:
-            reporter.step("Lock", f"{misfit.candidate.name} does not fit: {misfit.reason.message}")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import fingerprint
-from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.written_files import write_faults
 from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
-from gpuinstall.install.inspection import proof_file
 from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.shell import quoted
 from gpuinstall.verify.cover import read_cover
@@ -31,10 +29,10 @@ if TYPE_CHECKING:
     from gpuinstall.environments.written_files import WriteFault
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
     from gpuinstall.proof_record import ProofRecord
     from gpuinstall.reporter import Reporter
     from gpuinstall.request import Request
-    from gpuinstall.session import Session
     from gpuinstall.verify.cover import ProofCover
     from gpuinstall.verify.verdict import Verdict
 
@@ -113,14 +111,66 @@ def check_written_files(
         )
 
 
+@dataclass(frozen=True)
+class Installation:
+    """The packages of a lock in an environment; once they are proven, with what came of it."""
+
+    fit: Fit
+    """The lock, with the hashes that it lacked, and its plan."""
+    venv: Path
+    """The environment."""
+    python: Path
+    """Its interpreter."""
+    is_ours: bool = True
+    """Whether its proof is recorded, to be kept as long as nothing changes."""
+    earlier: ProofRecord | None = None
+    """The proof of the environment that this one has its torch from."""
+    verdict: dict[str, Any] = field(default_factory=dict)
+    """The document of the verdict; empty if there is none yet."""
+    proof: ProofRecord | None = None
+    """The record of the proof."""
+    is_proof_kept: bool = False
+    """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
+
+
+def verify(installation: Installation, here: Machine | None, project: Project) -> Installation:
+    """Prove an installation as far as the earlier proof does not cover it; return it with the verdict.
+
+    Raise KernelFailedError.
+
+    Args:
+        installation: What is to be proven.
+        here: This machine; None if no kernel can run on it.
+        project: The run.
+    """
+    if not installation.is_ours:
+        return replace(installation, verdict=prove(installation, here, project).to_dict())
+    # Before kernels run: what changes meanwhile was not proven.
+    cover = read_cover(installation.venv, installation.fit.lock.hashes_by_package)
+    kept = _kept_verdict(installation, cover, here, project)
+    verdict = kept or prove(installation, here, project).to_dict()
+    record = cover.record(fingerprint(project.machine), verdict)
+    return replace(installation, verdict=verdict, proof=record, is_proof_kept=kept is not None)
+
+
+def _kept_verdict(
+    installation: Installation, cover: ProofCover, here: Machine | None, project: Project
+) -> dict[str, Any] | None:
+    """Return the verdict of the earlier proof, with that of new programs; None if all has to be proven."""
+    earlier = installation.earlier
+    if earlier is None or not (earlier.proves(_gpus(installation)) and cover.keeps(earlier)):
+        return None
+    verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
+    new = cover.new_programs(earlier)
+    if not new:
+        return verdict
+    tested = prove(installation, here, project, programs=new)
+    # If a GPU is in use, what it could not show is shown as a whole.
+    return with_programs(verdict, tested) if tested.status == "passed" else None
+
+
 def prove(
-    fit: Fit,
-    python: Path,
-    machine: Machine,
-    here: Machine | None,
-    session: Session,
-    *,
-    programs: Collection[str] | None = None,
+    installation: Installation, here: Machine | None, project: Project, *, programs: Collection[str] | None = None
 ) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
 
@@ -128,73 +178,26 @@ def prove(
     """
     from gpuinstall.verify.runner import verify_environment
 
-    start = monotonic()
-    gpus = tuple(run.index for run in fit.plan.gpus if run.how != "none") if here else ()
+    start, fit = monotonic(), installation.fit
+    gpus = _gpus(installation) if here else ()
     verdict = verify_environment(
-        python,
-        here or replace(machine, gpus=()),
+        installation.python,
+        here or replace(project.machine, gpus=()),
         asked_cpu=fit.plan.status == "cpu",
         gpus=gpus or None,
         meant=fit.choice.build,
         programs=programs,
-        reporter=session.reporter,
+        reporter=project.reporter,
     )
-    session.reporter.step("Verified", summary(verdict), monotonic() - start)
+    project.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What came of a proof, and what it covers."""
-
-    verdict: dict[str, Any]
-    """The Verdict document."""
-    cover: ProofCover
-    is_kept: bool = False
-    """Whether no kernel of torch had to run, because nothing that an earlier proof covers has changed."""
-
-
-def prove_change(
-    fit: Fit,
-    venv: Path,
-    machine: Machine,
-    here: Machine | None,
-    session: Session,
-    *,
-    earlier: ProofRecord | None,
-) -> Proof:
-    """Prove an environment as far as an ``earlier`` proof of the one before does not cover it.
-
-    Raise KernelFailedError.
-
-    Args:
-        fit: The lock that the environment holds, and its plan.
-        venv: The environment.
-        machine: The machine that it is for.
-        here: This machine, None if the environment is for another.
-        session: The clients of this run.
-        earlier: The proof of the environment that this one has its torch from; None if it has not.
-    """
-    cover = read_cover(venv, fit.lock.hashes_by_package)
-    planned = {run.index for run in fit.plan.gpus if run.how != "none"}
-    if earlier is None or not earlier.proves(planned) or not cover.keeps(earlier):
-        return Proof(prove(fit, interpreter(venv), machine, here, session).to_dict(), cover)
-    verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
-    new = cover.new_programs(earlier)
-    if new:
-        tested = prove(fit, interpreter(venv), machine, here, session, programs=new)
-        if tested.status != "passed":  # a GPU is in use: what it could not show is shown as a whole
-            return Proof(prove(fit, interpreter(venv), machine, here, session).to_dict(), cover)
-        verdict = with_programs(verdict, tested)
-    return Proof(verdict, cover, is_kept=True)
-
-
-def record_proof(proof: Proof, identity: str, machine: Machine) -> None:
-    """Keep a proof of the environment ``identity`` on a machine."""
-    record = proof.cover.record(fingerprint(machine), proof.verdict)
-    record.write(proof_file(identity, machine))
+def _gpus(installation: Installation) -> tuple[int, ...]:
+    """Return the GPUs that the plan is for, by their indices."""
+    return tuple(run.index for run in installation.fit.plan.gpus if run.how != "none")
 
 
 def summary(verdict: Verdict) -> str:

@@ -6,19 +6,20 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_json, write_atomically
+from gpuinstall.files import check_cache, read_json, write_atomically
 from gpuinstall.lock.fetch import local_path
+from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
 from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.session import Session
@@ -29,15 +30,16 @@ UNPACKED = 2.3
 
 @dataclass(frozen=True)
 class Bill:
-    """What an installation costs, in bytes: to fetch, to unpack for ``venv``, and to write into each folder.
-
-    ``missing`` are the files to fetch, with their sizes (0 where that is not known).
-    """
+    """What an installation costs, in bytes."""
 
     missing: Mapping[LockedFile, int]
+    """The size of each file to fetch; 0 if that is not known."""
     unpacked: int
+    """What the environment takes."""
     venv: Path
+    """The environment."""
     folders: Mapping[Path, int]
+    """What is written into each folder."""
 
     def check(self) -> None:
         """Raise InstallationError where a file system has less space than is needed on it."""
@@ -78,6 +80,26 @@ class Bill:
             return fetched
         venv = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
         return f"{fetched}{room}, {readable(self.unpacked)} for {venv}"
+
+
+FREE = Bill(missing={}, unpacked=0, venv=Path(), folders={})
+
+
+def price_files(files: Collection[LockedFile], listed: Mapping[str, int], venv: Path, session: Session) -> Bill:
+    """Reckon what will be fetched, and written where.
+
+    Args:
+        files: What is to be installed.
+        listed: The sizes that are known, by address.
+        venv: The environment.
+        session: The clients of this run.
+
+    Raises:
+        InstallationError: uv's cache is not to be trusted.
+    """
+    check_cache(session.uv_cache, session.reporter)
+    cached = {file for file in files if cached_wheel(file, session.uv_cache)}
+    return bill(sizes(files, listed, cached, session), cached, venv, uv_cache=session.uv_cache)
 
 
 def bill(sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path) -> Bill:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from gpuinstall.files import is_folder, remove_path, write_atomically
 from gpuinstall.install.bytecode import link_bytecode
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
-from gpuinstall.install.proof import check_links, check_written_files
+from gpuinstall.install.proof import Installation, check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
@@ -34,25 +34,9 @@ from gpuinstall.text import some
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.session import Session
-
-
-@dataclass(frozen=True)
-class StagedEnvironment:
-    """An environment built at ``paths.staging``."""
-
-    fit: Fit
-    """The lock that it holds, with the hashes that it lacked."""
-    linked: frozenset[str]
-    """The packages that it has from the one before."""
-
-    @property
-    def is_clone(self) -> bool:
-        """Whether torch, and with it all that torch loads, was left as it was."""
-        return "torch" in self.linked
 
 
 def build_commands(priced: PricedLock, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
@@ -74,29 +58,37 @@ def build_commands(priced: PricedLock, base: Path | None, paths: EnvironmentPath
     return commands
 
 
-def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: Project) -> StagedEnvironment:
-    """Build an environment of a lock at ``paths.staging``, with what the ``existing`` one has of it already.
+def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -> Installation:
+    """Build an environment of a lock at ``paths.staging``, with what the existing one has of it already.
 
-    Raise InstallationError, also where what uv has put there is damaged or lacks a library.
+    Args:
+        fit: The lock, and its plan.
+        priced: What has to be fetched, and what stays as it is.
+        project: The run.
+        keep_proof: Whether the proof of the existing environment may count for the new one.
+
+    Raises:
+        InstallationError: also if what uv has put there is damaged or lacks a library.
     """
     paths, session, start = project.paths, project.session, monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    linked = _link_unchanged(priced, existing, project)
+    linked = _link_unchanged(priced, project)
+    # Torch, and with it all that torch loads, is as it was.
+    is_clone = "torch" in linked
     run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - linked
     if new:
         fit = replace(fit, lock=_install(new, fit, priced, project))
     link_bytecode(paths.staging, new)
-    staged = StagedEnvironment(fit, linked)
     with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
-        keeps_guard = staged.is_clone and _has_guard(existing, fit, project)
+        keeps_guard = is_clone and _has_guard(priced, fit, project)
         beside = None if keeps_guard else pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
         needs_pip = "pip" not in fit.lock.names | linked
         pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
         giving = pool.submit(run_uv, pip, session) if needs_pip else None
-        _check_files(staged, new, priced, project)
+        _check_files(fit, new, priced, project, is_clone=is_clone)
     try:
         if giving:
             giving.result()
@@ -112,29 +104,30 @@ def build(fit: Fit, priced: PricedLock, existing: ExistingEnvironment, project: 
         _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
     installed = f"{len(installed_packages(paths.staging))} packages"
-    if staged.is_clone:
+    if is_clone:
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
-    return staged
+    earlier = priced.existing.proof if priced.existing and is_clone and keep_proof else None
+    return Installation(fit, paths.staging, interpreter(paths.staging), earlier=earlier)
 
 
-def _link_unchanged(priced: PricedLock, existing: ExistingEnvironment, project: Project) -> frozenset[str]:
+def _link_unchanged(priced: PricedLock, project: Project) -> frozenset[str]:
     """Link what stays as it was from the existing environment; return those packages."""
     paths = project.paths
-    if not priced.unchanged:
+    if priced.existing is None or not priced.unchanged:
         return frozenset()
     if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
         paths.spare.rename(paths.staging)
-    linked = link_packages(paths.venv, paths.staging, priced.unchanged, existing.built_ns)
+    linked = link_packages(paths.venv, paths.staging, priced.unchanged, priced.existing.built_ns)
     if changed := priced.unchanged - linked:
         text = f"{some(sorted(changed))}: changed since they were installed, and installed again"
         project.session.reporter.step("Renewed", text)
     return linked
 
 
-def _has_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
+def _has_guard(priced: PricedLock, fit: Fit, project: Project) -> bool:
     """Whether the environment before has a guard that is right for a lock of the same torch too."""
-    family, own = project.catalog.family, existing.lock
+    family, own = project.catalog.family, priced.existing.lock if priced.existing else None
     if own is None or not (project.paths.venv / CONSTRAINTS).is_file():
         return False
     return own.name == fit.lock.name and own.versions_of(family) == fit.lock.versions_of(family)
@@ -147,14 +140,14 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
     write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv))
 
 
-def _check_files(staged: StagedEnvironment, new: Collection[str], priced: PricedLock, project: Project) -> None:
+def _check_files(fit: Fit, new: Collection[str], priced: PricedLock, project: Project, *, is_clone: bool) -> None:
     """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
 
     What was linked was looked at when it was new, and what has no native code is loaded by no loader.
     """
-    fit, reporter = staged.fit, project.session.reporter
+    reporter = project.session.reporter
     site = site_packages(project.paths.staging, fit.choice.python)
-    if not staged.is_clone and (damage := damaged_torch(project.paths.staging)):
+    if not is_clone and (damage := damaged_torch(project.paths.staging)):
         why = "uv's cache has the same damaged file: environments share the cache's files"
         hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
         raise InstallationError("cache-damaged", damage, why=why, hint=hint)
@@ -165,7 +158,7 @@ def _check_files(staged: StagedEnvironment, new: Collection[str], priced: Priced
         for fault in overlaps:
             reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
         _install_in_order({package.name for fault in overlaps for package in fault.packages}, fit, priced, project)
-    if not staged.is_clone or any(package.is_native for package in packages if package.name in new):
+    if not is_clone or any(package.is_native for package in packages if package.name in new):
         check_links(fit, site, project.machine, reporter)
 
 
@@ -195,8 +188,8 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
         fit.choice,
         paths.private_lock,
         paths.folder,
-        priced.bill.missing if priced.bill else {},
-        priced.heads,
+        missing=priced.bill.missing,
+        heads=priced.heads,
         wheels=project.sourcing.wheels,
         only=names,
         compiled=compiled,

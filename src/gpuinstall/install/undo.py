@@ -74,6 +74,11 @@ class UndoRecord:
         return hashlib.sha256(paths.encode()).hexdigest()
 
     @property
+    def is_ours(self) -> bool:
+        """Whether this user has made the change: what a stranger's record names is not touched."""
+        return is_vouched(self.folder.resolve(), self.identity)
+
+    @property
     def saved(self) -> Path:
         """Where the old files wait."""
         return self.folder / "saved"
@@ -174,7 +179,11 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
     new = set[Path]()
     for wheel in wheels:
         for path in _unpacked(wheel, environment.paths):
-            if ".." in path.parts or not path.is_relative_to(root) or not _is_below(root, str(path.relative_to(root))):
+            if (
+                ".." in path.parts
+                or not path.is_relative_to(root)
+                or not _are_below(root, [str(path.relative_to(root))])
+            ):
                 name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
                 message = f"{name} {version} would write outside the environment, to {path.resolve()}"
                 hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
@@ -199,9 +208,7 @@ def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     """Return the record of the last change that this user has made to an environment; None if there is none."""
     record = _read_record(environment)
-    if record and is_vouched(record.folder.resolve(), record.identity):
-        return record
-    return None
+    return record if record and record.is_ours else None
 
 
 def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -215,9 +222,7 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
         marks = {name: (size, time_ns, inode) for name, (size, time_ns, inode) in document["marks"].items()}
         record = UndoRecord(root, folder, document["state"], new, old, users, marks)
         names = (*new, *old, *users, *marks)
-        if document["schema"] == UNDO_SCHEMA and all(
-            _is_below(below, name) for below in (root, record.saved) for name in names
-        ):
+        if document["schema"] == UNDO_SCHEMA and _are_below(root, names) and _are_below(record.saved, names):
             return record
     return None
 
@@ -227,34 +232,25 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
 
     Raise UsageError if another user's run has left it, or nobody can say whose.
     """
-    record = find_undo(environment)
-    if record is None:
-        _check_finished(environment)
-        _restore_earlier(undo_folder(environment))
+    folder, record = undo_folder(environment), _read_record(environment)
+    if record and record.state == "proven":
+        if record.is_ours:
+            remove_path(record.earlier)
         return False
-    if record.state == "proven":
-        remove_path(record.earlier)
-        return False
-    record.undo()
-    return True
-
-
-def _check_finished(environment: ForeignEnvironment) -> None:
-    """Raise UsageError for a change that was not finished and is not this user's.
-
-    To undo it would remove whatever its record names; to go on, the files that it has moved away.
-    """
-    folder = undo_folder(environment)
-    record = _read_record(environment)
-    if not os.path.lexists(folder / "saved") or (record and record.state == "proven"):
-        return
-    aside = folder.with_name(f"{folder.name}.others")
-    raise UsageError(
-        "others-change",
-        f"{folder} holds a change that was not finished, which this user did not begin here",
-        why="its record may name any file of the environment as one to remove",
-        hint=f"mv {quoted(folder)} {quoted(aside)}   # keeps the files that it has moved away\nthe same again",
-    )
+    if record and record.is_ours:
+        record.undo()
+        return True
+    # To undo it would remove whatever its record names; to go on, the files that it has moved away.
+    if os.path.lexists(folder / "saved"):
+        aside = folder.with_name(f"{folder.name}.others")
+        raise UsageError(
+            "others-change",
+            f"{folder} holds a change that was not finished, which this user did not begin here",
+            why="its record may name any file of the environment as one to remove",
+            hint=f"mv {quoted(folder)} {quoted(aside)}   # keeps the files that it has moved away\nthe same again",
+        )
+    _restore_earlier(folder)
+    return False
 
 
 def _restore_earlier(folder: Path) -> None:
@@ -298,11 +294,17 @@ def _scripts(entry_points: str) -> Iterator[str]:
             yield line.partition("=")[0].strip()
 
 
-def _is_below(root: Path, name: str) -> bool:
-    """Say whether a name means something below a folder, and no link leads out of it."""
-    path = PurePosixPath(name)
-    inside = not path.is_absolute() and ".." not in path.parts and bool(path.parts)
-    return inside and (root / name).parent.resolve().is_relative_to(root.resolve())
+def _are_below(root: Path, names: Iterable[str]) -> bool:
+    """Whether names mean something below a folder, and no link leads out of it."""
+    folders = set[PurePosixPath]()
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            return False
+        folders.add(path.parent)
+    # A package has thousands of files in a few folders.
+    resolved = root.resolve()
+    return all((root / folder).resolve().is_relative_to(resolved) for folder in folders)
 
 
 def _copy(source: Path, destination: Path) -> None:

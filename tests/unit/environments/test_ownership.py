@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall import process, uv
+from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.environments.ownership import (
-    added_packages,
     only_copies,
     topmost_paths,
     user_paths,

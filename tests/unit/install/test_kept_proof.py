@@ -14,7 +14,6 @@ import pytest
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.inspection import proof_file, standing_proof
-from gpuinstall.install.proof import Proof, record_proof
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import without_programs
@@ -74,7 +73,7 @@ def cloned(venv: Path, *left_out: str) -> Path:
 
 
 def test_a_proof_holds_on_the_same_machine_alone(venv: Path) -> None:
-    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+    proven(venv).write(proof_file(MARKER.id, MACHINE))
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
         "another driver": replace(MACHINE, driver=Driver(DriverVersion.parse("580.95.05"))),
@@ -144,7 +143,7 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
     kept = []
     for name, change in CHANGES.items():
         proof_file(MARKER.id, MACHINE).unlink(missing_ok=True)
-        record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+        proven(venv).write(proof_file(MARKER.id, MACHINE))
         before = {path: path.read_bytes() for path in venv.rglob("*") if path.is_file() and not path.is_symlink()}
         change(venv)
         if standing_proof(venv, MARKER, MACHINE):
@@ -161,7 +160,7 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
 
 
 def test_what_no_proof_covers_may_change(venv: Path) -> None:
-    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+    proven(venv).write(proof_file(MARKER.id, MACHINE))
 
     appended(f"{SITE}/einops/__init__.py")(venv)
     (venv / "notes.txt").write_text("mine")
@@ -247,7 +246,7 @@ def test_another_version_of_what_python_imports_at_its_start_does_not(venv: Path
 def test_a_proof_is_kept_where_a_group_shares_new_files(venv: Path) -> None:
     usual = os.umask(0o002)
     try:
-        record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+        proven(venv).write(proof_file(MARKER.id, MACHINE))
     finally:
         os.umask(usual)
 
@@ -259,7 +258,7 @@ def test_packages_on_another_disk_are_linked_and_covered(venv: Path, linked: str
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)
-    record_proof(Proof(PASSED, read_cover(venv, HASHES)), MARKER.id, MACHINE)
+    proven(venv).write(proof_file(MARKER.id, MACHINE))
 
     assert read_cover(cloned(venv), HASHES).keeps(proven(venv))
     assert standing_proof(venv, MARKER, MACHINE) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.guard import write_guard
-from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.files import remove_path
 from gpuinstall.install import undo
 from gpuinstall.install.foreign import ForeignEnvironment
+from gpuinstall.install.options import Action, InstallOptions
+from gpuinstall.install.priced_lock import PricedLock
+from gpuinstall.install.transaction import ForeignPlace, roll_back, transact
 from gpuinstall.install.undo import UNDO_SCHEMA, UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.lock.fit import Fit
+from gpuinstall.lock.lock import parse
+from gpuinstall.machine import Machine
+from gpuinstall.plan.values import Choice, Plan
+from gpuinstall.project import Project, Settings
 from gpuinstall.reporter import SilentReporter
+from tests.frozen import frozen_catalog
+from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +123,38 @@ def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment: Fore
     assert record.is_last_change
     record.undo()
     assert tree(environment) == before
+
+
+def place_of(environment: ForeignEnvironment) -> ForeignPlace:
+    settings = Settings(machine=Machine("linux", "x86_64", "glibc", "2.36"))
+    project = Project(environment.root, settings, SilentReporter(), ExitStack())
+    return ForeignPlace(environment, project, InstallOptions(wait=0))
+
+
+def test_a_failing_transaction_puts_back_what_was_there(environment: ForeignEnvironment, wheel: Path) -> None:
+    before = tree(environment)
+    plan_undo(environment, ["torch"], [wheel]).begin().save()
+    put_in(environment, wheel)
+    build = next(build for build in frozen_catalog().builds if build.backend.tag == "cpu")
+    choice = Choice(build, "3.12", "https://index.example/whl/cpu", ())
+    fit = Fit(parse("pylock.cpu.toml", lock_text()), Plan("cpu", choice))
+
+    with pytest.raises(GpuInstallError):  # there is no such interpreter to run kernels with
+        transact(place_of(environment), Action.VERIFY, fit, priced=PricedLock(fit), here=None)
+
+    assert tree(environment) == before
+
+
+def test_rolling_back_restores_files_once(environment: ForeignEnvironment, wheel: Path) -> None:
+    before = tree(environment)
+    changed(environment, wheel)
+
+    roll_back(place_of(environment))
+    assert tree(environment) == before
+
+    with pytest.raises(UsageError) as refused:
+        roll_back(place_of(environment))
+    assert refused.value.code == "no-previous"
 
 
 @pytest.mark.parametrize("edit", ["", "torch==3\n"])

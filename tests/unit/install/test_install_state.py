@@ -13,7 +13,7 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.errors import LockError, MachineError
 from gpuinstall.finding import Finding
 from gpuinstall.install.inspection import ExistingEnvironment
-from gpuinstall.install.options import InstallOptions, Situation
+from gpuinstall.install.options import Action, InstallOptions, InstallState
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.lock.request import LockRequest
@@ -52,7 +52,7 @@ class Example:
     existing: ExistingEnvironment
     source: Source
     options: InstallOptions = OPTIONS
-    is_settled: bool = False
+    action: Action = Action.BUILD
     request: Request = CPU
     here: Machine | None = MACHINE
 
@@ -70,16 +70,18 @@ EXAMPLES = {
     "a lock that fits": Example(replace(NOTHING, locks=(NEWER,)), "the folder's"),
     "a lock for other machines": Example(replace(NOTHING, locks=(CUDA,)), "a new one"),
     "a lock, and an upgrade": Example(replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)),
-    "its own lock, proven": Example(environment(NEWER, NEWER), "its own", is_settled=True),
-    "its own lock alone, proven": Example(environment(NEWER), "its own", is_settled=True),
+    "its own lock, proven": Example(environment(NEWER, NEWER), "its own", action=Action.NOTHING),
+    "its own lock alone, proven": Example(environment(NEWER), "its own", action=Action.NOTHING),
     "its own lock alone, and only the folder's count": Example(
         environment(NEWER), "refused", InstallOptions(locked=True)
     ),
-    "proven, and to be proven again": Example(environment(NEWER, NEWER), "its own", InstallOptions(verify=True)),
-    "proven on another machine": Example(environment(NEWER, NEWER, is_proven=False), "its own"),
-    "not proven yet": Example(environment(NEWER, NEWER, status="unproven"), "its own"),
+    "proven, and to be proven again": Example(
+        environment(NEWER, NEWER), "its own", InstallOptions(verify=True), Action.VERIFY
+    ),
+    "proven on another machine": Example(environment(NEWER, NEWER, is_proven=False), "its own", action=Action.VERIFY),
+    "not proven yet": Example(environment(NEWER, NEWER, status="unproven"), "its own", action=Action.VERIFY),
     "not proven yet, and the GPUs are elsewhere": Example(
-        environment(NEWER, NEWER, status="unproven"), "its own", is_settled=True, here=None
+        environment(NEWER, NEWER, status="unproven"), "its own", action=Action.NOTHING, here=None
     ),
     "the folder's lock was updated": Example(environment(OLDER, NEWER), "the folder's"),
     "made of the lock, and changed by hand": Example(DAMAGED, "the folder's"),
@@ -97,46 +99,58 @@ EXAMPLES = {
 }
 
 
-def situation(
+def state(
     existing: ExistingEnvironment,
     options: InstallOptions = OPTIONS,
     *,
     machine: Machine = MACHINE,
     request: Request = CPU,
     here: Machine | None = MACHINE,
-) -> Situation:
-    return Situation(existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options)
+) -> InstallState:
+    return InstallState(existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options)
 
 
-@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
-def test_where_the_lock_comes_from(example: Example) -> None:
-    there = situation(example.existing, example.options, request=example.request, here=example.here)
-    source: Source = "a new one"
+def test_where_the_lock_comes_from_and_what_there_is_to_do() -> None:
+    wrong = {}
+    for name, example in EXAMPLES.items():
+        there = state(example.existing, example.options, request=example.request, here=example.here)
+        found = (source_of(there), there.action)
+        if found != (example.source, example.action):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def source_of(there: InstallState) -> Source:
     if there.fit:
-        source = "its own" if example.existing.is_made_of(there.fit.lock) else "the folder's"
-    else:
-        try:
-            there.check_lockable()
-        except LockError:
-            source = "refused"
-    assert (source, there.is_settled) == (example.source, example.is_settled)
+        return "the folder's" if there.action is Action.BUILD else "its own"
+    try:
+        there.check_lockable()
+    except LockError:
+        return "refused"
+    return "a new one"
+
+
+def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone() -> None:
+    upgraded = state(environment(NEWER), InstallOptions(upgrade=True))
+    fit = state(environment(NEWER, NEWER)).fit
+    assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
 
 
 def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead() -> None:
-    assert [misfit.candidate for misfit in situation(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
+    assert [misfit.candidate for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
 
 
 @pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])
 def test_why_there_is_no_lock_to_install_is_said(locks: tuple[Lock, ...], code: str) -> None:
     with pytest.raises(LockError) as refused:
-        situation(replace(NOTHING, locks=locks), InstallOptions(locked=True)).check_lockable()
+        state(replace(NOTHING, locks=locks), InstallOptions(locked=True)).check_lockable()
     assert refused.value.code == code
 
 
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked: bool) -> None:
     existing = replace(NOTHING, locks=(CUDA,))
-    there = situation(existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",)))
+    there = state(existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",)))
     with pytest.raises(MachineError) as refused:
         there.check_lockable()
     assert refused.value.data is not None

@@ -1,0 +1,266 @@
+"""How an environment changes, ours or one of others: prepare, verify, commit; or abort, and it is as it was.
+
+::
+
+             ours (OwnPlace)                       of others (ForeignPlace)
+    prepare  another one is built beside it        the files that change are moved away, and the new ones come
+    verify   kernels run, unless the last proof covers all that they would show
+    commit   the two change places in one stroke   the record says that the new files are proven
+    abort    what was built is removed             the new files go, and the old ones come back
+    restore  the two change places again           the same, for a change that was proven
+
+What was before is kept for ``restore`` until the next change. A run that is killed on the way leaves a record, by
+which the next one finishes the change or aborts it: ``swap`` and ``undo`` tell how.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuinstall import uv
+from gpuinstall.environments.environment import Marker, fingerprint, installed_packages, read_marker
+from gpuinstall.environments.jupyter import settle_kernel
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.paths import interpreter
+from gpuinstall.environments.records import remember, was_at
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.files import unwritable
+from gpuinstall.install.bytecode import keep_bytecode
+from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.inspection import proof_file
+from gpuinstall.install.options import Action
+from gpuinstall.install.proof import Installation, check_written_files, verify
+from gpuinstall.install.stage import build
+from gpuinstall.install.swap import finish_swap, swap_in
+from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.interruption import defer_interrupts
+from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+from gpuinstall.shell import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from gpuinstall.install.foreign import ForeignEnvironment
+    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.priced_lock import PricedLock
+    from gpuinstall.lock.fit import Fit
+    from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
+
+InstallPlace: TypeAlias = "OwnPlace | ForeignPlace"
+
+
+def transact(
+    place: InstallPlace, action: Action, fit: Fit, *, priced: PricedLock, here: Machine | None
+) -> Installation:
+    """Bring the packages of a lock into an environment, and prove them; on any failure it is as it was before.
+
+    Args:
+        place: The environment; its run holds it.
+        action: What there is to do.
+        fit: The lock, and its plan.
+        priced: What comes and goes, and what has to be fetched.
+        here: This machine; None if no kernel can run on it.
+
+    Raises:
+        InstallationError: the packages could not be brought.
+        KernelFailedError: a kernel failed.
+    """
+    try:
+        match action:
+            case Action.NOTHING:
+                return place.present(fit)
+            case Action.VERIFY:
+                installation = place.present(fit)
+            case Action.BUILD:
+                installation = place.prepare(fit, priced)
+        installation = verify(installation, here, place.project)
+        place.commit(installation, here)
+    except BaseException:
+        # What cannot be put right now is left to the next run.
+        with defer_interrupts(), suppress(InstallationError, OSError):
+            place.abort()
+        raise
+    return installation
+
+
+def roll_back(place: InstallPlace) -> None:
+    """Bring back what was before the last change.
+
+    Raise UsageError if there is nothing to go back to, or it is not this user's.
+    """
+    with place.held():
+        place.restore()
+
+
+@dataclass(frozen=True)
+class OwnPlace:
+    """An environment of ours, which another one replaces."""
+
+    project: Project
+    options: InstallOptions
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold it for one run; yield whether another run had it before."""
+        return environment_lock(self.project.paths, self.options.wait, self.project.reporter)
+
+    def present(self, fit: Fit) -> Installation:
+        """Return it as it is."""
+        venv = self.project.paths.venv
+        return Installation(fit, venv, interpreter(venv))
+
+    def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
+        """Build another one beside it."""
+        return build(fit, priced, self.project, keep_proof=not self.options.verify)
+
+    def commit(self, installation: Installation, here: Machine | None) -> None:
+        """Keep the proof, and put what was built in its place."""
+        paths, lock, choice = self.project.paths, installation.fit.lock, installation.fit.choice
+        venv, proof = installation.venv, installation.proof
+        marker = Marker(
+            id=str(uuid.uuid4()),
+            lock=lock.name,
+            lock_sha256=lock.sha256,
+            python=choice.python,
+            torch=lock.versions["torch"],
+            backend=choice.build.backend.tag,
+            machine=fingerprint(self.project.machine),
+            verdict=installation.verdict,
+        )
+        remember(paths.venv, marker.id)
+        marker.write(venv)
+        if here and proof:
+            proof.write(proof_file(marker.id, here))
+        if venv != paths.venv:
+            if proof and not installation.is_proof_kept:
+                keep_bytecode(venv, proof.packages)
+            swap_in(paths, venv, self.project.reporter, keep=self.options.keep)
+
+    def abort(self) -> None:
+        """Remove what was built; what has taken its place already stays."""
+        finish_swap(self.project.paths, self.project.reporter)
+
+    def restore(self) -> None:
+        """Exchange it, and its lock, for the previous one, whoever made that.
+
+        Raise UsageError if there is none, or if this user has replaced neither it nor what is in its place.
+        """
+        paths = self.project.paths
+        if not paths.has_previous:
+            raise UsageError("no-previous", f"no previous environment of {paths.venv}")
+        if not was_at(paths.venv, paths.previous):
+            message = f"the previous environment of {paths.venv} was not replaced by you on this machine"
+            why = "it may have come with the folder, and would run unproven"
+            hint = "gpuinstall sync   # makes one from the lock"
+            raise UsageError("not-made-here", message, why=why, hint=hint)
+        # The next change would delete it.
+        if os.path.lexists(paths.venv) and read_marker(paths.venv) is None and not was_at(paths.venv, paths.venv):
+            message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
+            hint = f"mv {quoted(paths.venv)} {quoted(f'{paths.venv}.other')}   # then the same again"
+            raise UsageError("not-ours", message, hint=hint)
+        swap_in(paths, paths.previous, self.project.reporter)
+        settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
+
+
+@dataclass(frozen=True)
+class ForeignPlace:
+    """An environment of others, in which files are replaced."""
+
+    environment: ForeignEnvironment
+    project: Project
+    options: InstallOptions
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it for one run; raise InstallationError if it may not be written, or is not left free."""
+        from filelock import FileLock, Timeout
+
+        path = undo_folder(self.environment).with_suffix(".lock")
+        guard = FileLock(path)
+        try:
+            guard.acquire(timeout=self.options.wait)
+        except Timeout:
+            message = f"another run is using {self.environment.prefix}"
+            hint = "the same with --wait 1800   # or wait for it to end"
+            raise InstallationError("busy", message, hint=hint) from None
+        except OSError as error:
+            raise unwritable(path, error) from None
+        try:
+            yield
+        finally:
+            if os.name == "nt":  # which does not remove a file that is open
+                guard.release()
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            guard.release()
+
+    def present(self, fit: Fit) -> Installation:
+        """Return it as it is."""
+        return Installation(fit, self.environment.prefix, self.environment.python, is_ours=False)
+
+    def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
+        """Have the wheels fetched and unpacked, move away what they replace, and install them."""
+        environment, session = self.environment, self.project.session
+        private_lock, unpacked = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
+        names = {change.package for change in priced.changes}
+        transfer = Transfer(
+            fit.lock,
+            fit.choice,
+            private_lock,
+            session.folder,
+            missing=priced.bill.missing,
+            heads=priced.heads,
+            only=names,
+        )
+        words = cache_words(fit.lock, fit.choice, session)
+        transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
+        wheels = [info.resolve().parent.parent for info in sorted(unpacked.glob("*.dist-info/METADATA"))]
+        start = monotonic()
+        try:
+            plan_undo(environment, sorted(names), wheels).begin().save()
+            words = cache_words(None, fit.choice, session)
+            run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
+        except OSError as error:
+            raise unwritable(environment.root, error) from None
+        self.project.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+        folders = dict.fromkeys(environment.paths[kind] for kind in ("purelib", "platlib"))
+        for fault in check_written_files(read_packages(folders), names, environment.root):
+            self.project.reporter.warn(fault.message)
+        return self.present(fit)
+
+    def commit(self, _installation: Installation, _here: Machine | None) -> None:
+        """Keep what was moved away for ``restore``."""
+        record = find_undo(self.environment)
+        if record and record.state == "saved":
+            record.keep(self.project.reporter)
+
+    def abort(self) -> None:
+        """Put back what was moved away."""
+        if finish_undo(self.environment):
+            self.project.reporter.warn("the environment was restored")
+
+    def restore(self) -> None:
+        """Undo the last change, or the one that a killed run has left.
+
+        Raise UsageError if there is none, or something else has changed its packages since.
+        """
+        environment = self.environment
+        if finish_undo(environment):
+            return
+        record = find_undo(environment)
+        if record is None:
+            folder = undo_folder(environment)
+            why = f"this user did not make the change in {folder} here" if folder.exists() else None
+            message = f"there is no change by gpuinstall to undo in {environment.prefix}"
+            raise UsageError("no-previous", message, why=why)
+        if not record.is_last_change:
+            message = f"the packages in {environment.prefix} have changed since gpuinstall installed into it"
+            why = f"restoring files would mix both versions; the replaced files are in {record.saved}"
+            raise UsageError("changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}")
+        record.undo()

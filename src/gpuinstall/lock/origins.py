@@ -58,7 +58,7 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         sources: What the files say.
     """
     addressed = {setting.package: setting for setting in sources.locked if setting.effect is Effect.ADDRESS}
-    for name in served.keys() & addressed.keys():
+    for name in sorted(served.keys() & addressed.keys()):
         setting = addressed[name]
         if setting.value in served[name]:
             continue

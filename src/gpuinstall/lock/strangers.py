@@ -42,7 +42,7 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
             if own := " ".join(dict.fromkeys(lock.indexes[name] for name in refused if name in lock.indexes)):
-                hint = f"export UV_INDEX={quoted(own)}   # the index that it was locked from"
+                hint = f"export UV_INDEX={quoted(own)}   # if you trust this index: it was locked from there"
             raise LockError("lock-source", message, hint=hint)
         session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
 

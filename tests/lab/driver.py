@@ -24,6 +24,7 @@ class FakeSlice:
     uuid: str
     profile: str = "1g.10gb"
     memory_mib: int = 9856
+    nvml_error: int = 0
 
 
 @dataclass(frozen=True)

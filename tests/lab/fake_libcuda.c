@@ -46,11 +46,18 @@ static int add(lab_record card, lab_record slice) {
     return 1;
 }
 
+/* The first slice that this process may use. */
+static lab_record own_slice(int gpu) {
+    for (int part = 0; part < lab_slices(gpu); part++)
+        if (!lab_number(lab_slice(gpu, part), "nvml_error", 0)) return lab_slice(gpu, part);
+    return NULL;
+}
+
 /* A card in MIG mode is its first slice, or nothing. */
 static int add_card(int gpu) {
     int mig = (int)lab_number(lab_gpu(gpu), "mig", 0);
-    if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !lab_slices(gpu))) return 0;
-    return add(lab_gpu(gpu), mig ? lab_slice(gpu, 0) : NULL);
+    if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !own_slice(gpu))) return 0;
+    return add(lab_gpu(gpu), mig ? own_slice(gpu) : NULL);
 }
 
 static int named(lab_record record, const char *name) {
@@ -62,7 +69,7 @@ static int named(lab_record record, const char *name) {
 static int ordinal_of(int ordinal) {
     for (int gpu = 0; gpu < lab_gpus(); gpu++) {
         int mig = (int)lab_number(lab_gpu(gpu), "mig", 0);
-        if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !lab_slices(gpu))) continue;
+        if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !own_slice(gpu))) continue;
         if (ordinal-- == 0) return gpu;
     }
     return -1;
@@ -76,7 +83,7 @@ static int add_by_uuid(const char *name) {
     lab_record card = NULL, slice = NULL;
     int found = 0;
     for (int gpu = 0; gpu < lab_gpus(); gpu++) {
-        if (named(lab_gpu(gpu), name)) found++, card = lab_gpu(gpu), slice = lab_number(card, "mig", 0) ? lab_slice(gpu, 0) : NULL;
+        if (named(lab_gpu(gpu), name)) found++, card = lab_gpu(gpu), slice = lab_number(card, "mig", 0) ? own_slice(gpu) : NULL;
         for (int part = 0; part < lab_slices(gpu); part++)
             if (named(lab_slice(gpu, part), name)) found++, card = lab_gpu(gpu), slice = lab_slice(gpu, part);
     }

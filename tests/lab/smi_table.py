@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _DRIVER = re.compile(r"(?:Driver|KMD) Version\s*:\s*([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})")
 _CUDA = re.compile(r"CUDA(?: UMD)? Version\s*:\s*([0-9]{1,3}\.[0-9]{1,2}|N/A|ERR!)")
@@ -36,19 +36,23 @@ def as_xml(text: str) -> str:
     uuids = {int(listed[1]): listed[3] or "N/A" for listed in _LISTED.finditer(text)}
     tabled = tuple(_tabled(text)) or tuple(Shown(listed[2]) for listed in _LISTED.finditer(text))
     cards = (card._replace(uuid=uuids.get(index, "N/A")) for index, card in enumerate(tabled))
-    lines = [
+    log = as_log(driver[1] if driver else "N/A", cuda[1] if cuda else "N/A", list(cards))
+    lines = [*log, *_LIST_LINE.findall(text), *_CAPABILITY.findall(text)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_log(driver: str, cuda: str, cards: Sequence[Shown]) -> list[str]:
+    """Write the answer of ``-q -x``, line by line."""
+    return [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
         "<nvidia_smi_log>",
-        f"\t<driver_version>{driver[1] if driver else 'N/A'}</driver_version>",
-        f"\t<cuda_version>{cuda[1] if cuda else 'N/A'}</cuda_version>",
-        f"\t<attached_gpus>{len(tabled)}</attached_gpus>",
+        f"\t<driver_version>{driver}</driver_version>",
+        f"\t<cuda_version>{cuda}</cuda_version>",
+        f"\t<attached_gpus>{len(cards)}</attached_gpus>",
         *(line for card in cards for line in _element(card)),
         "</nvidia_smi_log>",
-        *_LIST_LINE.findall(text),
-        *_CAPABILITY.findall(text),
     ]
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _element(card: Shown) -> Iterator[str]:

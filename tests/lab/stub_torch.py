@@ -80,6 +80,16 @@ def _library():
     return library, library.cuInit(0)
 
 
+WORDS = {{
+    2: "out of memory",
+    34: "CUDA driver is a stub library",
+    46: "CUDA-capable device(s) is/are busy or unavailable",
+    802: "system not yet initialized",
+    807: "MPS server is not ready to accept new MPS client requests",
+    805: "MPS client failed to connect to the MPS control daemon or the MPS server",
+}}
+
+
 def init():
     library, status = _library()
     if library is None:
@@ -90,11 +100,18 @@ def init():
     if status == 100:
         raise RuntimeError("No CUDA GPUs are available")
     if status:
-        words = {{34: "CUDA driver is a stub library", 802: "system not yet initialized"}}.get(status, "unknown error")
         raise RuntimeError(
             "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
-            f"NumCudaDevices() that might have already set an error? Error {{status}}: {{words}}"
+            f"NumCudaDevices() that might have already set an error? Error {{status}}: {{WORDS.get(status, status)}}"
         )
+
+
+def open_context():
+    init()
+    library, _ = _library()
+    status = library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
+    if status:
+        raise RuntimeError(f"CUDA error: {{WORDS.get(status, 'unknown error')}}")
 
 
 def device_count():
@@ -157,6 +174,8 @@ def answer(version, architectures):
     from gpuinstall_kernels.main import table
 
     checks = [] if options.device == "none" else table(options.device, options.work)
+    if checks and not _opened(channel, options.device):
+        os._exit(0)
     for check in checks:
         channel.send(begin=check.name)
         if check.name == told.get("at", checks[0].name):
@@ -165,6 +184,23 @@ def answer(version, architectures):
             break
     channel.send(loaded=["numpy", "torch"])
     os._exit(0)
+
+
+def _opened(channel, device):
+    # Where a driver is played, the GPU is opened through it, so that it answers here as it does elsewhere.
+    if not device.startswith("cuda") or "LAB_GPUS" not in os.environ:
+        return True
+    from gpuinstall_kernels.main import BUSY
+
+    from . import cuda
+
+    try:
+        cuda.open_context()
+    except RuntimeError as error:
+        status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
+        channel.send(name="device", status=status, seconds=0.0, message=f"RuntimeError: {error}", text=str(error))
+        return False
+    return True
 
 
 def _program(channel, options, told):

@@ -115,6 +115,10 @@ def _read(source: Source, address: str) -> PciDevice | None:
     kind = parse_number(source.text(f"{folder}/class"))
     if kind is None or kind >> 8 not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
         return None
+    # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
+    # lists them. In the guest that one is given to, it is a device of its own.
+    if source.link(f"{folder}/physfn"):
+        return None
     vendor, device = (parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device"))
     if vendor is None or device is None:
         return None

@@ -67,9 +67,16 @@ def prove_programs(
             replace(run, program=module, script=json.dumps(row) if row else None, seconds=row.get("seconds", seconds))
             for module, row in rows.items()
         ]
-        for results in pool.map(lambda program: program.run_all(list(tried.values())), runs):
-            for (number, target), result in zip(tried.items(), results, strict=True):
-                proven[number] = proven[number].with_checks(check_results(target, result, proof))
+        everything = list(tried.values())
+        ended = list(pool.map(lambda program: program.run_all(everything), runs))
+    if at_once > 1:
+        # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
+        held = [any(result.unproven for result in results) for results in ended]
+        tries = zip(runs, held, ended, strict=True)
+        ended = [program.run_all(everything) if again else results for program, again, results in tries]
+    for results in ended:
+        for (number, target), result in zip(tried.items(), results, strict=True):
+            proven[number] = proven[number].with_checks(check_results(target, result, proof))
     return proven
 
 

@@ -75,3 +75,11 @@ def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
         is None
     )
     assert all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={})) is None
+
+
+def test_hip_counts_all_gpus_whatever_hides_some() -> None:
+    card = Gpu(0, "AMD Instinct MI300X", vendor="amd", architecture="gfx942")
+    (target,) = device_targets(Machine("linux", "x86_64", gpus=(card,)), kind="rocm", gpus=None, environ={})
+
+    assert target.environment == {"HIP_VISIBLE_DEVICES": "0"}
+    assert target.narrowed_by == {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from gpuinstall.finding import CheckResult
 from gpuinstall.process import Finished
-from gpuinstall.verify.kernel_run import read_kernel_report
+from gpuinstall.verify.devices import DeviceTarget
+from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
 
@@ -74,3 +78,18 @@ def test_a_last_line_that_was_cut_is_left_out() -> None:
 def test_every_end_can_be_said(status: int | None, err: str) -> None:
     found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed, "also where it ends well in the middle of a check"
+
+
+def test_a_child_has_no_variable_that_changes_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", encoding="utf-8")
+    python.chmod(0o755)
+    card = DeviceTarget(1, "AMD", "cuda", ("1",), vendor="amd")
+    for name in ("NVIDIA_TF32_OVERRIDE", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "KEPT"):
+        monkeypatch.setenv(name, "0")
+
+    (report,) = KernelRun(python, (), "quick", 60).run_all([card])
+
+    variables = dict(line.partition("=")[::2] for line in report.records[0].evidence.splitlines())
+    assert (variables["HIP_VISIBLE_DEVICES"], variables["KEPT"]) == ("1", "0")
+    assert {"NVIDIA_TF32_OVERRIDE", "ROCR_VISIBLE_DEVICES"}.isdisjoint(variables)

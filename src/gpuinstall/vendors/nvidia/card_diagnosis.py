@@ -94,7 +94,13 @@ def faults_of_listed(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding
         why = f"the driver lists it but cannot reach it (NVML error {gpu.error})"
         yield _fault(evidence, gpu.index, "gpu-unreachable", f"{number} does not answer", why)
     else:
-        if gpu.mig and not gpu.slices:
+        if gpu.is_withheld:
+            message, why = (
+                f"{number} has MIG instances, none of which may be used",
+                "/dev/nvidia-caps has none for this process",
+            )
+            yield _fault(evidence, gpu.index, "gpu-not-permitted", message, why)
+        elif gpu.mig and not gpu.slices:
             message, why = f"{number} is in MIG mode without an instance", "CUDA uses MIG instances only"
             yield _fault(evidence, gpu.index, "mig-without-instances", message, why)
         if gpu.prohibited:

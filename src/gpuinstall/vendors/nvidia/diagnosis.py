@@ -14,6 +14,8 @@ from gpuinstall.vendors.nvidia.preflight import CudaContext, blackwells, cuda_re
 # NVML's numbers, and CUDA's for no device.
 DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, MISMATCH, UNKNOWN = 9, 12, 18, 999
 NO_DEVICE = 100
+LOST_CARD_STOPS = (3, 100, UNKNOWN)
+"""What cuInit may return for all cards where one is lost: not initialized, no device, unknown."""
 
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
@@ -116,9 +118,14 @@ def _refusing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
     if not init or not evidence.shows_gpu:
         return
     # Each card has a fault of its own, or the driver lists none of those on the bus.
-    explained = evidence.nvml.works and (evidence.cards or gpus) and all(gpu.error is not None for gpu in gpus)
+    has_fault = [gpu.error is not None or gpu.is_withheld for gpu in gpus]
+    explained = evidence.nvml.works and (evidence.cards or gpus) and all(has_fault)
     without_gpus = evidence.facts.container.job is not None and evidence.visible in ("", "-1", "NoDevFiles")
     if init == NO_DEVICE and (explained or without_gpus):
+        return
+    # One lost card may keep CUDA from starting for all; the others are tried without it, each by itself.
+    lost = [gpu for gpu in gpus if gpu.error is not None]
+    if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
         return
     finding = cuda_refusal(init, _cuda_context(evidence))
     facts = (finding.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))

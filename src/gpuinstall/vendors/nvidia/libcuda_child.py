@@ -32,8 +32,9 @@ COMPUTE_CAPABILITY_MINOR = 76
 
 NOT_FOUND = 500
 
-# Out of memory; no PTX compiler, PTX that it does not know, compilation switched off.
-NO_FAULT_OF_THE_DEVICE = (2, 221, 222, 223)
+# Out of memory; PTX that every release compiles refused, by a compiler of another driver; no PTX compiler, PTX that it
+# does not know, compilation switched off.
+NO_FAULT_OF_THE_DEVICE = (2, 218, 221, 222, 223)
 
 KERNEL = b"multiply_and_add_index"
 COUNT = 65_537

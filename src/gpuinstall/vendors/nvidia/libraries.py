@@ -129,8 +129,11 @@ def child_environment(environ: Mapping[str, str], visible: str | None = None) ->
 
 
 def is_compat(library: str | None) -> bool:
-    """Say whether a libcuda is NVIDIA's forward-compatibility package: ``/usr/local/cuda/compat``, ``cuda-compat``."""
-    return any(part.rpartition("-")[2] == "compat" for part in PurePosixPath(library or "").parent.parts)
+    """Say whether a libcuda is NVIDIA's forward-compatibility package.
+
+    Its folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
+    """
+    return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", part) for part in PurePosixPath(library or "").parent.parts)
 
 
 def _device(item: Mapping[str, Any]) -> CudaDevice:
@@ -165,12 +168,19 @@ class NvmlGpu:
     memory_mib: int | None = None
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
+    slices_withheld: bool = False
+    """Whether it has slices that this process may not use."""
     error: int | None = None
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
     virtual: bool = False
     licensed: bool | None = None
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether all of it that CUDA could use was given to others."""
+        return self.mig and not self.slices and self.slices_withheld
 
 
 @dataclass(frozen=True)
@@ -258,6 +268,7 @@ def _gpu(line: Mapping[str, Any]) -> NvmlGpu:
         memory_mib=memory // _MIB if memory else None,
         mig=line.get("mig") is True,
         slices=tuple(_slices(line.get("slices"))),
+        slices_withheld=line.get("slices_withheld") is True,
         error=_number(line.get("error")),
         prohibited=line.get("compute_mode") == PROHIBITED,
         remap_pending=bool(remapped[2]),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import finding_for, fix
 from gpuinstall.vendors.nvidia.libraries import is_compat, visible_entries
+from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
@@ -49,8 +50,14 @@ def _not_given(evidence: NvidiaEvidence) -> Iterator[Finding]:
 
 
 def _single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """Memory that a reset will replace, and a virtual GPU without its licence."""
-    for gpu in evidence.nvml.gpus:
+    """A lost card that stops CUDA for all, memory that a reset will replace, and a virtual GPU without its licence."""
+    gpus = evidence.nvml.gpus
+    lost = tuple(gpu.index for gpu in gpus if gpu.error is not None)
+    if evidence.nvml.works and evidence.cuda.init and 0 < len(lost) < len(gpus):
+        rest = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus if gpu.error is None)
+        message = f"CUDA does not start while it sees {format_gpus(lost)} (cuInit returned {evidence.cuda.init})"
+        yield _note(evidence, "lost-gpu-stops-cuda", message, "programs can use the other GPUs alone", visible=rest)
+    for gpu in gpus:
         if gpu.remap_pending and not gpu.remap_failed:
             message = f"GPU {gpu.index} waits for a reset to remap memory"
             why = "a memory error was found and isolated"

@@ -35,6 +35,7 @@ import pynvml as nvml  # type: ignore[import-untyped]
 # unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
+NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
 
 STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -99,7 +100,7 @@ def described(handle: Any) -> dict[str, Any]:
         "compute_capability": asked(nvml.nvmlDeviceGetCudaComputeCapability, handle),
         "memory_bytes": memory(handle),
         "mig": bool(mig and mig[0]),
-        "slices": slices(handle) if mig and mig[0] else [],
+        **(slices(handle) if mig and mig[0] else {}),
         "compute_mode": asked(nvml.nvmlDeviceGetComputeMode, handle),
         "remapped_rows": asked(nvml.nvmlDeviceGetRemappedRows, handle),
         "virtualization": asked(nvml.nvmlDeviceGetVirtualizationMode, handle),
@@ -123,15 +124,22 @@ def health(handle: Any) -> dict[str, Any]:
     return {fact: asked(*question, refusals=()) for fact, question in questions.items()}
 
 
-def slices(handle: Any) -> list[dict[str, Any]]:
-    """List the MIG devices of a card."""
-    numbers = range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
-    parts = (asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in numbers)
-    listed = []
-    for part in (part for part in parts if part is not None):
+def slices(handle: Any) -> dict[str, Any]:
+    """List the MIG devices of a card that this process may use, and say whether there are others."""
+    listed, withheld = [], False
+    for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        try:
+            part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number, refusals=(*GONE, NO_PERMISSION))
+        except nvml.NVMLError as error:
+            if error.value in GONE:
+                raise
+            withheld = True
+            continue
+        if part is None:
+            continue
         uuid, name = asked(nvml.nvmlDeviceGetUUID, part), asked(nvml.nvmlDeviceGetName, part)
         listed.append({"uuid": uuid, "name": name, "memory_bytes": memory(part)})
-    return listed
+    return {"slices": listed, "slices_withheld": withheld}
 
 
 def memory(handle: Any) -> int | None:

@@ -219,6 +219,7 @@ _BUILDS_RUN = "builds with machine code for the GPU work without it"
 
 # Why no kernel ran, and what is no fault of the machine, by CUresult.
 UNCOMPILED = {
+    218: f"the driver's PTX compiler refuses PTX that every release compiles: is it of another driver? {_BUILDS_RUN}",
     221: f"libnvidia-ptxjitcompiler.so.1 is missing here; {_BUILDS_RUN}",
     222: f"the driver's PTX compiler does not know this PTX; {_BUILDS_RUN}",
     223: f"compiling PTX is switched off here; {_BUILDS_RUN}",
@@ -228,6 +229,9 @@ UNCOMPILED = {
 UNPROVEN = {
     2: ("gpu-memory-full", "{where} could not be tested: it has no memory free"),
     46: ("gpu-busy", "{where} could not be tested: another process holds it"),
+    807: ("mps-unreachable", "{where} could not be tested: the MPS server is not ready"),
+    808: ("mps-unreachable", "{where} could not be tested: the MPS server serves no further process"),
+    809: ("mps-unreachable", "{where} could not be tested: the MPS server has no connection left"),
     500: ("libcuda-incomplete", "{where} could not be tested: its libcuda lacks a function that the preflight calls"),
 }
 

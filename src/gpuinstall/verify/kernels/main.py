@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from .bench import Measure
 
 MOST_TEXT = 8000
-BUSY = ("busy or unavailable", "CUDA out of memory", "CUDA error: out of memory", "cudaErrorDevicesUnavailable")
+BUSY = (
+    "busy or unavailable",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "cudaErrorDevicesUnavailable",
+    "MPS server is not ready",
+)
+"""What is said of a GPU that others use."""
 
 
 class Channel:

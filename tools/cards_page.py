@@ -1,0 +1,34 @@
+"""Makes ``docs/evidence/cards.md``: the states of cards that people meet, and what each command says there."""
+
+from __future__ import annotations
+
+from tests.lab.cards import COMMANDS
+from tests.lab.states import STATES
+
+HEAD = """# Cards in odd states
+
+What each command says of machines as people have them, healthy ones among them that are easily accused. No card was
+there: each machine is described once (`tests/lab/states.py`) and played by stand-ins of libcuda, NVML, sysfs, /proc,
+/dev and nvidia-smi, in a mount namespace of its own; torch's kernels are played too, on a GPU that is opened through
+the played libcuda. `tests/integration/test_cards.py` runs the real command line on every one and compares it with
+this page, which is made from the same rows.
+
+What is right stands first, with who says so: please correct it where you know better.
+
+| machine | what is right | by |
+|---|---|---|
+"""
+SAYS = """
+What the commands say; `verify` is `verify --deep`. *Proven*: a kernel ran on the GPU before anything was downloaded;
+*memory-only*: its memory was set and read back; *unproven*: it could not be tried, which is no fault. Codes are those
+of the documents (`--json`), and stop nothing where they are a note.
+"""
+
+
+def cards_page() -> str:
+    """Write the rows as two tables: one that reads as sentences, one to compare the commands."""
+    lines = [f"| {name} | {state.right} | {state.source} |" for name, state in STATES.items()]
+    table = [f"| machine | {' | '.join(COMMANDS)} |", "|---" * (len(COMMANDS) + 1) + "|"]
+    for name, state in STATES.items():
+        table.append(f"| {name} | {' | '.join(state.says[command] for command in COMMANDS)} |")
+    return "\n".join([HEAD + "\n".join(lines), SAYS, *table, ""])

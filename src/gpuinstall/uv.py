@@ -94,6 +94,11 @@ def add(python: Path, lock: Path, settings: Path, words: Iterable[str] = ()) -> 
     return [*_pip("install", python), *built, *words, "--requirements", str(lock)]
 
 
+def take_out(python: Path, package: str) -> list[str]:
+    """Take a package out of the environment of ``python``."""
+    return [*_pip("uninstall", python), package]
+
+
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
     """Variables with which uv fetches from this machine: by no proxy, and waiting for longer than what it waits for."""
     names = ("NO_PROXY", "no_proxy")

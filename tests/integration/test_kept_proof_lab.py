@@ -133,6 +133,7 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, 
     names = ["cv-a", "cv-b", "cv-c"]
     for position, name in enumerate(names):
         modules = {"cv2/__init__.py": f"OF = {name!r}{' ' * position}", f"cv2/only_{position}.py": ""}
+        modules |= {f"cv2/of_all_{number}.py": f"OF = {name!r}" for number in range(8)}
         make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
     whose = "import cv2; print(cv2.OF)"
 
@@ -140,6 +141,7 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, 
     assert shared.status == 0, shared.err
     assert "cv-a 1.0, cv-b 1.0 and cv-c 1.0 write " in shared.err
     assert workshop.python(whose) == "cv-c", "the last in the lock"
+    assert shared.err.count("Fetched ") == 1, "nothing is downloaded twice"
     beside = workshop.run("install", "cowsay")
     assert (beside.status, "Renewed" in beside.err) == (0, False), beside.err
     assert workshop.python(whose) == "cv-c"

@@ -166,13 +166,15 @@ def _install_in_order(names: Collection[str], fit: Fit, priced: PricedLock, proj
     """Install packages again that write the same files, one after the other: uv installs all of them at once."""
     for package in fit.lock.pylock.packages:
         if package.name in names:
-            _install({package.name}, fit, priced, project, again=True)
+            # With --reinstall uv would download it again.
+            run_uv(uv.take_out(interpreter(project.paths.staging), package.name), project.session)
+            _install({package.name}, fit, priced, project)
 
 
-def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project, *, again: bool = False) -> Lock:
+def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
-    python, words = interpreter(paths.staging), [*refresh_words(fit.lock), *(["--reinstall"] if again else [])]
+    python, words = interpreter(paths.staging), refresh_words(fit.lock)
     builds, site = builds_of(fit, project.machine, project)
     builds = tuple(each for each in builds if each.package in names)
     compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}

@@ -1,6 +1,7 @@
-"""Dockerfiles, and the devcontainer.json that uses them: an image of one lock, or of several that chooses at start.
+"""Dockerfiles, and the devcontainer.json that uses them: an image of one lock, or of several.
 
-No GPU is needed to build either. The image of several takes the environment whose lock runs on the host.
+No GPU is needed to build either. The image of several takes at its start the environment whose lock
+runs on the host.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 UV = "0.13.8"
 HOME = "/home/app"
 VENV = f"{HOME}/.venv"
-"""In the user's home, which dev containers give to whoever uses them, whatever the number of that user is."""
-FOLDER, CACHE = "/opt/torch", f"{HOME}/.cache"
-"""Where an image of several locks has its environments, and where it installs at start."""
+"""In the user's home, which dev containers give to their user, whatever its number is."""
+FOLDER = "/opt/torch"
+"""Where an image of several locks has its environments."""
+CACHE = f"{HOME}/.cache"
+"""Where such an image installs at start."""
 _PINNED = re.compile(r"(?P<image>[^@\s]+)@sha256:[0-9a-f]{64}")
 _FROM = re.compile(r"^FROM (?P<image>\S+)", re.MULTILINE)
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
@@ -38,16 +41,29 @@ _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 @cache
 def image_parts() -> dict[str, Any]:
-    """The texts that a Dockerfile is made of, and under ``access`` how a container is given the GPUs of a kind."""
-    return tomli.loads((files("gpuinstall.export") / "data" / "dockerfile.toml").read_text("utf-8"))
+    """Return the texts of Dockerfiles; ``access`` is how a container is given the GPUs of a kind."""
+    file = files("gpuinstall.export") / "data" / "dockerfile.toml"
+    return tomli.loads(file.read_text("utf-8"))
 
 
-def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned: Sequence[str] = ()) -> str:
-    """Write a Dockerfile for the folder that holds ``lock``; raise UsageError where the lock does not say enough.
+def dockerfile(
+    lock: Lock,
+    *,
+    jupyter: bool = False,
+    proof: bool = False,
+    pinned: Sequence[str] = (),
+) -> str:
+    """Return a Dockerfile for the folder that holds ``lock``.
 
-    With ``proof`` kernels run whenever a container starts. ``pinned`` are images by digest, ``IMAGE@sha256:…``.
+    Args:
+        proof: Whether kernels run whenever a container starts.
+        pinned: Images by digest, ``IMAGE@sha256:…``.
+
+    Raises:
+        UsageError: if the lock does not say enough.
     """
-    backend, parts = served_backend(lock), image_parts()
+    backend = served_backend(lock)
+    parts = image_parts()
     access = parts["access"][backend.kind]
     text: str = parts["text"].format(
         torch=lock.versions.get("torch"),
@@ -69,83 +85,155 @@ def dockerfile(lock: Lock, *, jupyter: bool = False, proof: bool = False, pinned
 
 
 def _proof(backend: Backend) -> str:
-    """What makes an image prove itself when it starts: on a GPU, unless it is for the CPU."""
-    on_gpu, where = (" --require-gpu", ", or there is no GPU") if backend != CPU else ("", "")
-    program = f"{HOME}/.local/share/gpuinstall/bin/gpuinstall"
-    script = f'{program} verify --quiet{on_gpu} --venv {VENV} >&2 && exec "$0" "$@"'
+    """Return what makes an image prove itself at its start: on a GPU, unless it is for the CPU."""
+    verify = f"{HOME}/.local/share/gpuinstall/bin/gpuinstall verify --quiet"
+    where = ""
+    if backend != CPU:
+        verify += " --require-gpu"
+        where = ", or there is no GPU"
+    script = f'{verify} --venv {VENV} >&2 && exec "$0" "$@"'
     proof: str = image_parts()["proof"]
     return proof.format(where=where, entry=json.dumps(["sh", "-c", script]))
 
 
 def with_pinned(text: str, references: Iterable[str]) -> str:
-    """Take images by their digests; raise UsageError for what is none, and for an image that is not used."""
+    """Return a Dockerfile with some images taken by their digests.
+
+    Raises:
+        UsageError: if a reference is malformed, or its image is not used.
+    """
     for reference in references:
         form = _PINNED.fullmatch(reference)
         if form is None:
             message = f"{reference} is not an image with a digest"
-            raise UsageError("pin-malformed", message, hint="the same with --pin python:3.12-slim-bookworm@sha256:…")
-        image, used = form["image"], dict.fromkeys(match["image"] for match in _FROM.finditer(text))
+            hint = "the same with --pin python:3.12-slim-bookworm@sha256:…"
+            raise UsageError(
+                "pin-malformed",
+                message,
+                hint=hint,
+            )
+        image = form["image"]
+        used = dict.fromkeys(_FROM.findall(text))
         if image not in used:
             message = f"the Dockerfile does not use the image {image}"
-            raise UsageError("pin-unused", message, hint=f"Pin one of: {', '.join(used)}")
-        text = re.sub(rf"^FROM {re.escape(image)}(?=\s)", f"FROM {reference}", text, flags=re.MULTILINE)
+            raise UsageError(
+                "pin-unused",
+                message,
+                hint=f"Pin one of: {', '.join(used)}",
+            )
+        line = rf"^FROM {re.escape(image)}(?=\s)"
+        text = re.sub(
+            line,
+            f"FROM {reference}",
+            text,
+            flags=re.MULTILINE,
+        )
     return text
 
 
 def devcontainer(lock: Lock) -> str:
-    """Write a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
+    """Return a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
     access = image_parts()["access"][served_backend(lock).kind]
     if access["group"]:
-        message = f"{lock.name}: a devcontainer cannot name the group that opens the GPUs, docker run can"
-        raise UsageError("not-exportable", message, hint="gpuinstall export dockerfile")
-    gpu = {"runArgs": access["run"].split()} if access["run"] else {}
-    return _devcontainer(f"torch {lock.versions.get('torch')}", platform_of(lock), {**gpu, "remoteUser": "app"})
+        cause = "a devcontainer cannot name the group that opens the GPUs, docker run can"
+        hint = "gpuinstall export dockerfile"
+        raise UsageError(
+            "not-exportable",
+            f"{lock.name}: {cause}",
+            hint=hint,
+        )
+    settings = {"remoteUser": "app"}
+    if access["run"]:
+        settings = {"runArgs": access["run"].split(), **settings}
+    return _devcontainer(f"torch {lock.versions.get('torch')}", platform_of(lock), settings)
 
 
-def _devcontainer(name: str, platform: str, more: dict[str, Any]) -> str:
+def _devcontainer(
+    name: str,
+    platform: str,
+    settings: dict[str, Any],
+) -> str:
+    python = {"python.defaultInterpreterPath": f"{VENV}/bin/python"}
     document = {
         "name": name,
-        "build": {"dockerfile": "../Dockerfile", "context": "..", "options": ["--platform", platform]},
-        **more,
-        "customizations": {"vscode": {"settings": {"python.defaultInterpreterPath": f"{VENV}/bin/python"}}},
+        "build": {
+            "dockerfile": "../Dockerfile",
+            "context": "..",
+            "options": ["--platform", platform],
+        },
+        **settings,
+        "customizations": {"vscode": {"settings": python}},
     }
     return json.dumps(document, indent=2) + "\n"
 
 
 def platform_of(lock: Lock) -> str:
-    """Docker's name for the platform of a lock; raise UsageError where no image can be made of it."""
+    """Return Docker's name for the platform of a lock; raise UsageError if no image can have it."""
     systems = systems_of(lock)
     if not LOCK_NAME.fullmatch(lock.name):
+        message = f"{lock.name} is not a valid lock name for a Dockerfile"
         hint = f"mv {quoted(lock.name)} pylock.toml"
-        raise UsageError("not-exportable", f"{lock.name} is not a valid lock name for a Dockerfile", hint=hint)
+        raise UsageError(
+            "not-exportable",
+            message,
+            hint=hint,
+        )
     if lock.unserved:
         names = ", ".join(lock.unserved)
-        message = f"{names} in {lock.name}: from a folder or repository that the image does not have"
-        raise UsageError("not-exportable", message, hint="gpuinstall lock --upgrade   # with packages from an index")
+        cause = "from a folder or repository that the image does not have"
+        hint = "gpuinstall lock --upgrade   # with packages from an index"
+        raise UsageError(
+            "not-exportable",
+            f"{names} in {lock.name}: {cause}",
+            hint=hint,
+        )
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
     message = f"{lock.name} is not for Linux, but an image is"
-    raise UsageError("not-exportable", message, hint="gpuinstall lock --target cpu")
+    raise UsageError(
+        "not-exportable",
+        message,
+        hint="gpuinstall lock --target cpu",
+    )
 
 
 def served_backend(lock: Lock) -> Backend:
-    """The backend of a lock; raise UsageError for one whose GPUs no container is known to be given."""
+    """Return the backend of a lock; raise UsageError if no container can be given its GPUs."""
     backend = backend_of(lock)
-    compiled = backend.kind in {"rocm", "xpu"} and not all(package.wheels for package in lock.pylock.packages)
-    if backend.kind not in image_parts()["access"] or compiled:
-        what = "what it compiles" if compiled else "that"
-        message = f"{lock.name} is for {backend}, and gpuinstall knows no base image for {what}"
-        raise UsageError("not-exportable", message, hint="gpuinstall export requirements")
-    return backend
+    has_toolkit_image = backend.kind not in {"rocm", "xpu"}
+    if backend.kind not in image_parts()["access"]:
+        missing = "that"
+    elif _compiled(lock) and not has_toolkit_image:
+        missing = "what it compiles"
+    else:
+        return backend
+    message = f"{lock.name} is for {backend}, and gpuinstall knows no base image for {missing}"
+    raise UsageError(
+        "not-exportable",
+        message,
+        hint="gpuinstall export requirements",
+    )
+
+
+def _compiled(lock: Lock) -> list[str]:
+    return [package.name for package in lock.pylock.packages if not package.wheels]
 
 
 def _bases(lock: Lock, backend: Backend) -> dict[str, str]:
-    """The images: Python's own, unless something is compiled with the CUDA toolkit, which has no Python."""
-    compiled = [package.name for package in lock.pylock.packages if not package.wheels]
+    """Return the images: Python's own, or with something to compile the CUDA toolkit's.
+
+    That one has no Python.
+    """
+    compiled = _compiled(lock)
     if backend == CPU or not compiled:
         image = f"python:{lock.python}-slim-bookworm"
-        return {"base": f"FROM {image}", "final": image, "pythons": "UV_PYTHON_DOWNLOADS=never", "copied": ""}
+        return {
+            "base": f"FROM {image}",
+            "final": image,
+            "pythons": "UV_PYTHON_DOWNLOADS=never",
+            "copied": "",
+        }
     toolkit = f"nvidia/cuda:{backend.version}.0-devel-ubuntu22.04"
     return {
         "base": f"# Compiled with the toolkit: {', '.join(compiled)}\nFROM {toolkit}",
@@ -156,53 +244,79 @@ def _bases(lock: Lock, backend: Backend) -> dict[str, str]:
 
 
 class AnyImage(NamedTuple):
-    """Locks for one platform and one Python; those for others are ``left_out``.
-
-    With ``at_start`` the image holds the tool and the locks, and the first start on a host installs into a volume; with
-    ``wheels`` it holds every wheel too.
-    """
+    """An image of several locks, for one platform and one Python."""
 
     locks: tuple[Lock, ...]
     platform: str
     left_out: tuple[Lock, ...] = ()
+    """The locks for other platforms."""
     at_start: bool = False
+    """Whether the first start on a host installs into a volume, from the tool and the locks."""
     wheels: bool = False
+    """Whether it holds every wheel too."""
 
     @classmethod
-    def of(cls, locks: Iterable[Lock], *, at_start: bool = False, wheels: bool = False) -> AnyImage:
-        """Take the locks for Linux; raise UsageError where there is none, or one that no image can be made of."""
+    def of(
+        cls,
+        locks: Iterable[Lock],
+        *,
+        at_start: bool = False,
+        wheels: bool = False,
+    ) -> AnyImage:
+        """Take the locks for Linux.
+
+        Raises:
+            UsageError: if there is none, or one that no image can be made of.
+        """
         given = tuple(locks)
-        linux = [lock for lock in given if "-windows-" not in lock.name and "-macos-" not in lock.name] or [given[0]]
+        # Without one for Linux the first is named in the error.
+        linux = list(filter(_may_be_for_linux, given)) or [given[0]]
         platform = min(map(platform_of, linux))
         taken = tuple(lock for lock in linux if platform_of(lock) == platform)
-        compiled = [package.name for lock in taken for package in lock.pylock.packages if not package.wheels]
+        compiled = [name for lock in taken for name in _compiled(lock)]
         if compiled:
-            message = f"{', '.join(dict.fromkeys(compiled))} would be compiled, which this image has no tools for"
-            raise UsageError("not-exportable", message, hint="gpuinstall lock --only-binary")
+            names = ", ".join(dict.fromkeys(compiled))
+            message = f"{names} would be compiled, which this image has no tools for"
+            raise UsageError(
+                "not-exportable",
+                message,
+                hint="gpuinstall lock --only-binary",
+            )
         if len({lock.python for lock in taken}) > 1:
             names = ", ".join(lock.name for lock in taken)
-            raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
-        return cls(taken, platform, tuple(lock for lock in given if lock not in taken), at_start or wheels, wheels)
+            message = f"{names} are for different Pythons"
+            raise UsageError(
+                "pythons-differ",
+                message,
+                hint="gpuinstall lock --upgrade",
+            )
+        return cls(
+            locks=taken,
+            platform=platform,
+            left_out=tuple(lock for lock in given if lock not in taken),
+            at_start=at_start or wheels,
+            wheels=wheels,
+        )
 
     def dockerfile(self, extras: Collection[str] = (), pinned: Iterable[str] = ()) -> str:
-        """Write the Dockerfile; ``extras`` are ``jupyter`` and ``ssh``, ``pinned`` images by digest.
+        """Return the Dockerfile.
 
-        Raise UsageError where a lock does not hold JupyterLab that is to be served.
+        Args:
+            extras: ``jupyter`` and ``ssh``.
+            pinned: Images by digest.
+
+        Raises:
+            UsageError: if a lock does not hold the JupyterLab that is to be served.
         """
-        without = [lock.name for lock in self.locks if "jupyter" in extras and "jupyterlab" not in lock.versions]
-        if without:
-            message = f"{', '.join(without)} holds no JupyterLab"
-            raise UsageError("jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab")
-        parts, kinds = image_parts(), dict.fromkeys(served_backend(lock).kind for lock in self.locks)
+        if "jupyter" in extras:
+            self._require_jupyter()
+        parts = image_parts()
+        kinds = dict.fromkeys(served_backend(lock).kind for lock in self.locks)
         access = [parts["access"][kind] for kind in kinds if kind != "cpu"]
-        safe = f"--read-only --tmpfs /tmp --volume torch-any:{CACHE}"
-        content = "" if self.at_start else parts["environments"].format(folder=FOLDER)
-        for lock in () if self.at_start else self.locks:
-            content += parts["environment"].format(target=lock.target)
         text: str = parts["any"].format(
-            rows="\n".join(f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in self.locks),
+            rows="\n".join(map(_row, self.locks)),
             platform=self.platform,
-            runs="\n".join(f"#   docker run --rm{way['run']}{way['group']} {safe} torch-any" for way in access),
+            runs="\n".join(map(_command, access)),
             needs="".join(way["needs"] for way in access),
             image=f"python:{self.locks[0].python}-slim-bookworm",
             home=HOME,
@@ -211,31 +325,80 @@ class AnyImage(NamedTuple):
             packages=parts["ssh"].format(home=HOME) if "ssh" in extras else "",
             visible="".join(way["environment"] for way in access),
             locks=" ".join(lock.name for lock in self.locks),
-            content=parts["wheels"].format(folder=FOLDER) if self.wheels else content,
+            content=self._content(),
             entry=json.dumps(self.entry),
             command=parts["serving"]["-".join(sorted(extras)) or "show"],
         )
         return with_pinned(text, pinned)
 
+    def _require_jupyter(self) -> None:
+        without = [lock.name for lock in self.locks if "jupyterlab" not in lock.versions]
+        if without:
+            message = f"{', '.join(without)} holds no JupyterLab"
+            hint = "gpuinstall lock torch jupyterlab"
+            raise UsageError(
+                "jupyter-not-locked",
+                message,
+                hint=hint,
+            )
+
+    def _content(self) -> str:
+        """Return the commands that fill the image."""
+        parts = image_parts()
+        if self.wheels:
+            return str(parts["wheels"].format(folder=FOLDER))
+        if self.at_start:
+            return ""
+        content: str = parts["environments"].format(folder=FOLDER)
+        for lock in self.locks:
+            content += parts["environment"].format(target=lock.target)
+        return content
+
     @property
     def entry(self) -> list[str]:
-        """The words of the entry point; what is given to the container follows them: options of ``run``, a command."""
+        """The words of the entry point.
+
+        What is given to the container follows them: options of ``run``, a command.
+        """
         if not self.at_start:
             return ["gpuinstall", "run", "--any", "--venv", f"{FOLDER}/.venv"]
         digest = hashlib.sha256("".join(lock.sha256 for lock in self.locks).encode()).hexdigest()
-        wheels = f" --offline --wheels {FOLDER}/wheels" if self.wheels else ""
-        start = f"exec gpuinstall run --any --install{wheels}"
-        script = f'mkdir -p "$0" && cp {FOLDER}/pylock.*.toml "$0" && {start} --venv "$0/.venv" "$@"'
+        start = "exec gpuinstall run --any --install"
+        if self.wheels:
+            start += f" --offline --wheels {FOLDER}/wheels"
+        copy = f'mkdir -p "$0" && cp {FOLDER}/pylock.*.toml "$0"'
+        script = f'{copy} && {start} --venv "$0/.venv" "$@"'
         return ["sh", "-c", script, f"{CACHE}/torch-{digest[:12]}"]
 
     def devcontainer(self) -> str:
-        """Write ``.devcontainer/devcontainer.json``: at each start a link leads to the environment that is taken."""
-        access = dict.fromkeys(image_parts()["access"][served_backend(lock).kind]["run"] for lock in self.locks)
-        more = {
-            "runArgs": " ".join(access).split(),
+        """Return ``.devcontainer/devcontainer.json``: each start links the environment of the host."""
+        access = image_parts()["access"]
+        options = dict.fromkeys(access[served_backend(lock).kind]["run"] for lock in self.locks)
+        settings = {
+            "runArgs": " ".join(options).split(),
             "mounts": [f"source=torch-any,target={CACHE},type=volume"],
             "remoteUser": "app",
-            "postStartCommand": [*self.entry, "sh", "-c", f'ln -sfn "$VIRTUAL_ENV" {VENV}'],
+            "postStartCommand": [
+                *self.entry,
+                "sh",
+                "-c",
+                f'ln -sfn "$VIRTUAL_ENV" {VENV}',
+            ],
             "remoteEnv": {"PATH": f"{VENV}/bin:${{containerEnv:PATH}}"},
         }
-        return _devcontainer(f"torch {self.locks[-1].versions.get('torch')}, chosen at start", self.platform, more)
+        name = f"torch {self.locks[-1].versions.get('torch')}, chosen at start"
+        return _devcontainer(name, self.platform, settings)
+
+
+def _may_be_for_linux(lock: Lock) -> bool:
+    return "-windows-" not in lock.name and "-macos-" not in lock.name
+
+
+def _row(lock: Lock) -> str:
+    return f"#   {lock.name:20} torch {lock.versions.get('torch')}"
+
+
+def _command(access: dict[str, str]) -> str:
+    """Return how to run the image on GPUs of a kind, as a comment."""
+    options = f"{access['run']}{access['group']} --read-only --tmpfs /tmp"
+    return f"#   docker run --rm{options} --volume torch-any:{CACHE} torch-any"

@@ -1,4 +1,4 @@
-"""What the formats take out of a lock: its packages by their hashes, the family's versions, its backend."""
+"""What the formats take out of a lock: its packages by their hashes, its backend, its systems."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import Lock
 
+    _File = PackageWheel | PackageSdist | PackageArchive
+    _System = tuple[str, str]
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
-"""The characters of RFC 3986: no space, which would end a requirement, no brace, by which pip finds a variable."""
+"""The characters of RFC 3986: no space, which ends a requirement, no brace of a variable."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
 PLATFORM_NAMES = {
@@ -49,91 +52,144 @@ class Pin(NamedTuple):
 
 
 def local_folders(lock: Lock) -> dict[str, str]:
-    """Return the packages of a lock that are in folders, each with the words by which pip and uv install it.
+    """Return how pip and uv install the packages of a lock that are in folders, by name.
 
     pip takes no folder beside files that have hashes.
     """
-    words: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for package in lock.pylock.packages:
-        if package.directory:
-            editable = ["-e"] if package.directory.editable else []
-            path = package.directory.path
-            place = path if path.startswith((".", "/")) else f"./{path}"
-            words[package.name] = joined([*editable, place])
-    return words
+        if not package.directory:
+            continue
+        path = package.directory.path
+        if not path.startswith((".", "/")):
+            path = f"./{path}"
+        words = ["-e", path] if package.directory.editable else [path]
+        folders[package.name] = joined(words)
+    return folders
 
 
 def without_folders(lock: Lock) -> str:
-    """Write, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
-    lines = (f"# Without {name}: pip install --no-deps {words}" for name, words in local_folders(lock).items())
-    return "".join(f"{visible(line)}\n" for line in lines)
+    """Return, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
+    text = ""
+    for name, words in local_folders(lock).items():
+        line = visible(f"# Without {name}: pip install --no-deps {words}")
+        text += f"{line}\n"
+    return text
 
 
 def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
-    """Write each package of a lock as a requirement, but what is in a folder."""
+    """Yield each package of a lock as a requirement, but what is in a folder."""
     for package in lock.pylock.packages:
         if package.directory:
             continue
-        possible = (*(package.wheels or ()), package.sdist, package.archive)
-        files = [file for file in possible if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))]
+        files = list(_hashed_files(package))
         if not files:
             message = f"{package.name} in {lock.name} is not a file with a sha256"
             hint = f"Lock a release of {package.name}, or install it afterwards"
-            raise UsageError("not-exportable", message, hint=hint)
-        marker = f" ; {package.marker}" if package.marker else ""
-        requirement = requirement_of(package, files, by_address=canonicalize_name(package.name) in family) + marker
+            raise UsageError(
+                "not-exportable",
+                message,
+                hint=hint,
+            )
+        by_address = canonicalize_name(package.name) in family
+        requirement = requirement_of(
+            package,
+            files,
+            by_address=by_address,
+        )
+        if package.marker:
+            requirement += f" ; {package.marker}"
         if not requirement.isprintable():
             raise _not_exportable(package, f"is not on one line: {requirement!r}")
-        yield Pin(requirement, tuple(sorted({file.hashes["sha256"] for file in files})))
+        hashes = {file.hashes["sha256"] for file in files}
+        yield Pin(requirement, tuple(sorted(hashes)))
+
+
+def _hashed_files(package: Package) -> Iterator[_File]:
+    for file in (*(package.wheels or ()), package.sdist, package.archive):
+        if file and _SHA256.fullmatch(file.hashes.get("sha256", "")):
+            yield file
 
 
 def backend_of(lock: Lock) -> Backend:
-    """The backend of a lock; raise UsageError where neither its name nor torch's version says it."""
+    """Return the backend of a lock; raise UsageError if it does not say which."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
         message = f"{lock.name} does not say which build of torch it has"
-        raise UsageError("not-exportable", message, hint="Rename it after its target: pylock.cu126.toml") from None
+        hint = "Rename it after its target: pylock.cu126.toml"
+        raise UsageError(
+            "not-exportable",
+            message,
+            hint=hint,
+        ) from None
 
 
-def systems_of(lock: Lock) -> dict[tuple[str, str], dict[str, str]]:
-    """The systems and processors that a lock is for, with the values of its markers on each.
+def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
+    """Return the values of a lock's markers by the systems and processors that it is for.
 
-    Raise UsageError where it does not say its Python.
+    Raises:
+        UsageError: if it does not say its Python.
     """
     if lock.python is None:
-        raise UsageError("not-exportable", f"{lock.name} does not say which Python it is for", hint="gpuinstall lock")
-    values = {(os, arch): Target("cpu", os, arch).environment(lock.python) for os, arch in PLATFORM_NAMES}
+        message = f"{lock.name} does not say which Python it is for"
+        raise UsageError(
+            "not-exportable",
+            message,
+            hint="gpuinstall lock",
+        )
     markers = lock.pylock.environments
-    return {
-        system: here
-        for system, here in values.items()
-        if not markers or any(marker.evaluate(dict(here)) for marker in markers)
-    }
+    systems = {}
+    for os, arch in PLATFORM_NAMES:
+        values = Target("cpu", os, arch).environment(lock.python)
+        if not markers or any(marker.evaluate(dict(values)) for marker in markers):
+            systems[os, arch] = values
+    return systems
 
 
 def name_for_others(lock: Lock) -> str:
-    """What an environment of the lock is called: ``torch-cu126``."""
-    return re.sub(r"[^\w-]", "-", lock.name.removesuffix(".toml").replace("pylock", "torch"), flags=re.ASCII)
+    """Return what an environment of the lock is called: ``torch-cu126``."""
+    name = lock.name.removesuffix(".toml").replace("pylock", "torch")
+    return re.sub(
+        r"[^\w-]",
+        "-",
+        name,
+        flags=re.ASCII,
+    )
 
 
 def requirement_of(
-    package: Package, files: Sequence[PackageWheel | PackageSdist | PackageArchive], *, by_address: bool
+    package: Package,
+    files: Sequence[_File],
+    *,
+    by_address: bool,
 ) -> str:
-    """Write a package by its version, or by the address of its only file; raise UsageError where others cannot."""
-    if package.version and not package.archive and not (by_address and len(files) == 1):
+    """Return a package by its version, or by the address of its only file.
+
+    Raises:
+        UsageError: if others cannot use it.
+    """
+    is_by_address = package.archive or (by_address and len(files) == 1)
+    if package.version and not is_by_address:
         return f"{package.name}=={package.version}"
-    address, folder = files[0].url or "", (package.archive and package.archive.subdirectory) or ""
+    address = files[0].url
     if not address:
         raise _not_exportable(package, "comes from a local folder that others do not have")
     if not _ADDRESS.fullmatch(address):
         raise _not_exportable(package, f"has an invalid URL: {address!r}")
-    if folder and not _FOLDER.fullmatch(folder):
+    folder = package.archive.subdirectory if package.archive else None
+    if not folder:
+        return f"{package.name} @ {address}"
+    if not _FOLDER.fullmatch(folder):
         raise _not_exportable(package, f"has an invalid folder in its archive: {folder!r}")
-    return f"{package.name} @ {address}" + (f"#subdirectory={folder}" if folder else "")
+    return f"{package.name} @ {address}#subdirectory={folder}"
 
 
 def _not_exportable(package: Package, reason: str) -> UsageError:
     hint = "gpuinstall lock --upgrade   # with packages from an index"
-    return UsageError("not-exportable", f"{package.name} {reason}", hint=hint)
+    return UsageError(
+        "not-exportable",
+        f"{package.name} {reason}",
+        hint=hint,
+    )

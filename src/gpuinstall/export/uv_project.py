@@ -1,9 +1,10 @@
-"""A uv project's pyproject.toml: a dependency group for each backend that is locked, each with an index of its own.
+"""A uv project's pyproject.toml: a dependency group for each locked backend, with its index.
 
-uv's lock cannot choose by GPU, so the person does: ``uv sync --group torch-cu126``. TOML is edited a whole line at a
-time: what is added says so at its end, what is replaced stays as a comment. So order, comments and spaces stay as they
-were, and taking the edit back gives the same bytes. (tomlkit does neither: of seven files that were edited and
-restored with it, five had other bytes, and of four with inline tables and dotted keys, two were no TOML any more.)
+uv's lock cannot choose by GPU, so the user does: ``uv sync --group torch-cu126``. TOML is edited a
+whole line at a time: what is added says so at its end, what is replaced stays as a comment. So
+order, comments and spaces stay as they were, and taking the edit back gives the same bytes.
+(tomlkit does neither: of seven files that were edited and restored with it, five had other bytes, and of
+four with inline tables and dotted keys, two were no TOML any more.)
 """
 
 from __future__ import annotations
@@ -27,18 +28,22 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import Lock
 
-GROUPS, UV = ("dependency-groups",), ("tool", "uv")
+    _Entry = dict[str, str]
+
+_GROUPS = ("dependency-groups",)
+_UV = ("tool", "uv")
 ADDED = "  # by gpuinstall"
 REPLACED = "# by gpuinstall, was: "
 
 
 @dataclass(frozen=True)
 class DependencyGroup:
-    """The dependency group of one backend: its requirements, the packages they name, and its Python."""
+    """The dependency group of one backend."""
 
     backend: str
     requirements: tuple[str, ...]
     packages: tuple[str, ...]
+    """Those of the family that the requirements name."""
     python: str
 
     @property
@@ -53,120 +58,218 @@ class DependencyGroup:
 
 
 def groups(locks: Iterable[Lock], family: Collection[str]) -> tuple[DependencyGroup, ...]:
-    """Make a group of the locks of each backend; raise UsageError where a lock does not say its backend."""
+    """Return a group for the locks of each backend; raise UsageError if a lock does not say it."""
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
         by_backend[backend_of(lock).tag].append(lock)
-    return tuple(_group(backend, held, family) for backend, held in sorted(by_backend.items()))
+    return tuple(_group(backend, same, family) for backend, same in sorted(by_backend.items()))
 
 
-def patched(text: str, wanted: Sequence[DependencyGroup], torch_index: str) -> str:
-    """Write ``wanted`` into the text of a pyproject.toml; ``torch_index`` is the base of their indexes.
+def patched(
+    text: str,
+    wanted: Sequence[DependencyGroup],
+    torch_index: str,
+) -> str:
+    """Return a pyproject.toml with some groups.
 
-    Raise UsageError where the text is no TOML, has ``[tool.uv]`` in a form that no line can be added to, is no
-    project's, or has a group or an index of the same name.
+    Args:
+        text: The pyproject.toml as it is.
+        wanted: The groups.
+        torch_index: The base of their indexes.
+
+    Raises:
+        UsageError: if the text is no TOML or no project's, has ``[tool.uv]`` in a form that no line
+            can be added to, or a group or an index of the same name.
     """
     text = unpatched(text)
     document = _parse(text)
     _refuse(document, wanted)
     old = document.get("tool", {}).get("uv", {})
     for group in wanted:
-        text = put(text, GROUPS, group.name, _array(map(json.dumps, group.requirements)))
+        requirements = _array(map(json.dumps, group.requirements))
+        text = put(text, _GROUPS, group.name, requirements)
         if group.python:
-            text = put(text, (*UV, "dependency-groups"), group.name, [_inline({"requires-python": group.python})])
+            python = _inline({"requires-python": group.python})
+            text = put(text, (*_UV, "dependency-groups"), group.name, [python])
     sources = _sources(old.get("sources", {}), wanted)
-    chosen = (_choice(entry) for entries in sources.values() for entry in entries)
-    exclusive: list[dict[str, str]] = []
-    for choice in (*_rivals(document, sources), *chosen, *({"group": group.name} for group in wanted)):
-        exclusive += [choice] if choice not in exclusive else []
-    if len(exclusive) > 1:  # of those that say which build of the family it is, only one can be had at a time
+    exclusive = _exclusive(document, sources, wanted)
+    if len(exclusive) > 1:
         conflicts = [*old.get("conflicts", []), exclusive]
-        text = put(text, UV, "conflicts", _array(f"[{', '.join(map(_inline, clash))}]" for clash in conflicts))
+        lists = [", ".join(map(_inline, choices)) for choices in conflicts]
+        text = put(text, _UV, "conflicts", _array(f"[{choices}]" for choices in lists))
     for package, entries in sources.items():
-        text = put(text, (*UV, "sources"), package, _array(map(_inline, entries)))
+        text = put(text, (*_UV, "sources"), package, _array(map(_inline, entries)))
     for group in wanted:
-        address = f"{torch_index}/{group.backend}"
-        index = [f"name = {json.dumps(group.index)}", f"url = {json.dumps(address)}", "explicit = true"]
-        text = append(text, "[[tool.uv.index]]", [line + ADDED for line in index])
+        lines = [
+            f"name = {json.dumps(group.index)}",
+            f"url = {json.dumps(f'{torch_index}/{group.backend}')}",
+            "explicit = true",
+        ]
+        text = append(text, "[[tool.uv.index]]", [line + ADDED for line in lines])
     try:
         tomli.loads(text)
-    except tomli.TOMLDecodeError:  # what was added does not go with inline tables or dotted keys
+    except tomli.TOMLDecodeError:
+        # What was added does not go with inline tables or dotted keys.
+        cause = "its groups, indexes or sources are in a form that cannot be extended"
         raise UsageError(
             "pyproject-inline",
-            "pyproject.toml cannot be patched: its groups, indexes or sources are in a form that cannot be extended",
-            hint="Write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as tables of their "
-            "own, each package's source as one line of [tool.uv.sources]\nthe same again",
+            f"pyproject.toml cannot be patched: {cause}",
+            hint="Write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as "
+            "tables of their own, each package's source as one line of [tool.uv.sources]\n"
+            "the same again",
         ) from None
     return text
 
 
+def _exclusive(
+    document: dict[str, Any],
+    sources: dict[str, list[_Entry]],
+    wanted: Iterable[DependencyGroup],
+) -> list[_Entry]:
+    """Return the extras and groups that decide the build of the family: only one can be had."""
+    choices = list(_rivals(document, sources))
+    for entries in sources.values():
+        choices += map(_choice, entries)
+    choices += [{"group": group.name} for group in wanted]
+    exclusive: list[_Entry] = []
+    for choice in choices:
+        if choice not in exclusive:
+            exclusive.append(choice)
+    return exclusive
+
+
 def unpatched(text: str) -> str:
-    """Take out what ``patched`` wrote: the same bytes as before; raise UsageError where the text is no TOML."""
+    """Return the same bytes as before ``patched``; raise UsageError if the text is no TOML."""
     _parse(text)
     return restored(text)
 
 
-def _group(backend: str, locks: Sequence[Lock], family: Collection[str]) -> DependencyGroup:
-    """Make the group of a backend: what was asked for applies everywhere, the rest only where a lock holds it.
+def _group(
+    backend: str,
+    locks: Sequence[Lock],
+    family: Collection[str],
+) -> DependencyGroup:
+    """Return the group of a backend.
 
-    An extension's file for one torch has a version that no index of uv's has, and is named by its address.
+    What was requested applies everywhere, the rest only where a lock holds it. An extension's file
+    for one torch has a version that no index of uv's has, and is named by its address.
     """
-    held: dict[tuple[str, str], list[Lock]] = defaultdict(list)
+    holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
-        for package, version in lock.versions_of(family).items():
-            held[package, f"{package}=={version.partition('+')[0]}"].append(lock)
-        for one in lock.pylock.packages:
-            if one.name not in family and one.wheels and one.version and one.version.local:
-                held[one.name, requirement_of(one, one.wheels, by_address=True)].append(lock)
-    inputs, requirements = {"torch"}.union(*(lock.asked for lock in locks)), []
-    for (package, requirement), holders in held.items():
-        markers = [str(marker).replace('"', "'") for lock in holders for marker in lock.pylock.environments or ()]
-        everywhere = not markers or (package in inputs and len(holders) == len(locks))
-        requirements.append(requirement + ("" if everywhere else f" ; {' or '.join(markers)}"))
+        for package, requirement in _locked(lock, family):
+            holders[package, requirement].append(lock)
+    inputs = {"torch"}.union(*(lock.asked for lock in locks))
+    requirements = []
+    for (package, requirement), own_locks in holders.items():
+        markers = " or ".join(_markers(own_locks))
+        is_input_of_all = package in inputs and len(own_locks) == len(locks)
+        if markers and not is_input_of_all:
+            requirements.append(f"{requirement} ; {markers}")
+        else:
+            requirements.append(requirement)
     pythons = {str(lock.pylock.requires_python or "") for lock in locks}
     if len(pythons) > 1:
         names = ", ".join(lock.name for lock in locks)
-        raise UsageError("pythons-differ", f"{names} are for different Pythons", hint="gpuinstall lock --upgrade")
-    packages = sorted({package for package, _ in held if package in family})
-    return DependencyGroup(backend, tuple(requirements), tuple(packages), pythons.pop())
+        message = f"{names} are for different Pythons"
+        raise UsageError(
+            "pythons-differ",
+            message,
+            hint="gpuinstall lock --upgrade",
+        )
+    packages = {package for package, _ in holders if package in family}
+    return DependencyGroup(
+        backend=backend,
+        requirements=tuple(requirements),
+        packages=tuple(sorted(packages)),
+        python=pythons.pop(),
+    )
+
+
+def _locked(lock: Lock, family: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the packages that decide the build, each with its requirement."""
+    for package, version in lock.versions_of(family).items():
+        yield package, f"{package}=={version.partition('+')[0]}"
+    for extension in lock.pylock.packages:
+        if extension.name in family or not extension.wheels:
+            continue
+        if extension.version and extension.version.local:
+            yield (
+                extension.name,
+                requirement_of(extension, extension.wheels, by_address=True),
+            )
+
+
+def _markers(locks: Iterable[Lock]) -> Iterator[str]:
+    for lock in locks:
+        for marker in lock.pylock.environments or ():
+            yield str(marker).replace('"', "'")
 
 
 def _refuse(document: dict[str, Any], wanted: Sequence[DependencyGroup]) -> None:
-    """Refuse a file that is no project's, and one that has a group or an index of the same name."""
+    """Raise UsageError if the file is no project's, or has a group or an index of the same name."""
     if "project" not in document:
-        message = "pyproject.toml has no [project], without which uv cannot make groups exclude each other"
-        raise UsageError("no-project", message, hint="Add a [project] with name, version and requires-python")
+        cause = "without which uv cannot make groups exclude each other"
+        message = f"pyproject.toml has no [project], {cause}"
+        hint = "Add a [project] with name, version and requires-python"
+        raise UsageError(
+            "no-project",
+            message,
+            hint=hint,
+        )
     indexes = document.get("tool", {}).get("uv", {}).get("index", [])
-    taken = {*map(canonicalize_name, document.get(GROUPS[0], {})), *(index.get("name") for index in indexes)}
-    for name in (name for group in wanted for name in (group.name, group.index) if name in taken):
-        raise UsageError("name-taken", f"pyproject.toml has {name} already", hint=f"Rename {name} there")
+    taken = {index.get("name") for index in indexes}
+    taken.update(map(canonicalize_name, document.get(_GROUPS[0], {})))
+    for group in wanted:
+        for name in (group.name, group.index):
+            if name in taken:
+                message = f"pyproject.toml has {name} already"
+                raise UsageError(
+                    "name-taken",
+                    message,
+                    hint=f"Rename {name} there",
+                )
 
 
-def _sources(table: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[dict[str, str]]]:
-    """The sources of each package, as it is spelled: what was said for an extra or a group of its own stays."""
-    spelled = {canonicalize_name(package): package for package in table}
-    sources: dict[str, list[dict[str, str]]] = {}
-    for package in sorted({package for group in wanted for package in group.packages}):
-        key = spelled.get(canonicalize_name(package), package)
-        old = table.get(key, [])
-        kept = [entry for entry in (old if isinstance(old, list) else [old]) if _choice(entry)]
-        ours = [{"index": group.index, "group": group.name} for group in wanted if package in group.packages]
-        sources[key] = kept + ours
+def _sources(table: dict[str, Any], wanted: Sequence[DependencyGroup]) -> dict[str, list[_Entry]]:
+    """Return the sources of each package, by its name as the file has it.
+
+    What was said for an extra or a group of its own stays.
+    """
+    names = {canonicalize_name(package): package for package in table}
+    packages = {package for group in wanted for package in group.packages}
+    sources: dict[str, list[_Entry]] = {}
+    for package in sorted(packages):
+        name = names.get(canonicalize_name(package), package)
+        old = table.get(name, [])
+        entries = old if isinstance(old, list) else [old]
+        sources[name] = [entry for entry in entries if _choice(entry)]
+        for group in wanted:
+            if package in group.packages:
+                sources[name].append({"index": group.index, "group": group.name})
     return sources
 
 
-def _rivals(document: dict[str, Any], packages: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The extras and groups that exclude each other already, and ask for one of the packages."""
+def _rivals(document: dict[str, Any], packages: Iterable[str]) -> Iterator[_Entry]:
+    """Yield the extras and groups that exclude each other already and name one of the packages."""
     family = set(map(canonicalize_name, packages))
-    asking = {"extra": document["project"].get("optional-dependencies", {}), "group": document.get(GROUPS[0], {})}
+    requirements = {
+        "extra": document["project"].get("optional-dependencies", {}),
+        "group": document.get(_GROUPS[0], {}),
+    }
     for choice in chain(*document.get("tool", {}).get("uv", {}).get("conflicts", [])):
         for kind, name in _choice(choice).items():
-            texts = (text for text in asking[kind].get(name, ()) if isinstance(text, str))
-            if family & {canonicalize_name(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in texts}:
+            if not family.isdisjoint(_names(requirements[kind].get(name, ()))):
                 yield {kind: name}
 
 
-def _choice(entry: dict[str, str]) -> dict[str, str]:
+def _names(requirements: Iterable[Any]) -> Iterator[str]:
+    for text in requirements:
+        # A group may include another, by a table.
+        if isinstance(text, str):
+            yield canonicalize_name(re.split(r"[^\w.-]", text, maxsplit=1)[0])
+
+
+def _choice(entry: _Entry) -> _Entry:
     return {key: entry[key] for key in ("extra", "group") if key in entry}
 
 
@@ -175,7 +278,11 @@ def _parse(text: str) -> dict[str, Any]:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         message = f"pyproject.toml cannot be patched: {error}"
-        raise UsageError("pyproject-malformed", message, hint="Repair pyproject.toml") from None
+        raise UsageError(
+            "pyproject-malformed",
+            message,
+            hint="Repair pyproject.toml",
+        ) from None
 
 
 def _array(items: Iterable[str]) -> list[str]:
@@ -183,22 +290,36 @@ def _array(items: Iterable[str]) -> list[str]:
 
 
 def _inline(table: dict[str, Any]) -> str:
-    words = (f"{key} = {json.dumps(value if isinstance(value, bool) else str(value))}" for key, value in table.items())
+    words = []
+    for key, value in table.items():
+        text = json.dumps(value if isinstance(value, bool) else str(value))
+        words.append(f"{key} = {text}")
     return f"{{ {', '.join(words)} }}"
 
 
 class Statement(NamedTuple):
-    """A header, or a key with its value: its table, the line of that table's header, its key ("" for a header)."""
+    """A header, or a key with its value."""
 
     table: tuple[str, ...]
     header: int
+    """The line of its table's header."""
     key: str
+    """Empty for a header."""
     start: int
     stop: int
 
 
-def put(text: str, table: tuple[str, ...], key: str, value: Sequence[str]) -> str:
-    """Give ``key`` in ``table`` a value, the lines of which are ``value``; an old one becomes a comment."""
+def put(
+    text: str,
+    table: tuple[str, ...],
+    key: str,
+    value: Sequence[str],
+) -> str:
+    """Return the text with a value for ``key`` in ``table``; an old one becomes a comment.
+
+    Args:
+        value: Its lines.
+    """
     lines = text.split("\n")
     inside = [statement for statement in statements(text) if statement.table == table]
     name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'"{key}"'
@@ -208,58 +329,88 @@ def put(text: str, table: tuple[str, ...], key: str, value: Sequence[str]) -> st
     stop = inside[-1].stop
     for old in inside:
         if old.key == key:
-            lines[old.start : old.stop] = [REPLACED + line for line in lines[old.start : old.stop]]
             stop = old.stop
+            lines[old.start : stop] = [REPLACED + line for line in lines[old.start : stop]]
     return "\n".join([*lines[:stop], *added, *lines[stop:]])
 
 
-def append(text: str, header: str, lines: Sequence[str]) -> str:
-    """Add a table at the end, after an empty line; its statements are marked already."""
+def append(
+    text: str,
+    header: str,
+    lines: Sequence[str],
+) -> str:
+    """Return the text with a table at its end, after an empty line; its lines are marked already."""
     before = text.split("\n")
     last = [before.pop()] if before[-1] == "" else []
     return "\n".join([*before, "", header + ADDED, *lines, *last])
 
 
 def restored(text: str) -> str:
-    """Take every edit back; a table to which something else was added since stays, with that alone."""
-    lines, gone = text.split("\n"), set[int]()
+    """Return the text without any edit of ours.
+
+    A table to which something else was added since stays, with that alone.
+    """
+    lines = text.split("\n")
     every = list(statements(text))
-    shared = {statement.header for statement in every if statement.key and not _added(lines[statement.start])}
+    kept_headers = set()
     for statement in every:
-        if statement.start in shared:
+        if statement.key and not _added(lines[statement.start]):
+            kept_headers.add(statement.header)
+    gone = set[int]()
+    inside_statements = set[int]()
+    for statement in every:
+        inside_statements.update(range(statement.start, statement.stop))
+        if statement.start in kept_headers:
             lines[statement.start] = lines[statement.start].replace(ADDED, "")
         elif _added(lines[statement.start]):
-            empty_before = not statement.key and not lines[statement.start - 1].strip()
-            gone.update(range(statement.start - empty_before, statement.stop))
-    theirs = {at for statement in every for at in range(statement.start, statement.stop)}
-    return "\n".join(
-        line if at in theirs else line.removeprefix(REPLACED) for at, line in enumerate(lines) if at not in gone
-    )
+            first = statement.start
+            if not statement.key and not lines[first - 1].strip():
+                first -= 1
+            gone.update(range(first, statement.stop))
+    remaining = []
+    for at, line in enumerate(lines):
+        if at in gone:
+            continue
+        # A comment that looks like ours within a text of several lines is the user's.
+        remaining.append(line if at in inside_statements else line.removeprefix(REPLACED))
+    return "\n".join(remaining)
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Find the headers and keys of a well-formed document."""
+    """Yield the headers and keys of a well-formed document."""
     lines = text.split("\n")
     table: tuple[str, ...] = ()
-    start, header = 0, -1
+    header = -1
+    start = 0
     while start < len(lines):
         stop, document = _statement(lines, start)
-        keys: list[str] = []
-        while document and isinstance(document, (dict, list)):
-            if isinstance(document, list):
-                document = document[0]
-            else:
-                key, document = next(iter(document.items()))
-                keys.append(key)
-        if lines[start].lstrip().startswith("["):
-            table, header = tuple(keys), start
+        keys = _keys(document)
+        is_header = lines[start].lstrip().startswith("[")
+        if is_header:
+            table = tuple(keys)
+            header = start
         if keys:
-            yield Statement(table, header, "" if start == header else keys[0], start, stop)
+            yield Statement(table, header, "" if is_header else keys[0], start, stop)
         start = stop
 
 
+def _keys(document: Any) -> list[str]:
+    """Return the keys that lead to the innermost value of a statement."""
+    keys: list[str] = []
+    while document and isinstance(document, (dict, list)):
+        if isinstance(document, list):
+            document = document[0]
+        else:
+            key, document = next(iter(document.items()))
+            keys.append(key)
+    return keys
+
+
 def _statement(lines: Sequence[str], start: int) -> tuple[int, Any]:
-    """Return the end of the statement that begins at a line, and what it says: the fewest lines that are TOML."""
+    """Return the end of the statement that begins at a line, and what it says.
+
+    It is the fewest lines that are TOML.
+    """
     for stop in range(start + 1, len(lines)):
         with suppress(tomli.TOMLDecodeError):
             return stop, tomli.loads("\n".join([*lines[start:stop], ""]))

@@ -1,1 +1,1 @@
-"""Extensions that are compiled beside torch: which prebuilt file of which source loads beside which build."""
+"""Extensions that are compiled beside torch: which prebuilt file loads beside which build."""

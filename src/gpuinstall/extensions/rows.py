@@ -1,11 +1,11 @@
-"""Which sources may have an extension, how their files are named (``extensions.toml``), and what they list."""
+"""Which sources may have an extension, how their files are named, and what they list."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
@@ -27,16 +27,17 @@ NAMED = "named"
 
 
 class ExtensionSource(NamedTuple):
-    """A place of prebuilt files; ``url`` is the form of its pages' addresses, None for the default index."""
+    """A place of prebuilt files."""
 
     id: str
     rank: int
     hashed: bool
     url: str | None = None
+    """The form of its pages' addresses; None: the default index."""
 
 
 class Extension(NamedTuple):
-    """A package and all the places that its files may come from; the file says what the rest means."""
+    """A package and the places that its files may come from; the file explains the rest."""
 
     name: str
     sources: tuple[ExtensionSource, ...]
@@ -47,43 +48,59 @@ class Extension(NamedTuple):
 
 
 class ExtensionFile(NamedTuple):
-    """A file of a source; ``cuda`` (``12``, ``12.8``) and ``torch`` (``2.11``) are what its name says, if anything."""
+    """A file of a source, and what its name says of it, if anything."""
 
     wheel: Wheel
     source: ExtensionSource
     cuda: str | None = None
+    """As in ``12`` and ``12.8``."""
     torch: str | None = None
+    """As in ``2.11``."""
     cpu: bool = False
 
 
 @dataclass(frozen=True)
 class Extensions:
-    """The table: the extensions by name, and the forms in which a version names CUDA and torch."""
+    """The table."""
 
     rows: Mapping[str, Extension]
+    """The extensions by name."""
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
+    """How a version names CUDA and torch."""
 
     @property
     def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
-        """What the default index has of the names that anyone may fill there: nothing that is asked for."""
+        """What may be taken from the default index of the names that anyone may fill: nothing."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
 
     def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
-        """Say of a file what its version names behind the ``+``."""
-        matches = (form.fullmatch(wheel.version.local or "") for form in self.forms)
-        named: dict[str, Any] = next((match.groupdict() for match in matches if match), {})
-        cuda, torch = named.get("cuda"), named.get("torch")
+        """Return a file with what its version names behind the ``+``."""
+        for form in self.forms:
+            match = form.fullmatch(wheel.version.local or "")
+            if match:
+                break
+        else:
+            return ExtensionFile(wheel, source)
+        named = match.groupdict()
+        cuda = named.get("cuda")
         if cuda and len(cuda) == 3:
             cuda = f"{cuda[:2]}.{cuda[2]}"
+        torch = named.get("torch")
         if torch and "." not in torch:
             torch = f"{torch[0]}.{torch[1:]}"
-        return ExtensionFile(wheel, source, cuda, torch, bool(named.get("cpu")))
+        return ExtensionFile(
+            wheel,
+            source,
+            cuda,
+            torch,
+            cpu=bool(named.get("cpu")),
+        )
 
 
 @cache
 def load_extensions() -> Extensions:
-    """Load the table as shipped."""
+    """Return the table as shipped."""
     from pathlib import Path
 
     import tomli
@@ -92,11 +109,13 @@ def load_extensions() -> Extensions:
     for row in (*table["sources"], *table["extensions"]):
         row.pop("evidence", None)
     sources = {row["id"]: ExtensionSource(**row) for row in table["sources"]}
-    rows = dict[str, Extension]()
+    rows = {}
     for row in table["extensions"]:
-        places, users = (sources[name] for name in row["sources"]), frozenset(row.get("optional_for", ()))
-        rows[row["name"]] = Extension(**row | {"sources": tuple(places), "optional_for": users})
-    return Extensions(rows, sources, tuple(map(re.compile, table["local"]["forms"])))
+        row["sources"] = tuple(sources[name] for name in row["sources"])
+        row["optional_for"] = frozenset(row.get("optional_for", ()))
+        rows[row["name"]] = Extension(**row)
+    forms = tuple(map(re.compile, table["local"]["forms"]))
+    return Extensions(rows, sources, forms)
 
 
 class ExtensionListing(NamedTuple):
@@ -106,12 +125,20 @@ class ExtensionListing(NamedTuple):
     silent: tuple[str, ...] = ()
 
 
-def list_files(extension: Extension, beside: Iterable[Beside], sources: Sources, client: Client) -> ExtensionListing:
-    """Ask every source that may have an extension, and no other; a page that is not there lists nothing.
+def list_files(
+    extension: Extension,
+    beside: Iterable[Beside],
+    sources: Sources,
+    client: Client,
+) -> ExtensionListing:
+    """Ask every source that may have an extension; a page that is not there lists nothing.
 
-    Raise InstallationError where one refuses us or talks nonsense, or one that the user named has no page at all.
+    Raises:
+        InstallationError: if a source refuses us or sends what is no page, or one that the user
+            named has no page at all.
     """
     places = tuple(dict.fromkeys(beside))
+    table = load_extensions()
     files: dict[str, ExtensionFile] = {}
     silent: list[str] = []
     for source in extension.sources:
@@ -120,21 +147,31 @@ def list_files(extension: Extension, beside: Iterable[Beside], sources: Sources,
         except UnreachableError as error:
             silent.append(error.host)
             continue
-        named = (wheel for wheel in wheels if wheel.package == extension.name)
-        files = {wheel.url: load_extensions().file(wheel, source) for wheel in named} | files
+        named = [wheel for wheel in wheels if wheel.package == extension.name]
+        # A file that an earlier source lists too stays that one's.
+        files = {wheel.url: table.file(wheel, source) for wheel in named} | files
     return ExtensionListing(tuple(files.values()), tuple(silent))
 
 
 def _wheels(
-    source: ExtensionSource, name: str, beside: Iterable[Beside], sources: Sources, client: Client
+    source: ExtensionSource,
+    name: str,
+    beside: Iterable[Beside],
+    sources: Sources,
+    client: Client,
 ) -> Iterator[Wheel]:
     if source.url is None:
         yield from default_wheels(sources, client, name)
         return
     form = source.url.replace("{name}", name)
-    addresses = dict.fromkeys(form.replace("{minor}", minor).replace("{backend}", tag) for minor, tag in beside)
-    pages = list(filter(None, side_by_side(client.page, addresses, PAGES_AT_ONCE)))
+    addresses = []
+    for minor, tag in beside:
+        address = form.replace("{minor}", minor).replace("{backend}", tag)
+        addresses.append(address)
+    answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
+    pages = list(filter(None, answers))
     if source.id == NAMED and not pages:
-        raise InstallationError("extension-source", f"there is no page of extensions at {source.url}")
+        message = f"there is no page of extensions at {source.url}"
+        raise InstallationError("extension-source", message)
     for page in pages:
         yield from parse_page(page, source=source.id)

@@ -1,4 +1,4 @@
-"""Nodes that a choice cannot tell apart, put together: thousands of nodes come to a handful of classes.
+"""Nodes that a choice cannot tell apart, put together: thousands come to a handful of classes.
 
 And a range of GPUs and drivers as such classes, one for each GPU under each driver branch.
 """
@@ -21,7 +21,15 @@ from gpuinstall.machine import MAKERS_WITH_FACTS, Driver, Gpu, Machine
 from gpuinstall.support import kinds_of, known_drivers
 from gpuinstall.words import gpu_in_words
 
-_OF_A_GPU = ("index", "name", "compute_capability", "vendor", "architecture", "memory_mib", "mig")
+_OF_A_GPU = (
+    "index",
+    "name",
+    "compute_capability",
+    "vendor",
+    "architecture",
+    "memory_mib",
+    "mig",
+)
 """What tells GPUs apart for a choice."""
 
 
@@ -35,33 +43,48 @@ class NodeClass:
     @property
     def gpus(self) -> str:
         """The GPUs as people name them: ``8 × H100 80GB HBM3 (sm_90)``."""
-        kinds = Counter((gpu.label, gpu.code_name) for gpu in self.machine.gpus)
-        return ", ".join(f"{count} × {name} ({chip or 'unknown'})" for (name, chip), count in kinds.items()) or "no GPU"
+        kinds = Counter(f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in self.machine.gpus)
+        return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
 
     @property
     def label(self) -> str:
-        """The class in a line: GPUs, driver, and the platform where it is not the usual one."""
-        driver, platform = self.machine.driver, f"{self.machine.os} {self.machine.arch}"
-        version = f"driver {driver.version or driver.cuda}" if driver else None
-        return " · ".join(filter(None, (self.gpus, version, platform if platform != "linux x86_64" else None)))
+        """The class in a line: GPUs, driver, and the platform if it is not the usual one."""
+        words = [self.gpus]
+        driver = self.machine.driver
+        if driver:
+            words.append(f"driver {driver.version or driver.cuda}")
+        platform = f"{self.machine.os} {self.machine.arch}"
+        if platform != "linux x86_64":
+            words.append(platform)
+        return " · ".join(words)
 
 
-def node_classes(surveyed: Iterable[tuple[NodeName, Any]]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
-    """Put nodes, each with its Machine document, into classes, the largest first; those that have none are apart.
+def node_classes(
+    surveyed: Iterable[tuple[NodeName, Any]],
+) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
+    """Return the classes of nodes, the largest first, and the nodes whose document is malformed.
 
     Only one machine of each class is read as a whole.
+
+    Args:
+        surveyed: The nodes, each with the document of its Machine.
     """
     members: dict[Hashable, list[NodeName]] = {}
     documents: dict[Hashable, Any] = {}
     for node, document in surveyed:
-        kind = _kind(document)
-        key = node if kind is None else kind
+        key: Hashable = _key(document) or node
         documents.setdefault(key, document)
         members.setdefault(key, []).append(node)
-    kinds = [_read(documents[key], tuple(nodes)) for key, nodes in members.items()]
-    classes = [kind for kind in kinds if isinstance(kind, NodeClass)]
+    classes = []
+    malformed = []
+    for key, nodes in members.items():
+        kind = _read(documents[key], tuple(nodes))
+        if isinstance(kind, NodeClass):
+            classes.append(kind)
+        else:
+            malformed.append(kind)
     classes.sort(key=lambda kind: (-len(kind.nodes), kind.nodes[0]))
-    return tuple(classes), tuple(kind for kind in kinds if isinstance(kind, UnservedNodes))
+    return tuple(classes), tuple(malformed)
 
 
 def _read(document: Any, nodes: tuple[NodeName, ...]) -> NodeClass | UnservedNodes:
@@ -71,18 +94,22 @@ def _read(document: Any, nodes: tuple[NodeName, ...]) -> NodeClass | UnservedNod
         return UnservedNodes(nodes, error.code, error.message, "gpuinstall fleet survey --resume")
 
 
-def _kind(document: Any) -> Hashable:
-    """All that a choice depends on, not single cards nor where they are on the bus; None for what is no machine."""
+def _key(document: Any) -> tuple[Hashable, ...] | None:
+    """Return all that a choice depends on; None if the document is none of a machine.
+
+    Which card it is, and where on the bus, makes no difference.
+    """
     try:
-        kind = _facts(document)
-        hash(kind)
+        key = _facts(document)
+        hash(key)
     except (AttributeError, TypeError):
         return None
-    return kind
+    return key
 
 
 def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    driver, pythons = document.get("driver") or {}, document.get("pythons")
+    driver = document.get("driver") or {}
+    makers = [str(document[maker]) for maker in MAKERS_WITH_FACTS if maker in document]
     return (
         document.get("os"),
         document.get("arch"),
@@ -91,56 +118,132 @@ def _facts(document: Mapping[str, Any]) -> tuple[Hashable, ...]:
         driver.get("version"),
         driver.get("cuda"),
         str(document.get("environment")),
-        None if pythons is None else tuple(dict.fromkeys(".".join(python.split(".")[:2]) for python in pythons)),
-        tuple(tuple(gpu.get(key) for key in _OF_A_GPU) for gpu in document.get("gpus") or ()),
-        tuple(
-            (problem.get("code"), tuple(problem.get("gpus") or ()))
-            for problem in document.get("problems") or ()
-            if problem.get("blocking")
-        ),
-        *(str(document[maker]) for maker in MAKERS_WITH_FACTS if maker in document),
+        _minor_versions(document.get("pythons")),
+        tuple(_gpu_facts(gpu) for gpu in document.get("gpus") or ()),
+        tuple(_blocking(document.get("problems") or ())),
+        *makers,
     )
 
 
-def classes_in(names: Sequence[str], drivers: str | None, arch: str, catalog: Catalog) -> tuple[NodeClass, ...]:
-    """Make the classes of GPUs, by name or series (``RTX 30``), under the driver branches of ``>=470`` or ``570``.
+def _minor_versions(pythons: Iterable[str] | None) -> tuple[str, ...] | None:
+    if pythons is None:
+        return None
+    return tuple(dict.fromkeys(".".join(python.split(".")[:2]) for python in pythons))
 
-    No name: every GPU that the catalogue knows. GPUs whose builds ask for no driver come once. Raise UsageError for
-    what is none.
+
+def _gpu_facts(gpu: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    return tuple(gpu.get(key) for key in _OF_A_GPU)
+
+
+def _blocking(problems: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Hashable, ...]]:
+    for problem in problems:
+        if problem.get("blocking"):
+            gpus = problem.get("gpus") or ()
+            yield problem.get("code"), tuple(gpus)
+
+
+def classes_in(
+    names: Sequence[str],
+    drivers: str | None,
+    arch: str,
+    catalog: Catalog,
+) -> tuple[NodeClass, ...]:
+    """Return the classes of some GPUs under some driver branches.
+
+    GPUs whose builds ask for no driver come once.
+
+    Args:
+        names: Of GPUs or of series (``RTX 30``); none: every GPU that the catalogue knows.
+        drivers: A range of branches, ``>=470``, or one, ``570``; None: all.
+
+    Raises:
+        UsageError: if a name or the range is malformed.
     """
+    branches = _branches(drivers or "", catalog)
+    classes = []
+    for gpu in _gpus(names, catalog):
+        for driver in branches if gpu.compute_capability else [None]:
+            machine = Machine(
+                "linux",
+                arch,
+                driver=driver,
+                gpus=(gpu,),
+            )
+            classes.append(NodeClass(machine, ()))
+    return tuple(classes)
+
+
+def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
+    if drivers.isdigit():
+        drivers = f"=={drivers}"
     try:
-        wanted = SpecifierSet(f"=={drivers}" if (drivers or "").isdigit() else drivers or "")
+        wanted = SpecifierSet(drivers)
     except InvalidSpecifier:
         message = f"{drivers!r} is not a range of driver branches"
-        raise UsageError("driver-malformed", message, hint="the same with --driver '>=525,<590'") from None
-    branches = [driver for driver in known_drivers(catalog) if str(driver) in wanted]
-    machines = []
-    for gpu in _gpus(names, catalog):
-        under = [Driver(branch, found_via="words") for branch in branches] if gpu.compute_capability else [None]
-        machines += [Machine("linux", arch, driver=driver, gpus=(gpu,)) for driver in under]
-    return tuple(NodeClass(machine, ()) for machine in machines)
+        hint = "the same with --driver '>=525,<590'"
+        raise UsageError(
+            "driver-malformed",
+            message,
+            hint=hint,
+        ) from None
+    branches = [version for version in known_drivers(catalog) if str(version) in wanted]
+    return [Driver(version, found_via="words") for version in branches]
 
 
 def spanned(classes: Iterable[NodeClass]) -> str:
-    """Write classes by their GPUs and drivers: ``RTX 30, A800 with driver 525–575``."""
+    """Return the GPUs and the drivers of classes: ``RTX 30, A800 with driver 525–575``."""
     branches: dict[str, list[str]] = defaultdict(list)
     for kind in classes:
         driver = kind.machine.driver
         branches[kind.machine.gpus[0].label].append(str(driver.version) if driver else "")
     gpus: dict[str, list[str]] = defaultdict(list)
     for name, versions in branches.items():
-        gpus["–".join(dict.fromkeys((versions[0], versions[-1])))].append(name)
-    return "; ".join(f"{', '.join(names)}{drivers and f' with driver {drivers}'}" for drivers, names in gpus.items())
+        ends = dict.fromkeys((versions[0], versions[-1]))
+        gpus["–".join(ends)].append(name)
+    spans = []
+    for drivers, names in gpus.items():
+        under = f" with driver {drivers}" if drivers else ""
+        spans.append(f"{', '.join(names)}{under}")
+    return "; ".join(spans)
 
 
 def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
-    """Each GPU once by the code that it runs, under the names that were given."""
-    series = {name.lower(): kind for kind in kinds_of(catalog).values() for name in series_of(str(kind))}
+    """Yield each GPU once by the code that it runs, under the names that were given."""
     if not names:
-        for chip in kinds_of(catalog).values():
-            yield Gpu(0, "/".join(series_of(str(chip))) or chip.sm, compute_capability=chip, found_via="words")
-        for other in (other for other in other_chips() if other.os in {None, "linux"}):
-            yield Gpu(0, other.name, vendor=other.maker, architecture=other.architecture, found_via="words")
+        yield from _known_gpus(catalog)
+        return
+    series = {}
+    for capability in kinds_of(catalog).values():
+        for name in series_of(str(capability)):
+            series[name.lower()] = capability
     for name in names:
-        kind = series.get(name.lower())
-        yield Gpu(0, name, compute_capability=kind, found_via="words") if kind else gpu_in_words(name)
+        if name.lower() in series:
+            capability = series[name.lower()]
+            yield Gpu(
+                0,
+                name,
+                compute_capability=capability,
+                found_via="words",
+            )
+        else:
+            yield gpu_in_words(name)
+
+
+def _known_gpus(catalog: Catalog) -> Iterator[Gpu]:
+    for capability in kinds_of(catalog).values():
+        name = "/".join(series_of(str(capability))) or capability.sm
+        yield Gpu(
+            0,
+            name,
+            compute_capability=capability,
+            found_via="words",
+        )
+    for chip in other_chips():
+        if chip.os in {None, "linux"}:
+            yield Gpu(
+                0,
+                chip.name,
+                vendor=chip.maker,
+                architecture=chip.architecture,
+                found_via="words",
+            )

@@ -1,7 +1,7 @@
-"""What lies in the folder of a run, each as its type: the run, a node's record of a step, the plan's locks.
+"""What lies in the folder of a run: the run, a node's record of a step, the plan's locks.
 
-Others may write there. What is not what it must be is refused with its key, and a name or a digest of a type is nothing
-else: it leads nowhere, and no shell runs any of it.
+Others may write there. What is not what it must be is refused with its key, and a name or a digest
+of a type is nothing else: it leads nowhere, and no shell runs any of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import Any, Literal, NewType, TypeVar, get_args
 from gpuinstall import __version__
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.fields import Fields
-from gpuinstall.fleet.hostlist import MOST_NODES, NodeName, compress, node_list, node_name
+from gpuinstall.fleet.hostlist import (
+    MOST_NODES,
+    NodeName,
+    compress,
+    node_list,
+    node_name,
+)
 
 E = TypeVar("E", "LockGroup", "UnservedNodes")
 RUN_SCHEMA = "gpuinstall.run/1"
@@ -22,19 +28,18 @@ NODE_SCHEMA = "gpuinstall.node/1"
 NodeOutcome = Literal["started", "ok", "failed"]
 MALFORMED = "record-malformed"
 Sha256 = NewType("Sha256", str)
-_WORDS_OF_A_LOCK = ("name", "lock", "torch", "backend", "python")
 _WORD = re.compile(r"[A-Za-z0-9][\w.+!-]{0,199}", re.ASCII)
 
 
 def sha256(text: str) -> Sha256:
-    """Read a digest; raise ValueError."""
+    """Return a digest; raise ValueError."""
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         raise ValueError(f"{text!r} is not a sha256")
     return Sha256(text)
 
 
 def word(text: str) -> str:
-    """Read a name that may be a folder's; raise ValueError."""
+    """Return a name that may be a folder's; raise ValueError."""
     if not _WORD.fullmatch(text):
         raise ValueError(f"{text!r} is not a plain name")
     return text
@@ -42,107 +47,161 @@ def word(text: str) -> str:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """What a run is: its id, by which records are told from another run's, its engine and the nodes it began with.
-
-    ``hints`` are what the scheduler says of its nodes, for those that never answer.
-    """
+    """What a run is."""
 
     id: str = ""
+    """What tells its records from those of another run."""
     engine: str = ""
     nodes: tuple[NodeName, ...] = ()
+    """The nodes that it began with."""
     hints: Mapping[NodeName, str] = field(default_factory=dict)
+    """What the scheduler says of its nodes, for those that never answer."""
 
     @classmethod
     def read(cls, document: object) -> FleetRun:
         """Read the document; raise MalformedError."""
         fields = Fields(document)
         fields.required("schema", (RUN_SCHEMA,))
-        notes = fields.fields("hints") or Fields({})
-        hints = {node_name(node): notes.text(node) or "" for node in notes.body}
-        names = fields.each_parsed("nodes", node_name)
-        return cls(fields.needed("id", word), fields.needed("engine", word), names, hints)
+        hints = fields.fields("hints") or Fields({})
+        return cls(
+            id=fields.needed("id", word),
+            engine=fields.needed("engine", word),
+            nodes=fields.each_parsed("nodes", node_name),
+            hints={node_name(node): hints.text(node) or "" for node in hints.body},
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the document."""
-        hints = {node: hint for node, hint in self.hints.items() if hint}
-        return {"schema": RUN_SCHEMA, "id": self.id, "engine": self.engine, "nodes": self.nodes, "hints": hints}
+        """Return the document."""
+        return {
+            "schema": RUN_SCHEMA,
+            "id": self.id,
+            "engine": self.engine,
+            "nodes": self.nodes,
+            "hints": {node: hint for node, hint in self.hints.items() if hint},
+        }
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node's word about one step, the only thing that is believed; ``run`` is empty where nobody drives.
-
-    A record that says ``started`` and stays so is that of a node that was lost. ``tool`` is the release that wrote it;
-    ``code``, ``message``, ``hint`` and ``exit_code`` say of a failure what the command itself would. ``started`` is in
-    seconds since 1970, ``data`` what the step found: a survey, an installation, a verdict.
-    """
+    """One node's word about one step, the only thing that is believed."""
 
     run: str
+    """The id of the run; empty if no driver gave one."""
     node: NodeName
     step: str
     attempt: int = 1
     status: NodeOutcome = "started"
+    """A node whose record stays ``started`` is lost."""
     code: str | None = None
     message: str | None = None
     hint: str | None = None
     exit_code: int = 0
+    """As code, message and hint: of a failure what the command itself would say."""
     started: float = 0.0
+    """In seconds since 1970."""
     seconds: float = 0.0
     tool: str = __version__
+    """The release that wrote the record."""
     data: Mapping[str, Any] = field(default_factory=dict)
+    """What the step found: a survey, an installation, a verdict."""
 
     @classmethod
-    def read(cls, document: object, step: str = "", node: str = "") -> NodeRecord:
-        """Read a record, that of a step and a node where they are named; raise MalformedError."""
+    def read(
+        cls,
+        document: object,
+        step: str = "",
+        node: str = "",
+    ) -> NodeRecord:
+        """Read a record, of the given step and node if any; raise MalformedError."""
         fields = Fields(document)
-        for key, value in (("schema", NODE_SCHEMA), ("step", step), ("node", node)):
-            if value:
-                fields.required(key, (value,))
+        fields.required("schema", (NODE_SCHEMA,))
+        if step:
+            fields.required("step", (step,))
+        if node:
+            fields.required("node", (node,))
         status: Any = fields.required("status", get_args(NodeOutcome))
-        own = fields.text("run") or "", fields.needed("node", node_name), fields.needed("step", word)
-        failure = fields.parsed("code", word), fields.text("message"), fields.text("hint")
-        exit_code, attempt = min(fields.number("exit_code") or 0, 255), fields.number("attempt") or 1
-        times = fields.quantity("started") or 0.0, fields.quantity("seconds") or 0.0
-        data = (fields.fields("data") or Fields({})).body
-        return cls(*own, attempt, status, *failure, exit_code, *times, fields.needed("tool", word), data)
+        data = fields.fields("data") or Fields({})
+        return cls(
+            run=fields.text("run") or "",
+            node=fields.needed("node", node_name),
+            step=fields.needed("step", word),
+            attempt=fields.number("attempt") or 1,
+            status=status,
+            code=fields.parsed("code", word),
+            message=fields.text("message"),
+            hint=fields.text("hint"),
+            exit_code=min(fields.number("exit_code") or 0, 255),
+            started=fields.quantity("started") or 0.0,
+            seconds=fields.quantity("seconds") or 0.0,
+            tool=fields.needed("tool", word),
+            data=data.body,
+        )
 
-    def failed(self, error: GpuInstallError, seconds: float, data: Mapping[str, Any] | None = None) -> NodeRecord:
-        """The same, ended by an error."""
-        failure = {key: getattr(error, key) for key in ("code", "message", "hint", "exit_code")}
-        return replace(self, status="failed", seconds=seconds, data={**(error.data or {}), **(data or {})}, **failure)
+    def failed(
+        self,
+        error: GpuInstallError,
+        seconds: float,
+        data: Mapping[str, Any] | None = None,
+    ) -> NodeRecord:
+        """Return the same, ended by an error."""
+        return replace(
+            self,
+            status="failed",
+            code=error.code,
+            message=error.message,
+            hint=error.hint,
+            exit_code=error.exit_code,
+            seconds=seconds,
+            data={**(error.data or {}), **(data or {})},
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the document."""
-        return {"schema": NODE_SCHEMA, **self.__dict__, "seconds": round(self.seconds, 3), "data": dict(self.data)}
+        """Return the document."""
+        return {
+            "schema": NODE_SCHEMA,
+            **self.__dict__,
+            "seconds": round(self.seconds, 3),
+            "data": dict(self.data),
+        }
 
 
 @dataclass(frozen=True)
 class LockGroup:
-    """A lock of the plan with the nodes that it is for.
-
-    ``name`` is the folder of the lock below ``locks``, ``lock`` the name of its file, ``sha256`` its digest. ``nccl``
-    is the version of the collective library that it holds: nodes that share a job need the same.
-    """
+    """A lock of the plan with the nodes that it is for."""
 
     name: str
+    """The folder of the lock, below ``locks``."""
     lock: str
+    """The name of its file."""
     torch: str
     backend: str
     python: str
     nodes: tuple[NodeName, ...]
     sha256: Sha256
     nccl: str | None = None
+    """The version of its collective library: nodes that share a job need the same."""
 
     @classmethod
     def read(cls, fields: Fields) -> LockGroup:
         """Read an entry of the plan's document; raise MalformedError."""
-        name, lock, torch, backend, python = (fields.needed(key, word) for key in _WORDS_OF_A_LOCK)
-        members, digest = fields.needed("nodes", node_list), fields.needed("sha256", sha256)
-        return cls(name, lock, torch, backend, python, members, digest, fields.parsed("nccl", word))
+        return cls(
+            name=fields.needed("name", word),
+            lock=fields.needed("lock", word),
+            torch=fields.needed("torch", word),
+            backend=fields.needed("backend", word),
+            python=fields.needed("python", word),
+            nodes=fields.needed("nodes", node_list),
+            sha256=fields.needed("sha256", sha256),
+            nccl=fields.parsed("nccl", word),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write an entry of the plan's document."""
-        return asdict(self) | {"nodes": compress(self.nodes), "count": len(self.nodes)}
+        """Return an entry of the plan's document."""
+        return {
+            **asdict(self),
+            "nodes": compress(self.nodes),
+            "count": len(self.nodes),
+        }
 
     @property
     def digest(self) -> str:
@@ -163,33 +222,51 @@ class UnservedNodes:
     @classmethod
     def read(cls, fields: Fields) -> UnservedNodes:
         """Read an entry of the plan's document; raise MalformedError."""
-        members, code = fields.needed("nodes", node_list), fields.needed("code", word)
-        return cls(members, code, fields.text("message") or "", fields.text("hint"), fields.text("label") or "unknown")
+        return cls(
+            nodes=fields.needed("nodes", node_list),
+            code=fields.needed("code", word),
+            message=fields.text("message") or "",
+            hint=fields.text("hint"),
+            label=fields.text("label") or "unknown",
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write an entry of the plan's document."""
-        return {"label": self.label} | asdict(self) | {"nodes": compress(self.nodes), "count": len(self.nodes)}
+        """Return an entry of the plan's document."""
+        return {
+            "label": self.label,
+            **asdict(self),
+            "nodes": compress(self.nodes),
+            "count": len(self.nodes),
+        }
 
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """The plan as a run's folder has it; ``apart`` says which locks share no job."""
+    """The plan as a run's folder has it."""
 
     groups: tuple[LockGroup, ...] = ()
     uncovered: tuple[UnservedNodes, ...] = ()
     apart: str | None = None
+    """Which locks share no job."""
 
     @classmethod
     def read(cls, document: object) -> WrittenPlan:
         """Read the document; raise MalformedError."""
         fields = Fields(document)
-        groups = tuple(_bounded(map(LockGroup.read, fields.each("locks")), fields))
-        uncovered = tuple(_bounded(map(UnservedNodes.read, fields.each("uncovered")), fields))
-        return cls(groups, uncovered, fields.text("apart"))
+        groups = map(LockGroup.read, fields.each("locks"))
+        uncovered = map(UnservedNodes.read, fields.each("uncovered"))
+        return cls(
+            groups=tuple(_bounded(groups, fields)),
+            uncovered=tuple(_bounded(uncovered, fields)),
+            apart=fields.text("apart"),
+        )
 
 
 def _bounded(entries: Iterable[E], fields: Fields) -> Iterator[E]:
-    """A few bytes name a million nodes: all entries together may not name more."""
+    """Yield the entries; raise MalformedError if all together name too many nodes.
+
+    A few bytes may name a million.
+    """
     count = 0
     for entry in entries:
         count += len(entry.nodes)

@@ -1,4 +1,4 @@
-"""A run over a fleet: each step is carried to the nodes that still need it, and judged by what they wrote."""
+"""A run over a fleet: nodes take the steps that they need, and are judged by their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpuinstall.fleet.together import Round, prove_together
 from gpuinstall.lock.source_builds import source_builds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.fleet.environment import Mode
@@ -48,17 +48,18 @@ class Watcher(Protocol):
         """Leave the screen to what comes."""
 
     def say(self, text: str) -> None:
-        """Say what comes out while more is tried."""
+        """Show what comes out while more is tried."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """A run in its folder, and who is told how it goes on; ``root`` are the words that say where environments lie."""
+    """A run in its folder."""
 
     folder: RunFolder
     run: FleetRun
     watcher: Watcher
     root: tuple[str, ...] = ()
+    """The options of a node's command that name where environments lie."""
 
     @cached_property
     def engine(self) -> Engine:
@@ -66,39 +67,59 @@ class Fleet:
         return open_engine(self.run.engine)
 
     def survey(self) -> None:
-        """Survey the nodes that have not been; raise UsageError where the folder or the tool is not the same on all."""
-        states = self.take("survey", self.run.nodes)
-        unshared = [state for state in states.values() if state.code == "run-folder-not-shared"]
-        if unshared and not any(state.state == "ok" for state in states.values()):
-            first = unshared[0]
-            raise UsageError("run-folder-not-shared", f"{first.message}", hint=first.hint)
-        driver = NodeRecord(self.run.id, NodeName("this-machine"), "survey")
-        if message := mixed_tools([*self.folder.records("survey", self.run.nodes), driver]):
-            raise UsageError("mixed-tools", message, hint="Install one release on all nodes, or share one folder")
+        """Survey the nodes that have not been.
 
-    def plan(self, request: Request, catalog: Catalog, session: Session) -> dict[str, Any]:
+        Raises:
+            UsageError: if the folder or the tool is not the same on all.
+        """
+        states = self.take("survey", self.run.nodes).values()
+        unshared = [state for state in states if state.code == "run-folder-not-shared"]
+        if unshared and not any(state.state == "ok" for state in states):
+            first = unshared[0]
+            raise UsageError(
+                "run-folder-not-shared",
+                f"{first.message}",
+                hint=first.hint,
+            )
+        driver = NodeRecord(self.run.id, NodeName("this-machine"), "survey")
+        message = mixed_tools([*self.folder.records("survey", self.run.nodes), driver])
+        if message:
+            hint = "Install one release on all nodes, or share one folder"
+            raise UsageError(
+                "mixed-tools",
+                message,
+                hint=hint,
+            )
+
+    def plan(
+        self,
+        request: Request,
+        catalog: Catalog,
+        session: Session,
+    ) -> dict[str, Any]:
         """Plan for the nodes that were surveyed, make the locks, and write both down."""
         classes, malformed = self._classes(sorted(self.run.nodes))
         plan = plan_fleet(classes, request, catalog)
         groups = make_locks(plan, request, catalog, self.folder, session)
         document = plan.to_dict()
+        uncovered = [*document["uncovered"], *(entry.to_dict() for entry in malformed)]
         document = {
             "schema": PLAN_SCHEMA,
             "requirements": list(request.requirements),
             "locks": [group.to_dict() for group in groups],
             **document,
-            "uncovered": [*document["uncovered"], *(entry.to_dict() for entry in malformed)],
+            "uncovered": uncovered,
             "apart": different_collectives(groups),
         }
         self.folder.write_document("plan", document)
         return document
 
     def fetch(self, session: Session) -> None:
-        """Bring the files of all locks into the folder, where the network is: no node needs one then."""
+        """Download the files of all locks into the folder: no node needs the network then."""
         fetch(self.folder.plan().groups, self.folder, session)
 
     def install(self, mode: Mode | None) -> None:
-        """Bring each lock to its nodes."""
+        """Install each lock on its nodes."""
         groups = self.folder.plan().groups
         mode = mode or self._mode(groups)
         words = ["--mode", mode]
@@ -108,7 +129,7 @@ class Fleet:
             self.take("install", self._compilers(todo), words)
         else:
             todo = self._built(todo, words)
-        self.take("install", [node for group in todo for node in group.nodes], words)
+        self.take("install", _nodes_of(todo), words)
 
     def verify(self, options: Sequence[str], *, alone: bool) -> None:
         """Prove every GPU of every node, and then the nodes together."""
@@ -118,89 +139,157 @@ class Fleet:
 
     def together(self, nodes: Sequence[NodeName]) -> None:
         """Prove nodes together, and write down what came of it."""
-        start, here = time.monotonic(), set(nodes)
-        planned = self.folder.plan().groups
-        groups = [replace(group, nodes=tuple(node for node in group.nodes if node in here)) for group in planned]
-        surveys = {record.node: record for record in self.folder.records("survey", nodes)}
-        results = prove_together(self.folder, groups, surveys, self._round, self.watcher.say)
-        document = {"groups": [group.to_dict() for group in results], "seconds": round(time.monotonic() - start, 3)}
+        start = time.monotonic()
+        selected = set(nodes)
+        groups = []
+        for group in self.folder.plan().groups:
+            members = tuple(node for node in group.nodes if node in selected)
+            groups.append(replace(group, nodes=members))
+        results = prove_together(
+            self.folder,
+            groups,
+            surveys={record.node: record for record in self.folder.records("survey", nodes)},
+            run=self._round,
+            say=self.watcher.say,
+        )
+        document = {
+            "groups": [group.to_dict() for group in results],
+            "seconds": round(time.monotonic() - start, 3),
+        }
         self.folder.write_document("together", document)
 
     def _well(self, step: str) -> list[NodeName]:
-        """The nodes of the plan on which a step has ended well."""
-        nodes = [node for group in self.folder.plan().groups for node in group.nodes]
-        return [node for node, state in self._judged(step, nodes).items() if state.state == "ok"]
+        """Return the nodes of the plan on which a step has ended well."""
+        states = self._judged(step, _nodes_of(self.folder.plan().groups))
+        return [node for node, state in states.items() if state.state == "ok"]
 
-    def take(self, step: str, nodes: Sequence[NodeName], options: Sequence[str] = ()) -> dict[NodeName, NodeState]:
-        """Have nodes take a step, those alone that have not; what another time may help is tried again, twice."""
+    def take(
+        self,
+        step: str,
+        nodes: Sequence[NodeName],
+        options: Sequence[str] = (),
+    ) -> dict[NodeName, NodeState]:
+        """Have nodes take a step, if they have not; return what became of all.
+
+        What another time may help is tried again, twice.
+        """
         todo = self._unfinished(step, nodes)
         for _ in range(STEP_ATTEMPTS):
             if not todo:
                 break
-            attempt = 1 + max((record.attempt for record in self.folder.records(step, todo)), default=0)
+            earlier = [record.attempt for record in self.folder.records(step, todo)]
+            attempt = 1 + max(earlier, default=0)
             self._launch(step, todo, ["--attempt", str(attempt), *options])
             states = self._judged(step, todo)
             todo = [node for node, state in states.items() if state.may_be_retried]
         return self._judged(step, nodes)
 
-    def _launch(self, step: str, nodes: Sequence[NodeName], options: Sequence[str], *, together: bool = False) -> None:
-        """Send the command, and keep what came through the engine alone."""
-        part = "together" if together else step
+    def _launch(
+        self,
+        step: str,
+        nodes: Sequence[NodeName],
+        options: Sequence[str],
+        *,
+        together: bool = False,
+    ) -> None:
+        """Send the command, and keep the records that came through the engine alone."""
         self.folder.forget(step, nodes)
-        words = ["--run-dir", str(self.folder.path.absolute()), "--run", self.run.id]
-        words += self.root if step != "survey" else ()
-        command = [*own_program(), "node", "verify" if together else step, *words, *options]
+        command = [*own_program(), "node", "verify" if together else step]
+        command += ["--run-dir", str(self.folder.path.absolute()), "--run", self.run.id]
+        if step != "survey":
+            command += self.root
+        command += options
+        seconds = STEP_SECONDS["together" if together else step]
         with self._watched(step, nodes):
-            printed = self.engine.run(command, nodes, STEP_SECONDS[part], together=together)
-        silent = set(nodes).difference(record.node for record in self.folder.records(step, nodes))
+            printed = self.engine.run(
+                command,
+                nodes,
+                seconds,
+                together=together,
+            )
+
+        silent = set(nodes)
+        silent.difference_update(record.node for record in self.folder.records(step, nodes))
         for line in printed.splitlines():
             with suppress(ValueError):
                 record = NodeRecord.read(parse_json(line))
-                if (record.run, record.step) == (self.run.id, step) and record.node in silent:
+                is_expected = record.run == self.run.id and record.step == step
+                if is_expected and record.node in silent:
                     self.folder.keep(record)
 
     def _round(self, attempt: Round) -> dict[NodeName, NodeRecord]:
         nodes = list(attempt.devices)
-        self._launch(attempt.step, nodes, ["--together", str(attempt.number)], together=True)
+        self._launch(
+            attempt.step,
+            nodes,
+            ["--together", str(attempt.number)],
+            together=True,
+        )
         return {record.node: record for record in self.folder.records(attempt.step, nodes)}
 
     def _built(self, groups: Sequence[LockGroup], words: Sequence[str]) -> list[LockGroup]:
-        """Have one node of each group build its environment for the others; where one fails, the next tries."""
-        waiting = {group.name: group for group in groups}
+        """Have one node of each group build its environment; return the groups that have one.
+
+        If the build fails, the next node tries.
+        """
+        waiting = list(groups)
         for turn in range(BUILDERS):
-            builders = {name: group.nodes[turn] for name, group in waiting.items() if turn < len(group.nodes)}
+            builders = {group.name: group.nodes[turn] for group in waiting if turn < len(group.nodes)}
             states = self.take("install", list(builders.values()), [*words, "--build"])
-            waiting = {name: waiting[name] for name, node in builders.items() if states[node].state != "ok"}
-        return [group for group in groups if group.name not in waiting]
+            for group in list(waiting):
+                if group.name in builders and states[builders[group.name]].state == "ok":
+                    waiting.remove(group)
+        return [group for group in groups if group not in waiting]
 
     def _compilers(self, groups: Sequence[LockGroup]) -> list[NodeName]:
-        """The first node of each kind that has something to compile: the others of its kind take its wheels."""
+        """Return the first node of each kind that compiles: the others take its wheels."""
         first = list[NodeName]()
         for group in groups:
             builds = source_builds(parse_toml(group_lock(group, self.folder).text))
             if any(build.known and build.known.compiles for build in builds):
-                first += [kind.nodes[0] for kind in self._classes(group.nodes)[0]]
+                classes, _ = self._classes(group.nodes)
+                first += [kind.nodes[0] for kind in classes]
         return first
 
-    def _classes(self, nodes: Sequence[NodeName]) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
-        records = self.folder.records("survey", nodes)
-        return node_classes((record.node, record.data.get("machine")) for record in records if record.status == "ok")
+    def _classes(
+        self,
+        nodes: Sequence[NodeName],
+    ) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
+        records = [record for record in self.folder.records("survey", nodes) if record.status == "ok"]
+        return node_classes((record.node, record.data.get("machine")) for record in records)
 
     def _mode(self, groups: Sequence[LockGroup]) -> Mode:
-        """Each node on its own, where all have a file system of their own; else one folder for all."""
-        nodes = [node for group in groups for node in group.nodes]
-        scratch = (record.data.get("scratch") for record in self.folder.records("survey", nodes))
-        return "shared" if any(isinstance(place, dict) and place.get("shared") for place in scratch) else "node"
+        """Return whether each node has a file system of its own, or all need one folder."""
+        for record in self.folder.records("survey", _nodes_of(groups)):
+            scratch = record.data.get("scratch")
+            if isinstance(scratch, dict) and scratch.get("shared"):
+                return "shared"
+        return "node"
 
     def _unfinished(self, step: str, nodes: Sequence[NodeName]) -> list[NodeName]:
         states = self._judged(step, nodes)
         return [node for node in nodes if states[node].state != "ok"]
 
-    def _judged(self, step: str, nodes: Sequence[NodeName], *, ended: bool = True) -> dict[NodeName, NodeState]:
-        digests = None
+    def _judged(
+        self,
+        step: str,
+        nodes: Sequence[NodeName],
+        *,
+        ended: bool = True,
+    ) -> dict[NodeName, NodeState]:
+        digests: dict[NodeName, str] | None = None
         if step in {"install", "verify"}:
-            digests = {node: group.sha256 for group in self.folder.plan().groups for node in group.nodes}
-        return reconcile(nodes, self.folder.records(step, nodes), self.run.id, digests, ended=ended)
+            digests = {}
+            for group in self.folder.plan().groups:
+                digests.update(dict.fromkeys(group.nodes, group.sha256))
+        records = self.folder.records(step, nodes)
+        return reconcile(
+            nodes,
+            records,
+            self.run.id,
+            digests,
+            ended=ended,
+        )
 
     @contextmanager
     def _watched(self, step: str, nodes: Sequence[NodeName]) -> Iterator[None]:
@@ -225,8 +314,17 @@ class Fleet:
             self.watcher.end()
 
 
-def begin(folder: RunFolder, engine: str, nodes: tuple[NodeName, ...] | None, reporter: Reporter) -> None:
-    """Begin a run; raise UsageError where the engine is not here or the folder holds another run."""
+def begin(
+    folder: RunFolder,
+    engine: str,
+    nodes: tuple[NodeName, ...] | None,
+    reporter: Reporter,
+) -> None:
+    """Begin a run; raise UsageError if the engine is not here or the folder holds another run."""
     hints = open_engine(engine).nodes(nodes)
     folder.begin(engine, tuple(hints), hints)
     reporter.step("Nodes", f"{len(hints)} by {engine}: {compress(hints)}")
+
+
+def _nodes_of(groups: Iterable[LockGroup]) -> list[NodeName]:
+    return [node for group in groups for node in group.nodes]

@@ -1,11 +1,11 @@
-"""The plan of a fleet: the fewest locks that serve every node that any lock can serve, exactly. Pure."""
+"""The plan of a fleet: the fewest locks for every node that any lock can serve, exactly. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.errors import NoBuildError
+from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName, compress
 from gpuinstall.plan import Plan, Rejected, choose
@@ -32,38 +32,61 @@ class PlannedGroup:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """``plans`` are what each class would choose alone, by position; ``groups`` are the locks to make."""
+    """The locks to make for classes of nodes."""
 
     classes: tuple[NodeClass, ...]
     plans: tuple[Plan | Rejected, ...]
+    """What each class would choose alone, by position."""
     groups: tuple[PlannedGroup, ...]
+    """The locks to make."""
 
     @property
     def uncovered(self) -> tuple[int, ...]:
         """The classes that no lock can serve."""
-        return tuple(position for position, plan in enumerate(self.plans) if isinstance(plan, Rejected))
+        plans = enumerate(self.plans)
+        return tuple(position for position, plan in plans if isinstance(plan, Rejected))
 
     def nodes(self, positions: Iterable[int]) -> tuple[NodeName, ...]:
-        """The nodes of some classes."""
-        return tuple(node for position in positions for node in self.classes[position].nodes)
+        """Return the nodes of some classes."""
+        nodes: list[NodeName] = []
+        for position in positions:
+            nodes += self.classes[position].nodes
+        return tuple(nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what is known before the locks are made."""
-        lock_of = {position: group.build.name for group in self.groups for position in group.classes}
+        """Return what is known before the locks are made."""
+        builds = {}
+        for group in self.groups:
+            builds.update(dict.fromkeys(group.classes, group.build.name))
         classes = []
         for position, kind in enumerate(self.classes):
-            row = {"label": kind.label, "nodes": compress(kind.nodes), "count": len(kind.nodes)}
-            classes.append(row | {"build": lock_of.get(position)})
-        return {"classes": classes, "uncovered": [self._uncovered(position).to_dict() for position in self.uncovered]}
+            classes.append(
+                {
+                    "label": kind.label,
+                    "nodes": compress(kind.nodes),
+                    "count": len(kind.nodes),
+                    "build": builds.get(position),
+                }
+            )
+        uncovered = [self._uncovered(position).to_dict() for position in self.uncovered]
+        return {"classes": classes, "uncovered": uncovered}
 
     def _uncovered(self, position: int) -> UnservedNodes:
-        kind, plan = self.classes[position], self.plans[position]
-        refused = NoBuildError("refused", "no build fits")
-        error = plan.error(kind.machine) if isinstance(plan, Rejected) else refused
+        kind = self.classes[position]
+        plan = self.plans[position]
+        error: GpuInstallError = NoBuildError("refused", "no build fits")
+        if isinstance(plan, Rejected):
+            error = plan.error(kind.machine)
         return UnservedNodes(kind.nodes, error.code, error.message, error.hint, kind.label)
 
 
-def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog, *, newest: bool = False) -> FleetPlan:
+def plan_fleet(
+    classes: Sequence[NodeClass],
+    request: Request,
+    catalog: Catalog,
+    *,
+    newest: bool = False,
+) -> FleetPlan:
     """Return the smallest set of locks.
 
     Args:
@@ -79,9 +102,11 @@ def plan_fleet(classes: Sequence[NodeClass], request: Request, catalog: Catalog,
     if newest:
         plans = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
     served = [position for position, plan in enumerate(plans) if isinstance(plan, Plan)]
-    cover = best_cover(serving_builds([kind.machine for kind in classes], plans, catalog), served)
+    builds = serving_builds([kind.machine for kind in classes], plans, catalog)
+    cover = best_cover(builds, served)
     python = _common_python(cover, classes, plans, request, catalog) if cover else ""
-    return FleetPlan(tuple(classes), tuple(plans), tuple(_groups(cover, python, plans)))
+    groups = _groups(cover, python, plans)
+    return FleetPlan(tuple(classes), tuple(plans), tuple(groups))
 
 
 def _of_newest_torch(plan: Plan) -> Plan:
@@ -89,15 +114,20 @@ def _of_newest_torch(plan: Plan) -> Plan:
     return replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
 
 
-def _groups(cover: Cover, python: str, plans: Sequence[Plan | Rejected]) -> Iterator[PlannedGroup]:
+def _groups(
+    cover: Cover,
+    python: str,
+    plans: Sequence[Plan | Rejected],
+) -> Iterator[PlannedGroup]:
     """Yield each build of the cover with the classes that prefer it."""
     members: dict[int, list[int]] = {}
     for position, plan in enumerate(plans):
-        fitting = [serving for serving in cover if position in serving.ranks]
-        if fitting and isinstance(plan, Plan):
-            order = {build.name: rank for rank, build in enumerate(plan.runnable)}
-            best = min(fitting, key=lambda serving: order[serving.build.name])
-            members.setdefault(cover.index(best), []).append(position)
+        fitting = [number for number, serving in enumerate(cover) if position in serving.ranks]
+        if not fitting or isinstance(plan, Rejected):
+            continue
+        ranks = {build.name: rank for rank, build in enumerate(plan.runnable)}
+        best = min(fitting, key=lambda number: ranks[cover[number].build.name])
+        members.setdefault(best, []).append(position)
     for number, positions in sorted(members.items()):
         yield PlannedGroup(cover[number].build, python, tuple(positions))
 
@@ -109,16 +139,25 @@ def _common_python(
     request: Request,
     catalog: Catalog,
 ) -> str:
-    """Return the Python for every node: one that all have if there is one, else one that can be fetched."""
+    """Return the Python for every node: one that all have, else one that can be fetched."""
     common = set.intersection(*(set(serving.build.pythons) for serving in cover))
-    chosen = [plan.choice.python for plan in plans if isinstance(plan, Plan)]
-    newest_first = sorted(common, key=lambda version: int(version.rstrip("t").partition(".")[2]), reverse=True)
-    order = dict.fromkeys((*request.preferred_pythons, *chosen, catalog.settled_python, *newest_first))
+    preferred = [
+        *request.preferred_pythons,
+        *(plan.choice.python for plan in plans if isinstance(plan, Plan)),
+        catalog.settled_python,
+        *sorted(common, key=_minor, reverse=True),
+    ]
     demands = parse_request(request, catalog.family, classes[0].machine)
-    released = [version for version in order if version == request.python or not version.endswith("t")]
-    usable = [version for version in released if version in common and any(one.suits(version) for one in demands)]
-    machines = [classes[number].machine for serving in cover for number in sorted(serving.ranks)]
-    at_hand = [version for version in usable if all(_has(machine.pythons, version) for machine in machines)]
+    usable = []
+    for python in dict.fromkeys(preferred):
+        is_unrequested = python.endswith("t") and python != request.python
+        if python not in common or is_unrequested:
+            continue
+        if any(demand.suits(python) for demand in demands):
+            usable.append(python)
+    positions = {position for serving in cover for position in serving.ranks}
+    installed = [classes[position].machine.pythons for position in positions]
+    at_hand = [python for python in usable if all(_has(own, python) for own in installed)]
     for python in (*at_hand, *usable):
         wanted = replace(request, python=python)
         if all(_runs_everywhere(serving, classes, wanted, catalog) for serving in cover):
@@ -127,12 +166,26 @@ def _common_python(
     raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
 
 
-def _runs_everywhere(serving: ServingBuild, classes: Sequence[NodeClass], request: Request, catalog: Catalog) -> bool:
+def _minor(python: str) -> int:
+    return int(python.rstrip("t").partition(".")[2])
+
+
+def _runs_everywhere(
+    serving: ServingBuild,
+    classes: Sequence[NodeClass],
+    request: Request,
+    catalog: Catalog,
+) -> bool:
     """Whether every class of a build can have it with the Python of the request."""
-    family = tuple(text for text in request.requirements if parse_requirement(text).name in catalog.family)
-    wanted, alone = replace(request, requirements=family or ("torch",)), replace(catalog, builds=(serving.build,))
-    outcomes = (choose(classes[number].machine, wanted, alone) for number in serving.ranks)
-    return all(isinstance(outcome, Plan) for outcome in outcomes)
+    names = catalog.family
+    family = [text for text in request.requirements if parse_requirement(text).name in names]
+    wanted = replace(request, requirements=tuple(family) or ("torch",))
+    own_catalog = replace(catalog, builds=(serving.build,))
+    for position in serving.ranks:
+        outcome = choose(classes[position].machine, wanted, own_catalog)
+        if isinstance(outcome, Rejected):
+            return False
+    return True
 
 
 def _has(pythons: Sequence[str] | None, python: str) -> bool:

@@ -18,7 +18,12 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import GpuInstallError, LockError, UsageError, VerificationError
 from gpuinstall.files import own_cache_folder
 from gpuinstall.fleet.documents import LockGroup, NodeRecord
-from gpuinstall.fleet.environment import Placing, install_group, keep_proof, own_environment
+from gpuinstall.fleet.environment import (
+    Placing,
+    install_group,
+    keep_proof,
+    own_environment,
+)
 from gpuinstall.probe import read_machine
 from gpuinstall.shell import quoted
 from gpuinstall.verify.runner import verify_environment
@@ -32,41 +37,82 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 
-_NETWORK, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-_PLACES = ("/local_scratch", "/localscratch", "/scratch/local", "/local", "/scratch", "/var/tmp")  # noqa: S108
+_NETWORK = Path("/sys/class/net")
+_INFINIBAND = Path("/sys/class/infiniband")
+_PLACES = (
+    "/local_scratch",
+    "/localscratch",
+    "/scratch/local",
+    "/local",
+    "/scratch",
+    "/var/tmp",  # noqa: S108
+)
+"""The usual names of local scratch."""
 _SHARED = frozenset(
-    {"nfs", "nfs4", "lustre", "beegfs", "gpfs", "cephfs", "ceph", "glusterfs", "fuse.glusterfs", "9p", "cifs"}
-    | {"panfs", "orangefs", "fuse.juicefs", "fuse.sshfs", "wekafs", "afs", "smb3", "virtiofs"}
+    {
+        "nfs",
+        "nfs4",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "cephfs",
+        "ceph",
+        "glusterfs",
+        "fuse.glusterfs",
+        "9p",
+        "cifs",
+    }
+    | {
+        "panfs",
+        "orangefs",
+        "fuse.juicefs",
+        "fuse.sshfs",
+        "wekafs",
+        "afs",
+        "smb3",
+        "virtiofs",
+    }
 )
 """File systems that other nodes see too."""
 
 
 @dataclass(frozen=True)
 class NodeOrder:
-    """Which step to take for which run; ``run`` is the id that the driver gave, None where nobody drives."""
+    """Which step to take for which run."""
 
     folder: RunFolder
     step: str
     node: NodeName
     run: str | None = None
+    """The id that the driver gave; None without a driver."""
     attempt: int = 1
 
     def carry_out(self, work: Callable[[], Mapping[str, Any]]) -> NodeRecord:
         """Do the work and keep a record of it: one that it has begun, and then how it ended.
 
-        Where the run's folder is not the driver's nothing is done and nothing is written.
+        If the run's folder is not the driver's, nothing is done and nothing is written.
         """
-        record = NodeRecord(self.run or "", self.node, self.step, self.attempt, started=time.time())
+        record = NodeRecord(
+            run=self.run or "",
+            node=self.node,
+            step=self.step,
+            attempt=self.attempt,
+            started=time.time(),
+        )
         try:
-            record = replace(record, run=self._the_run())
+            record = replace(record, run=self._run_id())
         except GpuInstallError as error:
             return record.failed(error, 0.0)
         start = time.monotonic()
         try:
             self.folder.keep(record)
-            done = replace(record, status="ok", data=work())
+            done = replace(
+                record,
+                status="ok",
+                data=work(),
+            )
         except GpuInstallError as error:
-            done = record.failed(error, time.monotonic() - start)
+            done = record.failed(error, 0.0)
         done = replace(done, seconds=time.monotonic() - start)
         try:
             self.folder.keep(done)
@@ -74,33 +120,47 @@ class NodeOrder:
             return done.failed(error, done.seconds)
         return done
 
-    def _the_run(self) -> str:
-        """The id of the run; raise UsageError where the folder is not the one that the driver wrote it into."""
+    def _run_id(self) -> str:
+        """Return the id of the run; raise UsageError if the folder is not the driver's."""
         if self.run is None:
             self.folder.path.mkdir(parents=True, exist_ok=True)
             return self.folder.read().id
-        identity = self.folder.read().id if self.folder.path.is_dir() else ""
-        if identity != self.run:
+        is_shared = self.folder.path.is_dir() and self.folder.read().id == self.run
+        if not is_shared:
             message = f"{self.node} cannot see the run folder {self.folder.path}"
             hint = "Use a --run-dir on a file system that all nodes share"
-            raise UsageError("run-folder-not-shared", message, hint=hint)
-        return identity
+            raise UsageError(
+                "run-folder-not-shared",
+                message,
+                hint=hint,
+            )
+        return self.run
 
 
 def survey_node(reporter: Reporter) -> dict[str, Any]:
-    """What this node is, and what an installation needs to know of it beside its GPUs."""
+    """Return what this node is, and what an installation needs to know of it beside its GPUs."""
     scratch = read_scratch(os.environ)
-    # In Gbit/s each way: InfiniBand's links where there are any, else the fastest card; None where nothing is said.
-    fabric = [_gigabits(rate) for rate in _INFINIBAND.glob("*/ports/*/rate")]
-    cards = [_gigabits(speed, 1000) for speed in _NETWORK.glob("*/speed") if speed.parent.name != "lo"]
     return {
         "machine": read_machine(reporter).to_dict(),
         "scratch": asdict(scratch) | {"path": str(scratch.path)},
-        "gigabits": sum(filter(None, fabric)) or max(filter(None, cards), default=None),
+        "gigabits": _network_gigabits(),
     }
 
 
-def install_node(folder: RunFolder, node: NodeName, placing: Placing, reporter: Reporter) -> dict[str, Any]:
+def _network_gigabits() -> float | None:
+    """Return the rate each way: of InfiniBand's links together, else of the fastest card."""
+    links = [_gigabits(rate) for rate in _INFINIBAND.glob("*/ports/*/rate")]
+    speeds = [card / "speed" for card in _NETWORK.glob("*") if card.name != "lo"]
+    cards = [_gigabits(speed, 1000) for speed in speeds]
+    return sum(filter(None, links)) or max(filter(None, cards), default=None)
+
+
+def install_node(
+    folder: RunFolder,
+    node: NodeName,
+    placing: Placing,
+    reporter: Reporter,
+) -> dict[str, Any]:
     """Install the lock that the plan has for this node; raise what installing raises."""
     group = group_of(folder, node)
     done = install_group(group, folder, placing, reporter)
@@ -109,86 +169,145 @@ def install_node(folder: RunFolder, node: NodeName, placing: Placing, reporter: 
 
 
 def verify_node(
-    folder: RunFolder, node: NodeName, root: Path | None, reporter: Reporter, *, deep: bool = False
+    folder: RunFolder,
+    node: NodeName,
+    root: Path | None,
+    reporter: Reporter,
+    *,
+    deep: bool = False,
 ) -> dict[str, Any]:
-    """Run the kernels on every GPU of this node; raise VerificationError where one fails."""
+    """Run the kernels on every GPU of this node; raise VerificationError if one fails."""
     group = group_of(folder, node)
     venv = group_environment(folder, group, node, root)
     machine = read_machine(reporter)
     origin = read_origin(venv, machine)
-    meant: dict[str, Any] = {"asked_cpu": origin.for_cpu, "gpus": origin.gpus}
-    verdict = verify_environment(interpreter(venv), machine, **meant, deep=deep, reporter=reporter)
-    data = {"lock": group.name, "sha256": group.sha256, "environment": str(venv), "verdict": verdict_summary(verdict)}
+    verdict = verify_environment(
+        interpreter(venv),
+        machine,
+        asked_cpu=origin.for_cpu,
+        gpus=origin.gpus,
+        deep=deep,
+        reporter=reporter,
+    )
+    data = {
+        "lock": group.name,
+        "sha256": group.sha256,
+        "environment": str(venv),
+        "verdict": verdict_summary(verdict),
+    }
     keep_proof(venv.parent, node, fingerprint(machine), verdict.status)
     if verdict.status == "failed":
         device = next(device for device in verdict.devices if device.status == "failed")
         fault = device.faults[0]
         message = f"{device.label} ({device.name}): {fault.message}"
-        raise VerificationError("kernel-failed", message, hint=fault.fix, id=fault.id, data=data)
+        raise VerificationError(
+            "kernel-failed",
+            message,
+            hint=fault.fix,
+            id=fault.id,
+            data=data,
+        )
     return data
 
 
 def verdict_summary(verdict: Verdict) -> dict[str, Any]:
-    """Say what became of each device; the checks only of one that failed."""
+    """Return what became of each device; the checks only of one that failed."""
     devices = []
     for device in verdict.devices:
         failed = [check.to_dict() for check in device.checks if check.status == "failed"]
-        devices.append({"index": device.index, "name": device.name, "status": device.status, "failed": failed})
+        devices.append(
+            {
+                "index": device.index,
+                "name": device.name,
+                "status": device.status,
+                "failed": failed,
+            }
+        )
     return {"status": verdict.status, "devices": devices}
 
 
 def group_of(folder: RunFolder, node: NodeName) -> LockGroup:
-    """The lock that the plan has for a node; raise UsageError where it has none."""
+    """Return the lock that the plan has for a node; raise UsageError if it has none."""
     for group in folder.plan().groups:
         if node in group.nodes:
             return group
-    raise UsageError("node-not-planned", f"no lock is planned for {node}", hint="gpuinstall fleet report --run-dir DIR")
+    hint = "gpuinstall fleet report --run-dir DIR"
+    raise UsageError(
+        "node-not-planned",
+        f"no lock is planned for {node}",
+        hint=hint,
+    )
 
 
-def group_environment(folder: RunFolder, group: LockGroup, node: NodeName, root: Path | None) -> Path:
-    """Where a node's environment lies, as its installation said; raise UsageError where there was none.
+def group_environment(
+    folder: RunFolder,
+    group: LockGroup,
+    node: NodeName,
+    root: Path | None,
+) -> Path:
+    """Return where a node's environment lies, as the record of its installation says.
 
-    Others may have written the record: the place is one that this node itself would have chosen for the plan's lock.
+    Others may have written the record: the place must be one that this node itself would have
+    chosen for the plan's lock.
+
+    Raises:
+        UsageError: if nothing is installed, or elsewhere.
+        LockError: if the environment is another lock's.
     """
     record = folder.record("install", node)
     if record is None or record.status != "ok":
         hint = f"gpuinstall fleet install --run-dir {quoted(folder.path)}"
-        raise UsageError("step-missing", f"nothing is installed on {node} yet", hint=hint)
+        raise UsageError(
+            "step-missing",
+            f"nothing is installed on {node} yet",
+            hint=hint,
+        )
     roots = [root] if root else [read_scratch(os.environ).path, folder.place("environments")]
-    places = [EnvironmentPaths.at(place / group.digest / ".venv").venv for place in roots]
-    named = record.data.get("environment")
-    venv = next((place for place in places if str(place) == named), None)
-    if venv is None:
-        message = f"install/{node}.json: the environment {named!r} is not {' or '.join(map(str, places))}"
-        raise UsageError("environment-elsewhere", message, hint="the same with --root DIR   # where it was installed")
+    places = {}
+    for own_root in roots:
+        venv = EnvironmentPaths.at(own_root / group.digest / ".venv").venv
+        places[str(venv)] = venv
+    recorded = record.data.get("environment")
+    if not isinstance(recorded, str) or recorded not in places:
+        message = f"install/{node}.json: the environment {recorded!r} is not {' or '.join(places)}"
+        hint = "the same with --root DIR   # where it was installed"
+        raise UsageError(
+            "environment-elsewhere",
+            message,
+            hint=hint,
+        )
+    venv = places[recorded]
     if own_environment(venv.parent, group) is None:
         message = f"{venv} is not the environment of {group.name}"
-        raise LockError("environment-stale", message, hint="gpuinstall fleet install --run-dir DIR")
+        hint = "gpuinstall fleet install --run-dir DIR"
+        raise LockError(
+            "environment-stale",
+            message,
+            hint=hint,
+        )
     return venv
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A folder for environments, the file system that it lies on and the bytes that are free; ``shared``: not local."""
+    """A folder for environments."""
 
     path: Path
     type: str
+    """Of the file system."""
     free: int
+    """In bytes."""
     shared: bool
+    """Whether other nodes see it too."""
 
 
 def read_scratch(environ: Mapping[str, str]) -> Scratch:
-    """Find the node's own scratch: the place that is named, a usual one that is local, or else the user's cache."""
+    """Return the node's own scratch: the given place, a usual local one, or the user's cache."""
     named = environ.get("GPUINSTALL_SCRATCH")
-    usual = [Path(place) for place in ((named,) if named else _PLACES)]
-    mounts: dict[str, str] = {}  # the type of each file system by its mount point: proc(5), mountinfo
-    with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
-            head, _, tail = line.partition(" - ")
-            mounts[head.split(" ")[4].replace("\\040", " ")] = tail.split(" ")[0]
-    for place in usual:
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    mounts = _mounts()
+    for place in map(Path, [named] if named else _PLACES):
         if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-            user = os.getuid() if hasattr(os, "getuid") else "user"
             scratch = _measured(place / f"gpuinstall-{user}", place, mounts)
             if named or not scratch.shared:
                 return scratch
@@ -197,15 +316,40 @@ def read_scratch(environ: Mapping[str, str]) -> Scratch:
     return _measured(cache / "environments", there, mounts)
 
 
-def _measured(path: Path, there: Path, mounts: Mapping[str, str]) -> Scratch:
-    point = next((str(folder) for folder in (there.resolve(), *there.resolve().parents) if str(folder) in mounts), "/")
-    kind = mounts.get(point, "unknown")
-    return Scratch(path, kind, shutil.disk_usage(there).free, kind in _SHARED)
+def _mounts() -> dict[str, str]:
+    """Return the type of each file system by its mount point: proc(5), mountinfo."""
+    mounts: dict[str, str] = {}
+    with suppress(OSError):
+        text = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
+        for line in text.splitlines():
+            mount, _, source = line.partition(" - ")
+            point = mount.split(" ")[4].replace("\\040", " ")
+            mounts[point] = source.split(" ")[0]
+    return mounts
+
+
+def _measured(
+    path: Path,
+    there: Path,
+    mounts: Mapping[str, str],
+) -> Scratch:
+    kind = "unknown"
+    for folder in (there.resolve(), *there.resolve().parents):
+        if str(folder) in mounts:
+            kind = mounts[str(folder)]
+            break
+    return Scratch(
+        path=path,
+        type=kind,
+        free=shutil.disk_usage(there).free,
+        shared=kind in _SHARED,
+    )
 
 
 def _gigabits(file: Path, unit: int = 1) -> float | None:
-    """Read ``400 Gb/sec (4X NDR)`` or a number of Mbit/s; a link that is down says nothing, or -1."""
+    """Read ``400 Gb/sec (4X NDR)`` or a number of Mbit/s; None for a link that is down."""
     with suppress(OSError, ValueError, IndexError):
         rate = float(file.read_text(encoding="ascii").split()[0]) / unit
-        return rate if rate > 0 else None
+        if rate > 0:
+            return rate
     return None

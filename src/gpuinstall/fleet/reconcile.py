@@ -1,4 +1,7 @@
-"""What became of the nodes that were expected, from the records of this run alone: never from a launcher's status."""
+"""What became of the expected nodes, from the records of this run alone.
+
+A launcher's status is never believed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _PROVEN = ("passed", "unproven")
 
 @dataclass(frozen=True)
 class NodeState:
-    """What became of one step on a node; the rest says of a failure what, why and how to repair it."""
+    """What became of one step on a node; of a failure also what, why and how to repair it."""
 
     state: NodeStatus
     code: str | None = None
@@ -29,20 +32,34 @@ class NodeState:
 
     @property
     def may_be_retried(self) -> bool:
-        """Say whether the same once more can help."""
+        """Whether the same once more can help."""
         return self.state == "failed" and self.code in RETRIED
 
     def __str__(self) -> str:
         return f"failed ({self.code})" if self.state == "failed" else self.state
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the report's document."""
-        return {"state": self.state, "code": self.code, "message": self.message, "hint": self.hint}
+        """Return it for the report's document."""
+        return {
+            "state": self.state,
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+        }
 
 
-OK, WAITING, RUNNING = NodeState("ok"), NodeState("waiting"), NodeState("running")
-NEVER = NodeState("never started", message="it did not start: it is down, or the engine did not reach it")
-LOST = NodeState("lost", message="it started and never reported a result", exit_code=4)
+OK = NodeState("ok")
+WAITING = NodeState("waiting")
+RUNNING = NodeState("running")
+NEVER = NodeState(
+    "never started",
+    message="it did not start: it is down, or the engine did not reach it",
+)
+LOST = NodeState(
+    "lost",
+    message="it started and never reported a result",
+    exit_code=4,
+)
 
 
 def reconcile(
@@ -53,24 +70,31 @@ def reconcile(
     *,
     ended: bool = True,
 ) -> dict[NodeName, NodeState]:
-    """Say of every expected node what became of it; ``digests`` are the locks that the nodes should have by now.
+    """Return what became of every expected node.
 
-    While a step has not ``ended``, a node that has begun is running, not lost, and any other is waiting.
+    Args:
+        run: The id of the run.
+        digests: The locks that the nodes should have by now.
+        ended: Whether the step has. If not, a node that has begun is running, and not lost; any
+            other is waiting.
     """
     states = dict.fromkeys(expected, NEVER if ended else WAITING)
     for record in records:
         state = _state(record, run, digests)
-        states[record.node] = RUNNING if state is LOST and not ended else state
+        if state is LOST and not ended:
+            state = RUNNING
+        states[record.node] = state
     return states
 
 
 def counts(states: Iterable[NodeState]) -> str:
-    """Write ``6 ok, 1 failed, 1 lost``."""
-    return ", ".join(f"{count} {name}" for name, count in Counter(state.state for state in states).most_common())
+    """Return ``6 ok, 1 failed, 1 lost``."""
+    names = Counter(state.state for state in states)
+    return ", ".join(f"{count} {name}" for name, count in names.most_common())
 
 
 def mixed_tools(records: Iterable[NodeRecord]) -> str | None:
-    """Say that nodes have different releases of the tool: what one writes the other may not understand."""
+    """Return a message if nodes have different releases of the tool, else None."""
     nodes: dict[str, list[str]] = {}
     for record in records:
         nodes.setdefault(record.tool, []).append(record.node)
@@ -80,18 +104,36 @@ def mixed_tools(records: Iterable[NodeRecord]) -> str | None:
     return f"the nodes have different releases of gpuinstall: {releases}"
 
 
-def _state(record: NodeRecord, run: str, digests: Mapping[NodeName, str] | None) -> NodeState:
+def _state(
+    record: NodeRecord,
+    run: str,
+    digests: Mapping[NodeName, str] | None,
+) -> NodeState:
     if record.run != run and record.code != MALFORMED:
         return NodeState("stale", message="its record belongs to another run")
-    if record.status == "failed":
-        return NodeState("failed", record.code, record.message, record.hint, record.exit_code)
-    if record.status == "started" or digests is None:
-        return LOST if record.status == "started" else OK
+    match record.status:
+        case "failed":
+            return NodeState("failed", record.code, record.message, record.hint, record.exit_code)
+        case "started":
+            return LOST
+    if digests is None:
+        return OK
     if record.data.get("sha256") != digests.get(record.node):
         return NodeState("stale", message="it has another lock than the plan")
+    return _proven_state(record)
+
+
+def _proven_state(record: NodeRecord) -> NodeState:
     verdict = record.data.get("verdict")
-    status = verdict.get("status") if isinstance(verdict, dict) else verdict
-    if status in _PROVEN:
+    if isinstance(verdict, dict):
+        verdict = verdict.get("status")
+    if verdict in _PROVEN:
         return OK
-    message = f"{record.step}/{record.node}.json: its verdict is {status!r}, not one of {', '.join(_PROVEN)}"
-    return NodeState("failed", MALFORMED, message, exit_code=2)
+    file = f"{record.step}/{record.node}.json"
+    message = f"{file}: its verdict is {verdict!r}, not one of {', '.join(_PROVEN)}"
+    return NodeState(
+        "failed",
+        MALFORMED,
+        message,
+        exit_code=2,
+    )

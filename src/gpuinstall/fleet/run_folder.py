@@ -1,7 +1,8 @@
-"""The folder of a run, which every node sees: what is wanted, the plan, the locks, a record for each node and step.
+"""The folder of a run, which every node sees: the run, the plan, the locks, the nodes' records.
 
-Nothing in it is locked and nothing is changed in place: a file is written under another name and renamed, which is all
-that a network file system can be trusted with. Nothing in it is followed: a link is no folder of ours.
+Nothing in it is locked and nothing is changed in place: a file is written under another name and
+renamed, which is all that a network file system can be trusted with. Nothing in it is followed: a
+link is no folder of ours.
 """
 
 from __future__ import annotations
@@ -42,30 +43,49 @@ class RunFolder:
         check_shared(path, reporter)
         return cls(path)
 
-    def begin(self, engine: str, nodes: tuple[NodeName, ...], hints: Mapping[NodeName, str]) -> FleetRun:
-        """Write down what is to be done; raise UsageError where another run has begun here."""
+    def begin(
+        self,
+        engine: str,
+        nodes: tuple[NodeName, ...],
+        hints: Mapping[NodeName, str],
+    ) -> FleetRun:
+        """Write down what is to be done; raise UsageError if another run has begun here."""
         run = FleetRun(secrets.token_hex(8), engine, nodes, dict(hints))
         if self.place("run.json").exists():
-            hint = f"the same with --resume   # continues it; or use a new folder: --run-dir {quoted(f'{self.path}-2')}"
-            raise UsageError("run-begun", f"{self.path} already contains a run", hint=hint)
+            other = quoted(f"{self.path}-2")
+            hint = f"the same with --resume   # continues it; or use a new folder: --run-dir {other}"
+            raise UsageError(
+                "run-begun",
+                f"{self.path} already contains a run",
+                hint=hint,
+            )
         _write(self.path / "run.json", run.to_dict())
         return run
 
     def read(self) -> FleetRun:
-        """Read what the run is; without a driver it is whatever its records say. Raise UsageError for no folder."""
+        """Return what the run is; without a driver it is whatever its records say.
+
+        Raises:
+            UsageError: if there is no folder.
+        """
         if not self.path.is_dir():
             hint = f"gpuinstall fleet survey --run-dir {quoted(self.path)}   # starts one"
-            raise UsageError("run-missing", f"there is no run in {self.path}", hint=hint)
+            raise UsageError(
+                "run-missing",
+                f"there is no run in {self.path}",
+                hint=hint,
+            )
         if self.holds("run"):
             return self.document("run", FleetRun.read)
-        return FleetRun(nodes=tuple(sorted(filter(is_node_name, self._names("survey")))))
+        nodes = filter(is_node_name, self._names("survey"))
+        return FleetRun(nodes=tuple(sorted(nodes)))
 
     def strangers(self) -> list[str]:
-        """Files among the surveys that are called as no node is."""
+        """Return the names among the surveys that are no node's."""
         return sorted(name for name in self._names("survey") if not is_node_name(name))
 
     def place(self, *names: str) -> Path:
-        """A file or a folder of the run; raise UsageError where a link stands in its place."""
+        """Return a file or a folder of the run; raise UsageError if a link stands in its place."""
         try:
             return inside(self.path, *names)
         except (OSError, ValueError) as error:
@@ -73,17 +93,26 @@ class RunFolder:
 
     def keep(self, record: NodeRecord, part: str | None = None) -> None:
         """Write a record; raise InstallationError."""
-        _write(self._file(part or record.step, record.node), record.to_dict(), indent=None)
+        _write(
+            self._file(part or record.step, record.node),
+            record.to_dict(),
+            indent=None,
+        )
 
     def record(self, step: str, node: NodeName) -> NodeRecord | None:
-        """Read the record of one node; one that is malformed is that of a failure."""
+        """Return the record of one node, that of a failure if it is malformed."""
         return _record(self._file(step, node), node)
 
     def records(self, step: str, nodes: Iterable[NodeName]) -> Iterator[NodeRecord]:
-        """Read the records that some nodes have of a step."""
-        names, folder = self._names(step), self.place(step)
-        records = (_record(folder / f"{node}.json", node) for node in nodes if node in names)
-        return (record for record in records if record)
+        """Yield the records that some nodes have of a step."""
+        names = self._names(step)
+        folder = self.place(step)
+        for node in nodes:
+            if node not in names:
+                continue
+            record = _record(folder / f"{node}.json", node)
+            if record:
+                yield record
 
     def forget(self, step: str, nodes: Iterable[NodeName]) -> None:
         """Remove records, so that what is found later is new."""
@@ -95,28 +124,35 @@ class RunFolder:
         _write(self.path / f"{name}.json", document)
 
     def document(self, name: str, parse: Callable[[object], T]) -> T:
-        """Read ``name``.json; raise UsageError where it is missing, or is not what it must be."""
+        """Read ``name``.json; raise UsageError if it is missing or malformed."""
         file = self.place(f"{name}.json")
         try:
             return parse(read_json(file))
         except FileNotFoundError:
+            message = f"{self.path} has no {name} yet"
             hint = f"gpuinstall fleet plan --run-dir {quoted(self.path)}" if name == "plan" else None
-            raise UsageError("step-missing", f"{self.path} has no {name} yet", hint=hint) from None
+            raise UsageError(
+                "step-missing",
+                message,
+                hint=hint,
+            ) from None
         except (OSError, ValueError) as error:
             raise _malformed(file, error) from None
 
     def holds(self, name: str) -> bool:
-        """Say whether there is a document."""
+        """Whether there is a document."""
         return self.place(f"{name}.json").exists()
 
     def plan(self) -> WrittenPlan:
-        """Read the plan; raise UsageError where there is none."""
+        """Read the plan; raise UsageError if there is none."""
         return self.document("plan", WrittenPlan.read)
 
     def _names(self, step: str) -> set[str]:
-        """Whose records of a step there are: one look at a folder is cheaper than one for each node."""
+        """Return whose records of a step there are."""
+        # One look at a folder is cheaper than one for each node.
         with suppress(FileNotFoundError, NotADirectoryError):
-            return {entry.name[:-5] for entry in os.scandir(self.place(step)) if entry.name.endswith(".json")}
+            files = [entry.name for entry in os.scandir(self.place(step))]
+            return {name.removesuffix(".json") for name in files if name.endswith(".json")}
         return set()
 
     def _file(self, step: str, node: NodeName) -> Path:
@@ -130,26 +166,47 @@ def _record(file: Path, node: NodeName) -> NodeRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        message = f"{step}/{file.name}: {_reason(error)}"
-        return NodeRecord("", node, step, status="failed", code=MALFORMED, message=message, exit_code=2)
+        return NodeRecord(
+            run="",
+            node=node,
+            step=step,
+            status="failed",
+            code=MALFORMED,
+            message=f"{step}/{file.name}: {_reason(error)}",
+            exit_code=2,
+        )
 
 
 def this_node(environ: Mapping[str, str], named: str | None = None) -> NodeName:
-    """The name of this node: the one that is given, what the engine calls it, or the host's own; raise UsageError."""
+    """Return this node's name: the given one, the engine's, or the host's; raise UsageError."""
     engine = environ.get("GPUINSTALL_NODE") or environ.get("SLURMD_NODENAME")
+    host = platform.node().partition(".")[0]
     try:
-        return node_name(named or engine or platform.node().partition(".")[0])
+        return node_name(named or engine or host)
     except ValueError as error:
-        raise UsageError("hostlist-malformed", str(error), hint="the same with --node NAME") from None
+        hint = "the same with --node NAME"
+        raise UsageError(
+            "hostlist-malformed",
+            str(error),
+            hint=hint,
+        ) from None
 
 
-def _write(path: Path, document: Mapping[str, Any], indent: int | None = 2) -> None:
+def _write(
+    path: Path,
+    document: Mapping[str, Any],
+    indent: int | None = 2,
+) -> None:
     write_atomically(path, json.dumps(document, indent=indent) + "\n")
 
 
 def _malformed(file: Path, error: Exception) -> UsageError:
     hint = "Another program wrote it: check it, or start again with a new --run-dir"
-    return UsageError("run-malformed", f"{file}: {_reason(error)}", hint=hint)
+    return UsageError(
+        "run-malformed",
+        f"{file}: {_reason(error)}",
+        hint=hint,
+    )
 
 
 def _reason(error: Exception) -> str:

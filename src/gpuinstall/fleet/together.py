@@ -1,4 +1,4 @@
-"""The proof of nodes together: an all-reduce over each group that may share a job, and who spoils it."""
+"""The proof of nodes together: an all-reduce over each group that may share a job."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ COLLECTIVE = Path(__file__).with_name("collective.py")
 
 @dataclass(frozen=True)
 class Round:
-    """One try of one group: how many devices each node brings, and which library carries the bytes."""
+    """One try of one group."""
 
     number: int
     devices: Mapping[NodeName, int]
+    """How many each node brings."""
     backend: str
+    """The library that carries the bytes."""
 
     @property
     def step(self) -> str:
@@ -51,25 +53,34 @@ class Round:
         """Read what the driver wrote for the nodes; raise ValueError."""
         fields = Fields(document)
         counts = fields.fields("devices") or Fields({})
-        devices = {node_name(node): counts.number(node) or 1 for node in counts.body}
-        return cls(number, devices, fields.required("backend", tuple(_BYTES)))
+        return cls(
+            number=number,
+            devices={node_name(node): counts.number(node) or 1 for node in counts.body},
+            backend=fields.required("backend", tuple(_BYTES)),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the nodes."""
+        """Return it for the nodes."""
         return {"devices": dict(self.devices), "backend": self.backend}
 
 
-def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None) -> dict[str, Any]:
-    """Run this node's ranks of a round; raise VerificationError where one of them does not end well."""
+def take_part(
+    folder: RunFolder,
+    node: NodeName,
+    number: int,
+    root: Path | None,
+) -> dict[str, Any]:
+    """Run this node's ranks of a round; raise VerificationError if one of them does not end well."""
     step = f"together-{number}"
     attempt = folder.document(step, lambda document: Round.read(number, document))
     nodes = list(attempt.devices)
     if node not in nodes:
         raise UsageError("node-not-planned", f"{node} is not among the nodes of {step}")
-    words = {
+    earlier = nodes[: nodes.index(node)]
+    task = {
         "node": node,
         "world": sum(attempt.devices.values()),
-        "first": sum(attempt.devices[before] for before in nodes[: nodes.index(node)]),
+        "first": sum(attempt.devices[other] for other in earlier),
         "devices": attempt.devices[node],
         "backend": attempt.backend,
         "bytes": _BYTES[attempt.backend],
@@ -77,14 +88,19 @@ def take_part(folder: RunFolder, node: NodeName, number: int, root: Path | None)
         "patience": PATIENCE,
         "address": str((folder.place(step) / "address").absolute()),
     }
-    python = interpreter(group_environment(folder, group_of(folder, node), node, root))
-    limit = PATIENCE + ALL_REDUCE_S + time_limit(attempt.devices[node])
-    done = process.run([python, "-I", COLLECTIVE, json.dumps(words)], seconds=limit, group=True)
+    group = group_of(folder, node)
+    python = interpreter(group_environment(folder, group, node, root))
+    done = process.run(
+        [python, "-I", COLLECTIVE, json.dumps(task)],
+        seconds=PATIENCE + ALL_REDUCE_S + time_limit(attempt.devices[node]),
+        group=True,
+    )
     try:
         return {"ranks": json.loads(done.out.splitlines()[-1])}
     except (ValueError, IndexError):
         last = (done.err.strip() or "no output").splitlines()[-1]
-        raise VerificationError("collective-failed", f"the ranks of {node} could not be started: {last}") from None
+        message = f"the ranks of {node} could not be started: {last}"
+        raise VerificationError("collective-failed", message) from None
 
 
 def prove_together(
@@ -94,48 +110,81 @@ def prove_together(
     run: Callable[[Round], Mapping[NodeName, NodeRecord]],
     say: Callable[[str], None],
 ) -> list[JobGroup]:
-    """Try each group of nodes that may share a job; ``run`` takes a round to its nodes and brings their records.
+    """Try each group of nodes that may share a job; return what came of it.
 
-    Who spoiled a round is said at once, before the others are tried again.
+    Args:
+        run: Take a round to its nodes and return their records.
+        say: Report who spoiled a round, before the others are tried again.
     """
     counter = count(1)
 
     def attempt(nodes: Nodes) -> GroupResult:
-        this = Round(next(counter), {node: _devices(surveys[node]) for node in nodes}, backend)
+        devices = {node: _devices(surveys[node]) for node in nodes}
+        this = Round(next(counter), devices, backend)
         folder.write_document(this.step, this.to_dict())
-        result = result_of(nodes, {node: _ranks(record) for node, record in run(this).items()})
+        ranks = {node: _ranks(record) for node, record in run(this).items()}
+        result = result_of(nodes, ranks)
         if result.suspects:
             say("; ".join(f"{node}: {why}" for node, why in result.suspects.items()))
         return result
 
     results = []
     for nodes in shared_jobs(groups):
-        backend = "gloo" if any(group.backend == CPU.tag and {*group.nodes} & {*nodes} for group in groups) else "nccl"
+        backend = _collective_backend(nodes, groups)
         findings = search(nodes, attempt)
-        gigabits = [speed for node in findings.good if (speed := _gigabits(surveys[node]))]
-        slowest = round(min(gigabits) / 8, 3) if gigabits and len(gigabits) == len(findings.good) else None
-        results.append(JobGroup(nodes, backend, findings.good, findings.gb_s, slowest, findings.culprits))
+        results.append(
+            JobGroup(
+                nodes=nodes,
+                backend=backend,
+                good=findings.good,
+                gb_s=findings.gb_s,
+                link_gb_s=_slowest_link([surveys[node] for node in findings.good]),
+                culprits=findings.culprits,
+            )
+        )
     return results
 
 
-def shared_jobs(groups: Sequence[LockGroup]) -> list[Nodes]:
-    """The nodes that may share a job: those with one torch and one collective library."""
-    together: dict[object, list[NodeName]] = {}
+def _collective_backend(nodes: Nodes, groups: Sequence[LockGroup]) -> str:
+    """Return the library that all of some nodes have: one without GPUs has no NCCL."""
     for group in groups:
-        together.setdefault((group.torch.partition("+")[0], group.nccl), []).extend(group.nodes)
-    return [tuple(nodes) for nodes in together.values() if len(nodes) > 1]
+        if group.backend == CPU.tag and not set(nodes).isdisjoint(group.nodes):
+            return "gloo"
+    return "nccl"
+
+
+def _slowest_link(surveys: Sequence[NodeRecord]) -> float | None:
+    """Return the slowest node's network in GB/s; None if that of one is not known."""
+    gigabits = list(filter(None, map(_gigabits, surveys)))
+    if not gigabits or len(gigabits) < len(surveys):
+        return None
+    return round(min(gigabits) / 8, 3)
+
+
+def shared_jobs(groups: Sequence[LockGroup]) -> list[Nodes]:
+    """Return the nodes that may share a job: those with one torch and one collective library."""
+    jobs: dict[object, list[NodeName]] = {}
+    for group in groups:
+        torch = group.torch.partition("+")[0]
+        jobs.setdefault((torch, group.nccl), []).extend(group.nodes)
+    return [tuple(nodes) for nodes in jobs.values() if len(nodes) > 1]
 
 
 def _ranks(record: NodeRecord) -> Sequence[Mapping[str, Any]] | str:
-    """What the ranks of a node came to, or why that is not known; nothing that is not what it must be is taken."""
+    """Return what the ranks of a node came to, or why that is not known."""
     ranks = []
     try:
         for fields in Fields(record.data).each("ranks"):
-            rank = {key: fields.text(key) for key in ("status", "stage", "message")}
-            speed = fields.quantity("gb_s")
-            if rank["status"] == "ok" and speed is None:
+            rank = {
+                "status": fields.text("status"),
+                "stage": fields.text("stage"),
+                "message": fields.text("message"),
+                "gb_s": fields.quantity("gb_s"),
+                "rank": fields.number("rank"),
+            }
+            if rank["status"] == "ok" and rank["gb_s"] is None:
                 raise fields.malformed("gb_s", "is missing")
-            ranks.append({**rank, "rank": fields.number("rank"), "gb_s": speed})
+            ranks.append(rank)
     except MalformedError as error:
         return f"its record is malformed: {error}"
     return ranks or record.message or "no answer"
@@ -149,5 +198,9 @@ def _gigabits(survey: NodeRecord) -> float | None:
 
 def _devices(survey: NodeRecord) -> int:
     machine = survey.data.get("machine")
-    gpus = machine.get("gpus") if isinstance(machine, dict) else None
-    return max(1, len(gpus)) if isinstance(gpus, list) else 1
+    if not isinstance(machine, dict):
+        return 1
+    gpus = machine.get("gpus")
+    if not isinstance(gpus, list):
+        return 1
+    return max(1, len(gpus))

@@ -1,1 +1,1 @@
-"""What no catalogue says yet and a wheel says itself: read in parts, judged by the same rules, and kept."""
+"""What a wheel says of itself and no catalogue yet: read in parts, judged by the rules, and kept."""

@@ -1,4 +1,4 @@
-"""The catalogue as the sources have it today, with the new builds that may be the choice read from their wheels."""
+"""The catalogue as the sources have it today, with the new builds read from their wheels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.learned.row import LearnedRow
@@ -52,41 +52,71 @@ def learned_catalog(
     client: Client,
     store: LearnedStore | None = None,
 ) -> Catalog:
-    """Narrow the catalogue to what the sources list today, and read of the new builds those that may be the choice.
+    """Return the catalogue as the sources list it today, with the new builds that may be the choice.
 
-    The newest torch is read first, and no other once a build fits; nothing is read for what is known. Raise
-    InstallationError where a source refuses us or talks nonsense.
+    The newest torch is read first, and no other once a build fits; nothing is read of what is known.
+
+    Raises:
+        InstallationError: if a source refuses us or sends what is no page.
     """
     backend = known_backend(request.backend)
-    catalog = catalog.serving(vendor_for(machine, {backend.kind} if backend else ()).kind)
-    shipped = replace(catalog, builds=tuple(build for build in catalog.builds if build.learned is None or build.absent))
-    live = live_catalog(shipped, machine, request, reporter, sources=sources, client=client)
+    kinds = {backend.kind} if backend else set()
+    catalog = catalog.serving(vendor_for(machine, kinds).kind)
+    shipped = (build for build in catalog.builds if build.learned is None or build.absent)
+    live = live_catalog(
+        replace(catalog, builds=tuple(shipped)),
+        machine,
+        request,
+        reporter,
+        sources=sources,
+        client=client,
+    )
     reader = Reader(sources, client, store or learned_store(), reporter)
-    live = _with_rows(live, (build for build in live.builds if build.unread), reader.remembered)
+    unread = [build for build in live.builds if build.unread]
+    live = _with_rows(live, unread, reader.remembered)
     new = {build.torch for build in live.builds}.difference(live.releases)
     newest = sorted(new, reverse=True)[:RELEASES]
-    live = _with_companions(live, newest, companions_asked(request), sources=sources, client=client)
+    companions = companions_asked(request)
+    live = _with_companions(
+        live,
+        newest,
+        companions,
+        sources=sources,
+        client=client,
+    )
     for _ in range(RELEASES):
-        wanted = _wanted(choose(machine, request, live)) if any(build.unread for build in live.builds) else []
-        if not wanted:
+        if not any(build.unread for build in live.builds):
             break
-        reporter.wait(f"reading {', '.join(build.name for build in wanted)}, which is not in the catalogue")
-        live = _with_rows(live, wanted, reader.torch)
+        to_read = _to_read(choose(machine, request, live))
+        if not to_read:
+            break
+        names = ", ".join(build.name for build in to_read)
+        reporter.wait(f"reading {names}, which is not in the catalogue")
+        live = _with_rows(live, to_read, reader.torch)
     return live
 
 
-def _wanted(plan: Plan | Rejected) -> list[Build]:
-    """Return the new builds of the newest torch, if only that speaks against them and the choice is not newer."""
-    unread = (one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue")
+def _to_read(plan: Plan | Rejected) -> list[Build]:
+    """Return the new builds of the newest torch that only their newness speaks against.
+
+    None, if the choice has a newer torch.
+    """
+    unread = [one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [build for build in unread if not build.obstacle]
     newest = max((build.torch for build in readable), default=None)
-    if newest is None or (isinstance(plan, Plan) and plan.choice.build.torch > newest):
+    if newest is None:
+        return []
+    if isinstance(plan, Plan) and plan.choice.build.torch > newest:
         return []
     return [build for build in readable if build.torch == newest][:_AT_ONCE]
 
 
-def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build], LearnedRow | None]) -> Catalog:
-    """Replace builds by what is said of them, or why nobody could be asked."""
+def _with_rows(
+    catalog: Catalog,
+    builds: Sequence[Build],
+    ask: Callable[[Build], LearnedRow | None],
+) -> Catalog:
+    """Replace builds by what their wheels say, or why none could be asked."""
 
     def answer(build: Build) -> Build:
         try:
@@ -95,47 +125,86 @@ def _with_rows(catalog: Catalog, builds: Iterable[Build], ask: Callable[[Build],
             return replace(build, obstacle=error.message)
         if row is None:
             return build
-        listed = replace(row.build(), pythons=build.pythons, glibc=build.glibc, macos=build.macos)
-        return replace(listed, source=build.source, labelled=build.labelled)
+        return replace(
+            row.build(),
+            pythons=build.pythons,
+            glibc=build.glibc,
+            macos=build.macos,
+            source=build.source,
+            labelled=build.labelled,
+        )
 
-    unread = tuple(builds)
-    if not unread:
+    if not builds:
         return catalog
-    answers = dict(zip(unread, side_by_side(answer, unread, _AT_ONCE), strict=True))
+    answers = dict(zip(builds, side_by_side(answer, builds, _AT_ONCE), strict=True))
     return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
 
 
 def _with_companions(
-    catalog: Catalog, torches: Iterable[Version], named: Collection[str], *, sources: Sources, client: Client
+    catalog: Catalog,
+    torches: Iterable[Version],
+    names: Collection[str],
+    *,
+    sources: Sources,
+    client: Client,
 ) -> Catalog:
-    """Add the releases of torch that only a listing knows, with those companions ``named`` that demand them."""
-    releases, companions = dict(catalog.releases), dict(catalog.companions)
-    for torch in torches if named else ():
+    """Add the releases of torch that only a listing knows, with the companions that demand them."""
+    if not names:
+        return catalog
+    releases = dict(catalog.releases)
+    companions = dict(catalog.companions)
+    for torch in torches:
         builds = [build for build in catalog.builds if build.torch == torch]
-        demanding = {name: _demanding(torch, _listed(name, builds, sources, client), catalog, client) for name in named}
-        if torch in releases or None in demanding.values():  # what does not say it is left to the resolution
+        demanding: dict[str, Versions] = {}
+        for name in names:
+            wheels = _listed(name, builds, sources, client)
+            versions = _demanding(torch, wheels, catalog, client)
+            if versions is not None:
+                demanding[name] = versions
+        # What does not say what it demands is left to the resolution.
+        if torch in releases or len(demanding) < len(names):
             continue
-        pairs = {name: tuple(versions or ()) for name, versions in demanding.items()}
-        releases[torch] = Release(torch, "", pairs.get("torchvision", ()), pairs.get("torchaudio", ()))
+        releases[torch] = Release(
+            torch=torch,
+            released="",
+            torchvision=tuple(demanding.get("torchvision", ())),
+            torchaudio=tuple(demanding.get("torchaudio", ())),
+        )
         for name, versions in demanding.items():
-            for version, companion in (versions or {}).items():
+            for version, companion in versions.items():
                 companions.setdefault((name, version), companion)
-    return replace(catalog, releases=releases, companions=companions)
+    return replace(
+        catalog,
+        releases=releases,
+        companions=companions,
+    )
 
 
-def _listed(name: str, builds: Iterable[Build], sources: Sources, client: Client) -> list[Wheel]:
-    """The wheels of a companion where those builds come from, for their platform."""
+def _listed(
+    name: str,
+    builds: Iterable[Build],
+    sources: Sources,
+    client: Client,
+) -> list[Wheel]:
+    """Return the wheels of a companion where those builds come from, for their platform."""
     listed: dict[Wheel, None] = {}
     for build in builds:
-        by_default = build.source == DEFAULT_INDEX
-        wheels = default_wheels(sources, client, name) if by_default else ()
-        wheels = wheels or family_wheels(sources, client, build.backend.tag, name)
-        listed |= dict.fromkeys(wheel for wheel in wheels if (build.os, build.arch) in platforms(wheel.tags))
+        wheels: Iterable[Wheel] = ()
+        if build.source == DEFAULT_INDEX:
+            wheels = default_wheels(sources, client, name)
+        for wheel in wheels or family_wheels(sources, client, build.backend.tag, name):
+            if (build.os, build.arch) in platforms(wheel.tags):
+                listed[wheel] = None
     return list(listed)
 
 
-def _demanding(torch: Version, wheels: Iterable[Wheel], catalog: Catalog, client: Client) -> Versions | None:
-    """The newest releases that demand a torch, the newest first; None where one does not say what it demands."""
+def _demanding(
+    torch: Version,
+    wheels: Iterable[Wheel],
+    catalog: Catalog,
+    client: Client,
+) -> Versions | None:
+    """Return the releases that demand a torch, the newest first; None if one does not tell."""
     by_version: dict[Version, list[Wheel]] = {}
     for wheel in wheels:
         if not wheel.version.is_prerelease:
@@ -146,19 +215,31 @@ def _demanding(torch: Version, wheels: Iterable[Wheel], catalog: Catalog, client
         demands = _demands(same[0], client)
         if demands is None:
             return None
-        catalogued = (same[0].package, str(version)) in catalog.companions
-        if any(_is_for(demand, torch) for demand in demands) or (catalogued and not demands):
-            pythons = {python(wheel.tags) for wheel in same}
-            places = frozenset(f"{os}_{arch}" for wheel in same for os, arch in platforms(wheel.tags))
-            every = None if None in pythons else frozenset(filter(None, pythons))
-            companions[str(version)] = Companion(places, every)
+        # One that demands no torch is for the one that the catalogue pairs it with.
+        is_catalogued = (same[0].package, str(version)) in catalog.companions
+        is_unbound = is_catalogued and not demands
+        if is_unbound or any(_is_for(demand, torch) for demand in demands):
+            companions[str(version)] = _companion(same)
     return companions
+
+
+def _companion(wheels: Iterable[Wheel]) -> Companion:
+    places: set[str] = set()
+    pythons = set()
+    for wheel in wheels:
+        places.update(f"{os}_{arch}" for os, arch in platforms(wheel.tags))
+        pythons.add(python(wheel.tags))
+    if None in pythons:
+        return Companion(frozenset(places))
+    return Companion(frozenset(places), frozenset(filter(None, pythons)))
 
 
 def _demands(wheel: Wheel, client: Client) -> list[str] | None:
     """Return what a wheel requires of torch; None if its server does not tell."""
     requirements = listed_requirements(wheel, client)
-    return requirements and [text for text in requirements if re.match(r"torch\b(?!-)", text)]
+    if requirements is None:
+        return None
+    return [text for text in requirements if re.match(r"torch\b(?!-)", text)]
 
 
 def _is_for(demand: str, torch: Version) -> bool:

@@ -52,23 +52,30 @@ class Reader:
     reporter: Reporter
 
     def remembered(self, build: Build) -> LearnedRow | None:
-        """Remember a build that only a listing knows by any of its wheels, without a request."""
-        rows = (self.store.known(wheel, build.backend.tag) for wheel in build.unread)
-        return next((row for row in rows if row and holds(row)), None)
+        """Return what an earlier run learned of a build from any of its wheels, without a request."""
+        for wheel in build.unread:
+            row = self.store.known(wheel, build.backend.tag)
+            if row and holds(row):
+                return row
+        return None
 
     def torch(self, build: Build) -> LearnedRow:
-        """Read a wheel of a build that only a listing knows; raise InstallationError where that fails."""
-        wheel = next((wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag)), build.unread[0])
+        """Read a wheel of a build that only a listing knows; raise InstallationError."""
+        wheel = build.unread[0]
+        for known in build.unread:
+            if self.store.known(known, build.backend.tag):
+                wheel = known
+                break
 
         def read(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
-            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
+            requires = opened.metadata().get_all("Requires-Dist", ())
             return replace(
                 _row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,
-                requires=requires,
+                requires=tuple(map(str, requires)),
                 pythons=build.pythons,
                 glibc=build.glibc,
                 source=build.listed_at,
@@ -77,23 +84,31 @@ class Reader:
 
         return self._learn(wheel, read, build.backend.tag)
 
-    def companion(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
-        """Read a wheel as it runs beside the torch of a backend; raise InstallationError where that fails."""
-
+    def companion(
+        self,
+        wheel: Wheel,
+        backend: Backend,
+        platform: str,
+    ) -> LearnedRow:
+        """Read a wheel as it runs beside the torch of a backend; raise InstallationError."""
         by_itself = not load_members().has_runtimes_apart(wheel.package)
 
         def read(opened: WheelReader) -> LearnedRow:
             metadata = opened.metadata()
             requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
-            named = canonicalize_version(metadata["Version"] or "", strip_trailing_zero=False)
-            if named and named != canonicalize_version(wheel.version, strip_trailing_zero=False):
-                raise WheelError("wheel-malformed", f"METADATA names version {named}, and pip would reject the file")
+            named = _exact(metadata["Version"] or "")
+            if named and named != _exact(wheel.version):
+                message = f"METADATA names version {named}, and pip would reject the file"
+                raise WheelError("wheel-malformed", message)
             needs = read_needs(opened) if by_itself else Needs()
-            may_have_code = needs.is_for_gpus or _may_have_code(wheel.package, requires)
-            code = read_companion(opened, wheel.package, backend.version) if may_have_code else CompanionCode()
-            needs = needs if by_itself else read_needs(opened, {code.member or ""})
+            code = CompanionCode()
+            if needs.is_for_gpus or _may_have_code(wheel.package, requires):
+                code = read_companion(opened, wheel.package, backend.version)
+            if not by_itself:
+                needs = read_needs(opened, {code.member or ""})
             cuda = own_cuda(needs, code.opened, code.cuda)
             made_for = Backend("cuda", cuda) if by_itself and cuda else backend
+            opens = {*needs.opened, *code.opened}.difference(needs.libraries)
             return replace(
                 _row(wheel, made_for, platform, opened),
                 requires=requires,
@@ -101,25 +116,39 @@ class Reader:
                 witness=code.member,
                 cuda=cuda,
                 needs=needs.libraries,
-                opens=tuple(sorted({*needs.opened, *code.opened}.difference(needs.libraries))),
+                opens=tuple(sorted(opens)),
                 glibc=needs.glibc,
                 torch=needs.torch,
             )
 
         row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
-        return replace(row, backend=backend.tag, cuda=row.cuda or load_members().cuda(wheel.package, wheel.version))
+        cuda = row.cuda or load_members().cuda(wheel.package, wheel.version)
+        return replace(
+            row,
+            backend=backend.tag,
+            cuda=cuda,
+        )
 
     def may_have_code(self, wheel: Wheel) -> bool:
-        """Say whether a wheel may have GPU code, by its name and by the demands that its index tells without it."""
+        """Whether a wheel may have GPU code, by its name and by what its index says of its demands."""
         if load_members().names(wheel.package) or wheel.url.startswith("file:"):
             return True
         requirements = listed_requirements(wheel, self.client)
         return requirements is None or _may_have_code(wheel.package, requirements)
 
-    def _learn(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], key: str) -> LearnedRow:
-        """Remember a wheel, or read it; one without a hash is asked after a day whether it is still the same."""
-        remembered = self.store.known(wheel, key)
-        current = remembered if remembered and _asked_rightly(remembered) else None
+    def _learn(
+        self,
+        wheel: Wheel,
+        read: Callable[[WheelReader], LearnedRow],
+        key: str,
+    ) -> LearnedRow:
+        """Return what is known of a wheel, or read it.
+
+        One without a hash is asked after a day whether it is still the same.
+        """
+        current = self.store.known(wheel, key)
+        if current and not _asked_rightly(current):
+            current = None
         if current and holds(current):
             return current
         started = monotonic()
@@ -128,15 +157,22 @@ class Reader:
         except WheelError as error:
             if error.code != "transfer":
                 raise
-            row = self._read(wheel, read, current)  # a transfer that breaks again is reported
+            # A transfer that breaks again is reported.
+            row = self._read(wheel, read, current)
         self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
             code = " ".join(row.architectures) or "it does not list its GPU code"
-            summary = f"{row.package} {row.version} {row.backend}: {code} ({readable(row.bytes)})"
+            name = f"{row.package} {row.version} {row.backend}"
+            summary = f"{name}: {code} ({readable(row.bytes)})"
             self.reporter.step("Learned", summary, monotonic() - started)
         return row
 
-    def _read(self, wheel: Wheel, read: Callable[[WheelReader], LearnedRow], known: LearnedRow | None) -> LearnedRow:
+    def _read(
+        self,
+        wheel: Wheel,
+        read: Callable[[WheelReader], LearnedRow],
+        known: LearnedRow | None,
+    ) -> LearnedRow:
         """Read a wheel, unless its server says that it is still the one that is known."""
         ranges, etag = self._opened(wheel)
         if known and etag and (known.size, known.etag) == (ranges.size, etag):
@@ -147,21 +183,37 @@ class Reader:
         if wheel.url.startswith("file:"):
             path = Path(url2pathname(urlsplit(wheel.url).path))
             return FileRanges(path), f"{path.stat().st_mtime_ns}"
-        own = (self.sources.torch_index, self.sources.default_index or "", f"https://{OFFICIAL_FILES}")
-        hosts = {urlsplit(address).netloc for address in own} - {""}  # they may serve each other's files
-        ranges = HttpRanges(self.client.ask_part, wheel.url, hosts=hosts, patience=self.client.patience)
+        # These hosts may serve each other's files.
+        own = (
+            self.sources.torch_index,
+            self.sources.default_index or "",
+            f"https://{OFFICIAL_FILES}",
+        )
+        hosts = {urlsplit(address).netloc for address in own}
+        ranges = HttpRanges(
+            self.client.ask_part,
+            wheel.url,
+            hosts=hosts - {""},
+            patience=self.client.patience,
+        )
         return ranges, ranges.etag
 
 
 def listed_requirements(wheel: Wheel, client: Client) -> list[str] | None:
-    """Return the requirements in the METADATA that a server gives without its wheel; None if it gives none."""
+    """Return the requirements that a server tells without the wheel; None if it tells none."""
     with suppress(InstallationError):
-        if page := client.page(f"{wheel.url}.metadata"):
+        page = client.page(f"{wheel.url}.metadata")
+        if page:
             return Parser().parsestr(page.text).get_all("Requires-Dist", [])
     return None
 
 
-def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader) -> LearnedRow:
+def _row(
+    wheel: Wheel,
+    backend: Backend,
+    platform: str,
+    opened: WheelReader,
+) -> LearnedRow:
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -178,31 +230,58 @@ def _row(wheel: Wheel, backend: Backend, platform: str, opened: WheelReader) -> 
 
 
 def _asked_rightly(row: LearnedRow) -> bool:
-    """Say whether what answered is what would be asked today: another release may know better which library to ask."""
+    """Whether a row is of the library to ask today: another release may know better."""
     members = load_members()
     if row.package != "torch" and row.torch is None:
         return False
-    return not row.witness or not members.names(row.package) or bool(members.answering(row.package, [row.witness]))
+    if not row.witness or not members.names(row.package):
+        return True
+    return bool(members.answering(row.package, [row.witness]))
 
 
 def _may_have_code(package: str, requires: Iterable[str]) -> bool:
-    """Say whether a package is known to have GPU code, or demands what such packages are compiled beside."""
+    """Whether a package is known to have GPU code, or demands what such are compiled beside."""
     members = load_members()
-    names = (re.match(r"[\w.-]*", text) for text in requires)
-    return members.names(package) or any(name and members.compiled_beside.fullmatch(name[0]) for name in names)
+    if members.names(package):
+        return True
+    for text in requires:
+        name = re.match(r"[\w.-]*", text)
+        if name and members.compiled_beside.fullmatch(name[0]):
+            return True
+    return False
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:
-    """What a torch is made for: as its name says, or where it says nothing as the wheel does; they may not disagree."""
-    made_for = "cuda" if code.cuda else "rocm" if code.hip else "cpu"
+    """Return what a torch is made for: as its name says, or if that says nothing as its code does.
+
+    Raises:
+        WheelError: if they disagree.
+    """
+    made_for = Backend("cuda", code.cuda) if code.cuda else CPU
+    kinds = {"xpu", made_for.kind}
+    if made_for == CPU and code.hip:
+        kinds = {"xpu", "rocm"}
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
-    if not _is_of(wheel, code.version, named) or (named and named.kind not in {made_for, "xpu"}):
-        raise WheelError("wheel-malformed", f"{wheel.filename} has another torch version than its name says")
-    return named or (Backend(made_for, code.cuda) if code.cuda else CPU)
+    is_of_kind = named is None or named.kind in kinds
+    if not is_of_kind or not _is_of(wheel, code.version, named):
+        message = f"{wheel.filename} has another torch version than its name says"
+        raise WheelError("wheel-malformed", message)
+    return named or made_for
 
 
-def _is_of(wheel: Wheel, inner: str, named: Backend | None) -> bool:
-    with suppress(InvalidVersion):
+def _is_of(
+    wheel: Wheel,
+    inner: str,
+    named: Backend | None,
+) -> bool:
+    try:
         version = Version(inner)
-        return version.public == wheel.version.public and (not named or version.local in {None, named.tag})
-    return False
+    except InvalidVersion:
+        return False
+    if version.public != wheel.version.public:
+        return False
+    return named is None or version.local in {None, named.tag}
+
+
+def _exact(version: Version | str) -> str:
+    return canonicalize_version(version, strip_trailing_zero=False)

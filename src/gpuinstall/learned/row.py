@@ -1,4 +1,4 @@
-"""What one wheel said of itself, as it is kept and shown; and whether a package with GPU code runs on GPUs. Pure."""
+"""What one wheel said of itself, as it is kept and shown; whether it runs on GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -25,76 +25,106 @@ if TYPE_CHECKING:
 _LISTS = ("architectures", "requires", "pythons", "needs", "opens")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
-_SHOWN = ("package", "version", "backend", "platform", "architectures", "cuda", "file", "sha256", "bytes", "requests")
+_SHOWN = (
+    "package",
+    "version",
+    "backend",
+    "platform",
+    "architectures",
+    "cuda",
+    "file",
+    "sha256",
+    "bytes",
+    "requests",
+)
+"""The fields that documents show as they are."""
 
 
 @dataclass(frozen=True)
 class LearnedRow:
-    """A wheel of torch, or of a package with GPU code as it runs beside the torch of ``backend``.
-
-    ``platform`` is ``linux-x86_64``; ``architectures`` are empty where the wheel does not say; ``cuda`` is what torch
-    was made with, or what a package's PTX asks of the driver; ``witness`` is the part of the wheel that was asked;
-    ``requires`` are the demands of its METADATA. ``etag`` and ``size`` tell whether the file at ``url`` is still the
-    same where no ``sha256`` does. ``bytes`` and ``requests`` are what reading it has cost, ``learned`` is when, in UTC.
-    ``needs``, ``opens``, ``glibc`` and ``torch`` are what a package's code needs: see ``Needs``.
-    The rest is what the index said of a torch, ``glibc`` too: see ``Build``.
-    """
+    """A wheel of torch, or of a package with GPU code beside the torch of ``backend``."""
 
     package: str
     version: str
     backend: str
     platform: str
+    """As in ``linux-x86_64``."""
     file: str
     url: str
     size: int
     bytes: int
+    """How many were read."""
     requests: int
+    """How many it took to read them."""
     learned: str
+    """When, in UTC."""
     architectures: tuple[str, ...] = ()
+    """Empty if the wheel does not say."""
     cuda: str | None = None
+    """What torch was made with, or what a package's PTX asks of the driver."""
     witness: str | None = None
+    """The part of the wheel that was asked."""
     sha256: str | None = None
     etag: str | None = None
+    """Without a sha256 it tells, with the size, whether the file is still the same."""
     requires: tuple[str, ...] = ()
+    """The demands of its METADATA."""
     pythons: tuple[str, ...] = ()
+    """As of a ``Build``; so are source and labelled, and glibc of a torch."""
     glibc: str | None = None
     source: str = ""
     """The address or the folder that lists it; empty: the default index."""
     labelled: bool = False
     needs: tuple[str, ...] = ()
+    """What a package's code needs, see ``Needs``; so are opens, torch and a package's glibc."""
     opens: tuple[str, ...] = ()
     torch: TorchNeeds | None = None
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Read a row as TOML; raise ValueError or TypeError where it is none."""
+        """Read a row as TOML; raise ValueError or TypeError if it is none."""
         document = tomli.loads(text)
-        lists = {key: tuple(document.get(key, ())) for key in _LISTS}
-        torch = document.get("torch")
-        row = cls(**document | lists | {"torch": torch and _parse_torch(torch)})
-        Version(row.version), Backend.parse(row.backend)
-        zone = datetime.fromisoformat(row.learned).tzinfo
-        if zone is None or not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
-            raise ValueError("an unknown architecture, or a time without a zone")
+        for key in _LISTS:
+            document[key] = tuple(document.get(key, ()))
+        if document.get("torch"):
+            document["torch"] = _parse_torch(document["torch"])
+        row = cls(**document)
+        # Both raise ValueError.
+        Version(row.version)
+        Backend.parse(row.backend)
+        if not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
+            raise ValueError("an unknown architecture")
+        if datetime.fromisoformat(row.learned).tzinfo is None:
+            raise ValueError("a time without a zone")
         return row
 
     def render(self) -> str:
-        """Write it as TOML."""
+        """Return it as TOML."""
         import tomli_w
 
         document = {key: value for key, value in asdict(self).items() if value not in (None, ())}
         if self.torch:
-            document["torch"] = {key: value for key, value in asdict(self.torch).items() if value is not None}
+            torch = asdict(self.torch)
+            document["torch"] = {key: value for key, value in torch.items() if value is not None}
         return tomli_w.dumps(document)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it as the documents of ``catalog`` hold it."""
-        shown = {key: getattr(self, key) for key in _SHOWN}
-        lists = {key: list(getattr(self, key)) for key in ("architectures", "needs", "opens")}
+        """Return it as the documents of ``catalog`` hold it."""
         needs = self.torch or TorchNeeds()
-        fits = None if needs.fits is None else list(needs.fits)
-        torch = {"kind": needs.kind, "min": needs.oldest, "fits": fits}
-        return shown | lists | {"torch": torch, "glibc": self.glibc, "witness": self.witness, "learned": self.learned}
+        return {
+            **{key: getattr(self, key) for key in _SHOWN},
+            "architectures": list(self.architectures),
+            "needs": list(self.needs),
+            "opens": list(self.opens),
+            "torch": {
+                "kind": needs.kind,
+                "min": needs.oldest,
+                "fits": None if needs.fits is None else list(needs.fits),
+            },
+            "glibc": self.glibc,
+            "witness": self.witness,
+            "learned": self.learned,
+        }
 
     @property
     def of_torch(self) -> TorchNeeds:
@@ -108,17 +138,19 @@ class LearnedRow:
 
     @property
     def base(self) -> str | None:
-        """The torch index that it was found on; None is the default index."""
+        """The torch index that it was found on; None: the default index."""
         return self.source.removesuffix(f"/{self.backend}") or None
 
     @property
     def toolkit(self) -> tuple[int, int] | None:
         """The CUDA that it was made with."""
         match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", self.cuda or "")
-        return (int(match[1]), int(match[2])) if match else None
+        if match is None:
+            return None
+        return int(match[1]), int(match[2])
 
     def build(self) -> Build:
-        """Describe a torch as the catalogue describes builds."""
+        """Return a torch as the catalogue describes builds."""
         os, _, arch = self.platform.partition("-")
         return Build(
             torch=Version(self.version),
@@ -139,40 +171,70 @@ class LearnedRow:
 
 
 def _parse_torch(table: dict[str, Any]) -> TorchNeeds:
-    lists: dict[str, Any] = {key: tuple(table[key]) for key in ("fits", "judged") if key in table}
-    return TorchNeeds(**{**table, **lists})
+    for key in ("fits", "judged"):
+        if key in table:
+            table[key] = tuple(table[key])
+    return TorchNeeds(**table)
 
 
 def as_build(row: LearnedRow, build: Build) -> Build:
-    """What the rules are asked about a package: a build with its code and its toolkit."""
-    return replace(build, code=row.architectures, toolkit=row.toolkit or build.toolkit, libraries=())
+    """Return what the rules are asked about a package: a build with its code and its toolkit."""
+    return replace(
+        build,
+        code=row.architectures,
+        toolkit=row.toolkit or build.toolkit,
+        libraries=(),
+    )
 
 
-def without_code(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> list[tuple[Rules, Gpu]]:
-    """The GPUs that a package with GPU code has none for."""
+def without_code(
+    row: LearnedRow,
+    build: Build,
+    gpus: RulesOfGpus,
+) -> list[tuple[Rules, Gpu]]:
+    """Return the GPUs that a package with GPU code has none for."""
+    if not row.architectures:
+        return []
     made = as_build(row, build)
-    return [(rules, gpu) for rules, gpu in gpus if row.architectures and not isinstance(rules.code(made, gpu), Code)]
+    return [(rules, gpu) for rules, gpu in gpus if not isinstance(rules.code(made, gpu), Code)]
 
 
-def misfit(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
-    """Say why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
-    served, made = tuple(gpus), as_build(row, build)
-    if without := without_code(row, build, served):
+def misfit(
+    row: LearnedRow,
+    build: Build,
+    gpus: RulesOfGpus,
+) -> str | None:
+    """Return why a package does not run on the GPUs.
+
+    One without GPU code or a CUDA of its own runs everywhere.
+    """
+    served = tuple(gpus)
+    without = without_code(row, build, served)
+    if without:
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
         return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
+    made = as_build(row, build)
     for rules, _ in served:
-        if refused := rules.against_driver(made):
-            return f"does not run on {rules.driver}: {made_with(row, made, rules)}, and {refused.message}"
+        refused = rules.against_driver(made)
+        if refused:
+            cause = f"{made_with(row, made, rules)}, and {refused.message}"
+            return f"does not run on {rules.driver}: {cause}"
     return None
 
 
-def made_with(row: LearnedRow, made: Build, rules: Rules) -> str:
-    """Say what a package was made with."""
-    return f"{row.witness or row.file} is built with {rules.software} {'.'.join(map(str, made.toolkit or ()))}"
+def made_with(
+    row: LearnedRow,
+    made: Build,
+    rules: Rules,
+) -> str:
+    """Return what a package was made with, as a statement."""
+    toolkit = ".".join(map(str, made.toolkit or ()))
+    return f"{row.witness or row.file} is built with {rules.software} {toolkit}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The cuDNN that a torch pins."""
-    for pin in filter(None, map(_PIN.fullmatch, requires)):
-        if "cudnn" in re.split("[-_.]", pin[1]):
+    """Yield the cuDNN that a torch pins."""
+    for text in requires:
+        pin = _PIN.fullmatch(text)
+        if pin and "cudnn" in re.split("[-_.]", pin[1]):
             yield "cudnn", pin[2]

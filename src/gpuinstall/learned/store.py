@@ -1,6 +1,6 @@
-"""What earlier runs have learned: rows of this user, a small TOML file each, to be read and removed by anyone.
+"""What earlier runs have learned, and the catalogue with it, without a request.
 
-And the catalogue with them; quick, for those who ask nobody.
+The rows are this user's, a small TOML file each, to be read and removed by anyone.
 """
 
 from __future__ import annotations
@@ -22,57 +22,71 @@ if TYPE_CHECKING:
 
 
 def learned_store() -> LearnedStore:
-    """This user's own."""
+    """Return this user's own store."""
     return LearnedStore(own_cache_folder() / "learned")
 
 
 def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:
-    """Load the catalogue as shipped, with what earlier runs learned: from ``torch_index``, or from anywhere."""
+    """Return the catalogue as shipped, with what earlier runs learned.
+
+    Args:
+        torch_index: From which it was learned; None: from any.
+    """
     catalog = load_catalog()
-    shipped = {(build.torch, build.backend, build.os, build.arch) for build in catalog.builds}
-    rows = sorted((store or learned_store()).builds(), key=lambda row: row.learned, reverse=True)
+    shipped = set(map(_key, catalog.builds))
+    rows = (store or learned_store()).builds()
     new: dict[object, Build] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.learned, reverse=True):
+        is_meant = torch_index is None or row.base in {None, torch_index}
         build = row.build()
-        key = build.torch, build.backend, build.os, build.arch
-        if key not in shipped and torch_index in {None, row.base or torch_index}:
-            new.setdefault(key, build)
-    return replace(catalog, builds=(*catalog.builds, *new.values())) if new else catalog
+        if is_meant and _key(build) not in shipped:
+            new.setdefault(_key(build), build)
+    if not new:
+        return catalog
+    return replace(catalog, builds=(*catalog.builds, *new.values()))
+
+
+def _key(build: Build) -> tuple[object, ...]:
+    return build.torch, build.backend, build.os, build.arch
 
 
 @dataclass(frozen=True)
 class LearnedStore:
-    """Rows by the hash of their files, or by address where the index gives no hash; those of torch lie apart.
+    """Rows by the hash of their files, or by address if the index gives no hash.
 
-    A store that cannot be read or written is no fault.
+    Those of torch lie apart. A store that cannot be read or written is no fault.
     """
 
     folder: Path
 
     def builds(self) -> Iterator[LearnedRow]:
-        """Give every row of torch."""
+        """Yield every row of torch."""
         return self._rows(self.folder / "builds")
 
     def companions(self) -> Iterator[LearnedRow]:
-        """Give every row of another package."""
+        """Yield every row of another package."""
         return self._rows(self.folder / "companions")
 
     def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
-        """Remember what a wheel said beside the torch of ``backend``."""
+        """Return what a wheel said beside the torch of ``backend``."""
         row = self._read(self._file(wheel, backend))
-        same = row and (row.sha256 or row.url) == (wheel.sha256 or wheel.url)
-        return row if same else None
+        if row is None or (row.sha256 or row.url) != (wheel.sha256 or wheel.url):
+            return None
+        return row
 
-    def keep(self, row: LearnedRow, wheel: Wheel, backend: str) -> None:
+    def keep(
+        self,
+        row: LearnedRow,
+        wheel: Wheel,
+        backend: str,
+    ) -> None:
         """Keep a row for the next run."""
         with suppress(InstallationError):
             write_atomically(self._file(wheel, backend), row.render())
 
     def _rows(self, folder: Path) -> Iterator[LearnedRow]:
         with suppress(OSError):
-            for file in sorted(folder.glob("*.toml")):
-                if row := self._read(file):
-                    yield row
+            yield from filter(None, map(self._read, sorted(folder.glob("*.toml"))))
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):
@@ -83,20 +97,22 @@ class LearnedStore:
         return None
 
     def _file(self, wheel: Wheel, backend: str) -> Path:
-        """Name a row so that a person finds it, and no two wheels share one."""
+        """Return a name that tells a user what it is, and that no two wheels share."""
         import hashlib
 
-        key = hashlib.sha256((wheel.sha256 or wheel.url).encode()).hexdigest()[:16]
+        address = wheel.sha256 or wheel.url
+        key = hashlib.sha256(address.encode()).hexdigest()[:16]
         folder = "builds" if wheel.package == "torch" else "companions"
-        return self.folder / folder / f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
+        name = f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
+        return self.folder / folder / name
 
 
 def holds(row: LearnedRow) -> bool:
-    """Say whether a row needs no look at its file: it is of a hash, or a day old at most."""
+    """Whether a row needs no look at its file: it has a hash, or is a day old at most."""
     age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)
     return row.sha256 is not None or timedelta(0) <= age < timedelta(days=1)
 
 
 def now() -> str:
-    """The time, as rows write it."""
+    """Return the time, as rows write it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The selector page: what ``choose`` says of every kind of GPU, in one file that anyone can open or host."""
+"""The selector page: what ``choose`` says of every kind of GPU, in one file to open or to host."""
 
 from gpuinstall.page.html import selector_page
 

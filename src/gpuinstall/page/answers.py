@@ -97,51 +97,86 @@ def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> di
     for platform in platforms:
         by_kind = []
         for kind in kinds:
-            by_driver = answers_by_driver(platform, kind, catalog)
-            by_kind.append(
-                [
-                    [first, [positions.setdefault(answer, len(positions)) for answer in answers]]
-                    for first, answers in by_driver
-                ]
-            )
+            by_driver = []
+            for first, answers in answers_by_driver(platform, kind, catalog):
+                own = [positions.setdefault(answer, len(positions)) for answer in answers]
+                by_driver.append([first, own])
+            by_kind.append(by_driver)
         rows.append({"key": platform.key, "name": platform.name, "kinds": by_kind})
     return {
         "packages": PACKAGES,
-        "kinds": [{"name": kind.name, "code": kind.code, "cards": kind.cards, "os": kind.os} for kind in kinds],
+        "kinds": [_kind_row(kind) for kind in kinds],
         "platforms": rows,
         "answers": [answer._asdict() for answer in positions],
     }
 
 
+def _kind_row(kind: Kind) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "code": kind.code,
+        "cards": kind.cards,
+        "os": kind.os,
+    }
+
+
 def kinds_of_gpus(catalog: Catalog) -> tuple[Kind, ...]:
-    """Return every kind: by capability, the highest first, without Jetsons before Thor; by chip; and no GPU."""
+    """Return every kind: by capability, the highest first; by chip; and no GPU.
+
+    Without Jetsons before Thor.
+    """
+    names: dict[ComputeCapability, set[str]] = {}
+    for product in products():
+        if product.capability not in catalog.drivers.tegra:
+            names.setdefault(product.capability, set()).add(product.name)
     kinds = []
-    capabilities = {product.capability for product in products()} - set(catalog.drivers.tegra)
-    for capability in sorted(capabilities, reverse=True):
+    for capability in sorted(names, reverse=True):
         generation = catalog.drivers.generation(capability)
-        names = {product.name for product in products() if product.capability == capability}
-        name = generation.name if generation else ""
-        kinds.append(Kind(name, capability.sm, tuple(sorted(names)), capability))
+        kinds.append(
+            Kind(
+                name=generation.name if generation else "",
+                code=capability.sm,
+                cards=tuple(sorted(names[capability])),
+                capability=capability,
+            )
+        )
     for chip in other_chips():
         name = chip.name if chip.name.startswith(chip.brand) else f"{chip.brand} {chip.name}"
-        cards = chip.products or (chip.architecture,)
-        kinds.append(Kind(name, chip.architecture, cards, maker=chip.maker, os=chip.os))
+        kinds.append(
+            Kind(
+                name=name,
+                code=chip.architecture,
+                cards=chip.products or (chip.architecture,),
+                maker=chip.maker,
+                os=chip.os,
+            )
+        )
     return (*kinds, Kind("no GPU", "", ("No GPU",)))
 
 
-def answers_by_driver(platform: Platform, kind: Kind, catalog: Catalog) -> Sequence[tuple[DriverParts | None, Answers]]:
+def answers_by_driver(
+    platform: Platform,
+    kind: Kind,
+    catalog: Catalog,
+) -> Sequence[tuple[DriverParts | None, Answers]]:
     """Return the answers for one GPU of a kind, each with the first driver that has them.
 
     The driver is None where it does not matter.
     """
 
     def answers_for(driver: Driver | None) -> Answers:
-        surroundings = Environment(wsl=platform.wsl)
-        machine = Machine(platform.os, platform.arch, environment=surroundings, driver=driver, gpus=kind.gpus)
+        machine = Machine(
+            platform.os,
+            platform.arch,
+            environment=Environment(wsl=platform.wsl),
+            driver=driver,
+            gpus=kind.gpus,
+        )
         answers = []
         for packages in PACKAGES:
             plan = choose(machine, Request(packages), catalog)
-            answers.append(answer_of(plan, f"gpuinstall install {' '.join(packages)}", catalog))
+            command = f"gpuinstall install {' '.join(packages)}"
+            answers.append(answer_of(plan, command, catalog))
         return tuple(answers)
 
     if kind.capability is None or platform.os == "macos":
@@ -151,24 +186,30 @@ def answers_by_driver(platform: Platform, kind: Kind, catalog: Catalog) -> Seque
 
 
 def driver_borders(platform: Platform, catalog: Catalog) -> list[DriverParts]:
-    """Return the releases from which on a rule may judge a driver in another way, the oldest first."""
+    """Return the releases from which on a rule may judge a driver anew, the oldest first."""
     tables = catalog.drivers
+    borders = set()
+    for floor in (*tables.floors.values(), *tables.first_drivers.values()):
+        version = floor.windows if platform.has_windows_driver else floor.linux
+        borders.add(version.parts)
     branches = [branch for branch, _ in tables.branches]
     last_branches = [row.last_branch for row in tables.generations if row.last_branch is not None]
     last_branches += [branches[-1], tables.partially_supported.last]
-    floors = [*tables.floors.values(), *tables.first_drivers.values()]
-    versions = [floor.windows if platform.has_windows_driver else floor.linux for floor in floors]
-    borders = {version.parts for version in versions}
+    branches += [last + 1 for last in last_branches]
     # A branch that is named alone would stand for its newest release.
-    borders |= {(branch, 0) for branch in (0, *branches, *(last + 1 for last in last_branches))}
+    borders.update((branch, 0) for branch in (0, *branches))
     return sorted(borders)
 
 
-def changes(borders: Sequence[DriverParts], ask: Callable[[DriverParts], Answers]) -> list[tuple[DriverParts, Answers]]:
+def changes(
+    borders: Sequence[DriverParts],
+    ask: Callable[[DriverParts], Answers],
+) -> list[tuple[DriverParts, Answers]]:
     """Return the borders at which the answer changes, with the answer from there on.
 
-    What lies between two borders with the same answer is not asked. Newer drivers bring newer builds until one drops
-    the chip, so that no answer returns after another; a test asks at each border.
+    What lies between two borders with the same answer is not asked. Newer drivers bring newer
+    builds until one drops the chip, so that no answer returns after another; a test asks at each
+    border.
     """
     answers = {border: ask(border) for border in (borders[0], borders[-1])}
     stretches = [(0, len(borders) - 1)]
@@ -185,18 +226,33 @@ def changes(borders: Sequence[DriverParts], ask: Callable[[DriverParts], Answers
     return changed
 
 
-def answer_of(plan: Plan | Rejected, command: str, catalog: Catalog) -> Answer:
-    """Return what the page shows for a plan; the command is the one that makes it."""
+def answer_of(
+    plan: Plan | Rejected,
+    command: str,
+    catalog: Catalog,
+) -> Answer:
+    """Return what the page shows for a plan.
+
+    Args:
+        command: The one that makes the plan.
+    """
     reasons = tuple(dict.fromkeys(reason.message for reason in plan.reasons))
     if isinstance(plan, Rejected):
         fixes = (plan.fix or "").replace("the same with ", f"{command} ")
-        return Answer("No build fits", reasons, notes=tuple(fixes.splitlines()))
+        return Answer(
+            "No build fits",
+            reasons,
+            notes=tuple(fixes.splitlines()),
+        )
     build = plan.choice.build
     evidence = catalog.serving(build.backend.kind).evidence
-    sources = [f"{source} ({date})" for source, date in (evidence[key] for key in build.evidence)]
+    sources = []
+    for key in build.evidence:
+        source, date = evidence[key]
+        sources.append(f"{source} ({date})")
     return Answer(
-        f"{build.name} · Python {plan.choice.python}",
-        reasons,
+        title=f"{build.name} · Python {plan.choice.python}",
+        reasons=reasons,
         notes=tuple(warning.message for warning in plan.warnings),
         python=plan.choice.python,
         index_url=plan.choice.index or "",

@@ -1,4 +1,4 @@
-"""The page as one text: its frame, style and script, the answers, and the tables for a browser without scripts."""
+"""The page as one text: frame, style, script, answers, and tables for a browser without scripts."""
 
 from __future__ import annotations
 
@@ -33,16 +33,25 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
     style = _part("page.css")
     script = _part("page.js")
     policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+        "default-src 'none'",
+        f"style-src {_hash(style)}",
+        f"script-src {_hash(script)}",
+        "base-uri 'none'",
+        "form-action 'none'",
     )
-    document = json.dumps(page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False)
+    document = json.dumps(
+        page_data(catalog, platforms),
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
     text_at = {
-        "POLICY": policy,
+        "POLICY": "; ".join(policy),
         "STYLE": style,
         "SCRIPT": script,
         "DATE": escape(catalog.date),
         "MATRIX": "\n".join((*_table_by_driver(catalog), *_table_of_others(catalog))),
-        "DATA": document.replace("<", "\\u003c"),  # JSON that no HTML can end
+        # JSON that no HTML can end.
+        "DATA": document.replace("<", "\\u003c"),
     }
     # A place is written ``@NAME@``; what is put in is not looked at again.
     pieces = _part("page.html").split("@")
@@ -60,10 +69,12 @@ def _hash(text: str) -> str:
 
 
 def _table_by_driver(catalog: Catalog) -> Iterator[str]:
-    every = support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))
+    drivers = known_drivers(catalog)
+    every = support(catalog, "linux", "x86_64", kinds_of(catalog), drivers)
     table: Support = condensed(served(every))
     rows = [(named(row.kind), *row.builds) for row in table.rows]
-    return _table("NVIDIA GPUs by driver, on Linux", ("GPU", *table.drivers), rows)
+    heads = ("GPU", *table.drivers)
+    return _table("NVIDIA GPUs by driver, on Linux", heads, rows)
 
 
 def _table_of_others(catalog: Catalog) -> Iterator[str]:
@@ -76,9 +87,14 @@ def _table_of_others(catalog: Catalog) -> Iterator[str]:
     return _table(caption, ("GPU", "system", "build"), rows)
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-    yield f"<caption>{escape(caption)}</caption>"
+def _table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> Iterator[str]:
+    label = escape(caption)
+    yield f'<div class="wide" role="region" tabindex="0" aria-label="{label}"><table>'
+    yield f"<caption>{label}</caption>"
     cells = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     yield f"<thead><tr>{cells}</tr></thead><tbody>"
     for name, *builds in rows:

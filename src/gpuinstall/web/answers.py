@@ -1,4 +1,4 @@
-"""What hosts answer: whether they do, found out once and within seconds; and the bodies, read within limits."""
+"""What hosts answer: whether they do, found out once and in seconds; and bodies, within limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,14 @@ PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
-PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+PROXIES = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+)
 _CHUNK = 1 << 20
 _OTHER = "The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX"
 
@@ -51,13 +58,18 @@ class UnreachableError(InstallationError):
     """A host that did not answer."""
 
     def __init__(self, host: str, cause: Cause) -> None:
-        super().__init__("unreachable", f"{host} cannot be reached", why=cause.why, hint=cause.hint)
+        super().__init__(
+            "unreachable",
+            f"{host} cannot be reached",
+            why=cause.why,
+            hint=cause.hint,
+        )
         self.host = host
         self.untrusted = cause is _UNTRUSTED
 
 
 class HostGate:
-    """The way to one host: requests wait only so long for its first answer, and once one has failed nobody tries."""
+    """The way to one host: requests wait so long for a first answer, and none after a failure."""
 
     def __init__(self, host: str, patience: Patience) -> None:
         self._host = host
@@ -69,13 +81,17 @@ class HostGate:
     @property
     def failure(self) -> UnreachableError | None:
         """What is known of a host that did not answer."""
-        return UnreachableError(self._host, self._closed) if self._closed else None
+        if self._closed is None:
+            return None
+        return UnreachableError(self._host, self._closed)
 
     def ask(self, send: Callable[[], Response]) -> Response:
-        """Send a request; raise UnreachableError where the host does not answer, or did not before."""
+        """Send a request; raise UnreachableError if the host does not answer, or did not before."""
         while True:
-            usual = self._patience.window
-            response = self._try(partial(within, usual if self._answered else min(FIRST_ANSWER_S, usual), send))
+            seconds = self._patience.window
+            if not self._answered:
+                seconds = min(FIRST_ANSWER_S, seconds)
+            response = self._try(partial(within, seconds, send))
             self._answered = True
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
@@ -86,8 +102,9 @@ class HostGate:
                 sleep(min(0.1, max(0.0, until - monotonic())))
 
     def _may_wait(self, seconds: float) -> bool:
-        """Say whether a host that asks for time still has it: a window in all, however many ask."""
-        self._until = self._until or monotonic() + self._patience.window
+        """Whether a host that asks for time still has it: a window in all, for all requests."""
+        if self._until is None:
+            self._until = monotonic() + self._patience.window
         return monotonic() + seconds <= self._until
 
     def _try(self, send: Callable[[], Response]) -> Response:
@@ -100,33 +117,59 @@ class HostGate:
             raise UnreachableError(self._host, self._closed) from error
 
 
-def read_page(response: Response, url: str, patience: Patience) -> bytes:
-    """Read a page; raise InstallationError where it is too large, or takes too long."""
-    return b"".join(read_chunks(response, url, PAGE_BYTES, patience, patience.page))
+def read_page(
+    response: Response,
+    url: str,
+    patience: Patience,
+) -> bytes:
+    """Return a page; raise InstallationError if it is too large, or takes too long."""
+    chunks = read_chunks(response, url, PAGE_BYTES, patience, patience.page)
+    return b"".join(chunks)
 
 
 def read_chunks(
-    response: Response, url: str, limit: int | None, patience: Patience, seconds: float | None = None
+    response: Response,
+    url: str,
+    limit: int | None,
+    patience: Patience,
+    seconds: float | None = None,
 ) -> Iterator[bytes]:
-    """Read a body as it comes, ``limit`` bytes and ``seconds`` at most; raise InstallationError for more."""
-    read, pace, limit = 0, Pace(patience), min(limit or FILE_BYTES, FILE_BYTES)
+    """Yield a body as it comes.
+
+    Args:
+        limit: The most bytes; None: what a file may have.
+        seconds: The most time; None: any.
+
+    Raises:
+        InstallationError: for more.
+    """
+    most = min(limit or FILE_BYTES, FILE_BYTES)
+    pace = Pace(patience)
+    read = 0
     with _transfer(url, patience), _watched(response, url, pace, patience, seconds):
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
-            if read > limit:
-                raise InstallationError("too-large", f"{url} sent more than {readable(limit)}", hint=_OTHER)
+            if read > most:
+                message = f"{url} sent more than {readable(most)}"
+                raise InstallationError(
+                    "too-large",
+                    message,
+                    hint=_OTHER,
+                )
             pace.count(len(chunk))
             yield chunk
 
 
 def declared(response: Response) -> int | None:
-    """The length that a server declares of what it sends as it is."""
+    """Return the length that a server declares of what it sends as it is."""
     length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() and len(length) < 20 else None
+    if not length.isdecimal() or len(length) >= 20:
+        return None
+    return int(length)
 
 
 def _retry_after(response: Response) -> float | None:
-    """The seconds that a busy host asks for; None where it is not busy, or does not say."""
+    """Return the seconds that a busy host asks for; None if it is not busy, or does not say."""
     header = response.headers.get("Retry-After", "")
     if response.status_code not in {429, 503} or not header:
         return None
@@ -141,36 +184,56 @@ _CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"
 _UNTRUSTED = Cause("its certificate could not be verified", _CERTIFICATES)
 _BY_TEXT = {
     "CA certificate": Cause("the CA certificates cannot be read", _CERTIFICATES),
-    "Failed to resolve": Cause("its host name could not be resolved", "Check the network connection and DNS"),
+    "Failed to resolve": Cause(
+        "its host name could not be resolved",
+        "Check the network connection and DNS",
+    ),
     "refused": Cause("connection refused", "Check the URL and its port"),
     "": Cause("the connection failed", "Check the network connection"),
 }
 
 
 def ways_to_network() -> str:
-    """What to do where no host answers: check the proxy that is set, or set one."""
-    if proxy := next(filter(os.environ.get, PROXIES), None):
-        return f"Check the proxy: {proxy} is {re.sub('//[^/@]*@', '//', os.environ[proxy])}"
+    """Return what to do if no host answers: check the proxy that is set, or set one."""
+    for name in PROXIES:
+        if os.environ.get(name):
+            address = re.sub("//[^/@]*@", "//", os.environ[name])
+            return f"Check the proxy: {name} is {address}"
     return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
 
 
 def _cause(error: OSError) -> Cause:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
-    if isinstance(error, SSLError):
-        return _UNTRUSTED
-    if isinstance(error, ProxyError):
-        refused = "Tunnel connection failed" in str(error)
-        return Cause("the proxy refused the request" if refused else "the proxy cannot be reached", ways_to_network())
-    if isinstance(error, (Timeout, TimeoutError)):
-        return Cause("it did not answer in time", "Check the network connection, or HTTPS_PROXY")
-    return next(cause for text, cause in _BY_TEXT.items() if text in str(error))
+    text = str(error)
+    match error:
+        case SSLError():
+            return _UNTRUSTED
+        case ProxyError() if "Tunnel connection failed" in text:
+            return Cause("the proxy refused the request", ways_to_network())
+        case ProxyError():
+            return Cause("the proxy cannot be reached", ways_to_network())
+        case Timeout() | TimeoutError():
+            hint = "Check the network connection, or HTTPS_PROXY"
+            return Cause("it did not answer in time", hint)
+    # The last is for any text.
+    return next(cause for sign, cause in _BY_TEXT.items() if sign in text)
 
 
 @contextmanager
-def _watched(response: Response, url: str, pace: Pace, patience: Patience, seconds: float | None) -> Iterator[None]:
-    """Shut the connection down where it comes too slowly or takes too long: reads themselves end by silence alone."""
-    done, start = threading.Event(), monotonic()
+def _watched(
+    response: Response,
+    url: str,
+    pace: Pace,
+    patience: Patience,
+    seconds: float | None,
+) -> Iterator[None]:
+    """Shut the connection down if it comes too slowly or takes too long.
+
+    Reads themselves end by silence alone.
+    """
+    done = threading.Event()
+    start = monotonic()
     reasons: list[str] = []
 
     def watch() -> None:
@@ -196,7 +259,8 @@ def _watched(response: Response, url: str, pace: Pace, patience: Patience, secon
         raise
     finally:
         done.set()
-    if reasons:  # a body without a length ends where the connection is shut down
+    # A body without a length ends where the connection is shut down.
+    if reasons:
         raise _too_slow(url, reasons[0])
 
 
@@ -209,8 +273,17 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
     except ReadTimeoutError as error:
         raise _too_slow(url, f"sent nothing for {patience.silence:.0f} s") from error
     except HTTPError as error:
-        raise InstallationError("transfer", f"the download of {url} was interrupted", hint="the same again") from error
+        message = f"the download of {url} was interrupted"
+        raise InstallationError(
+            "transfer",
+            message,
+            hint="the same again",
+        ) from error
 
 
 def _too_slow(url: str, rate: str) -> InstallationError:
-    return InstallationError("too-slow", f"{url} {rate}", hint=MORE_TIME)
+    return InstallationError(
+        "too-slow",
+        f"{url} {rate}",
+        hint=MORE_TIME,
+    )

@@ -1,4 +1,4 @@
-"""The one client for the web: our own name, one set of certificates, time limits, dead hosts remembered."""
+"""The one client for the web: our name, one set of certificates, time limits, dead hosts known."""
 
 from __future__ import annotations
 
@@ -15,32 +15,42 @@ from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.patience import USUAL, Patience
-from gpuinstall.web.answers import OFFLINE, Cause, HostGate, UnreachableError, declared, read_chunks, read_page
+from gpuinstall.web.answers import (
+    OFFLINE,
+    Cause,
+    HostGate,
+    UnreachableError,
+    declared,
+    read_chunks,
+    read_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from requests import Response, Session
+    from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it came; ``url`` is where it was found after redirects, the base of its relative addresses."""
+    """A page as it came."""
 
     text: str
     content_type: str
     url: str
+    """Where it was found after redirects, the base of its relative addresses."""
     etag: str | None = None
 
 
 @dataclass(frozen=True)
 class FileHash:
-    """The sha256 of what an address held; ``etag`` says whether it still lies there."""
+    """The sha256 of what an address held."""
 
     sha256: str
     etag: str | None
+    """It tells whether the address still holds it."""
 
 
 _Answer = TypeVar("_Answer", Page, FileHash)
@@ -48,17 +58,17 @@ _Answer = TypeVar("_Answer", Page, FileHash)
 
 @dataclass(frozen=True)
 class AnswerCache(Generic[_Answer]):
-    """Answers of one ``kind`` by the address that was asked for; none that cannot be read or written is a fault.
+    """Answers by the address that was asked for.
 
-    Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and what it reads is
-    outside our limits.
+    Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and
+    what it reads is outside our limits. An answer that cannot be read or written is no fault.
     """
 
     folder: Path
     kind: type[_Answer]
 
     def known(self, url: str) -> _Answer | None:
-        """Remember an answer."""
+        """Return the answer of an earlier run."""
         with suppress(OSError, ValueError, TypeError):
             return self.kind(**read_json(self._file(url)))
         return None
@@ -81,17 +91,23 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 
 @dataclass(frozen=True)
 class Head:
-    """What is said of a file: its size in bytes, and the mark that changes when it does; None where nothing is."""
+    """What a server says of a file; None: nothing."""
 
     size: int | None = None
+    """In bytes."""
     etag: str | None = None
+    """It changes when the file does."""
 
 
 class Client:
     """A session with the web, to be shared between threads.
 
-    ``certificates`` is the path of a CA bundle; ``logins`` are "user:password" by host, as addresses carry none;
-    ``cache`` is the folder for what can be had again (the user's own, unless given).
+    Args:
+        certificates: The path of a CA bundle.
+        logins: "user:password" by host, as addresses carry none.
+        offline: Whether only what is cached may be had.
+        cache: The folder for what can be had again; None: the user's own.
+        patience: How long to wait.
     """
 
     def __init__(
@@ -122,12 +138,18 @@ class Client:
             self._session.close()
 
     def prepare(self) -> None:
-        """Load what requests are made with, before other threads load something too and all of it takes longer."""
+        """Load what requests are made with.
+
+        Before other threads load something too: then all of it takes longer.
+        """
         if not self._offline:
             self._opened()
 
     def page(self, url: str) -> Page | None:
-        """Fetch an index page once, None where there is none; one held from earlier is asked whether it still holds."""
+        """Return an index page, fetched once; None if there is none.
+
+        One from an earlier run is taken if the server says that it still holds.
+        """
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
@@ -143,22 +165,40 @@ class Client:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
-    def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
-        """Ask for a part of a file as ``headers`` say; nothing of it is read yet, and no redirect followed.
+    def ask_part(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        login: bool,
+    ) -> Response:
+        """Ask for a part of a file; nothing of it is read yet, and no redirect followed.
 
-        ``login`` says whether the host's credentials go along.
+        Args:
+            headers: They name the part.
+            login: Whether the host's credentials go along.
         """
-        return self._ask("GET", url, headers, login=login, redirects=False)
+        return self._ask(
+            "GET",
+            url,
+            headers,
+            login=login,
+            redirects=False,
+        )
 
     def unreachable(self, url: str) -> UnreachableError | None:
-        """What is known of the host of an address, where it did not answer."""
+        """Return what is known of the host of an address, if it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
-        """Stream a file of ``size`` bytes, where that is known.
+        """Yield the bytes of a file.
 
-        Raise InstallationError where its length is not what was declared, or the network fails.
+        Args:
+            size: How many they are, if that is known.
+
+        Raises:
+            InstallationError: if their number is not what was declared, or the network fails.
         """
         with self._ask("GET", url, _AS_IT_IS) as response:
             _check(response, url)
@@ -171,25 +211,38 @@ class Client:
         _check_length(url, size or length, came)
 
     def _page(self, url: str) -> Page | None:
-        remembered = self._pages.known(url)
-        if self._offline and remembered is not None:
-            return remembered
-        headers = {"Accept": _PAGES} | ({"If-None-Match": remembered.etag} if remembered and remembered.etag else {})
+        cached = self._pages.known(url)
+        if self._offline and cached is not None:
+            return cached
+        headers = {"Accept": _PAGES}
+        if cached and cached.etag:
+            headers["If-None-Match"] = cached.etag
         with self._ask("GET", url, headers) as response:
             text = read_page(response, url, self.patience).decode("utf-8", "replace")
         if response.status_code == 304:
-            return remembered
+            return cached
         if response.status_code in _ABSENT:
             return None
         _check(response, url)
         fields = response.headers
-        page = Page(text, fields.get("Content-Type", ""), response.url, fields.get("ETag"))
+        page = Page(
+            text=text,
+            content_type=fields.get("Content-Type", ""),
+            url=response.url,
+            etag=fields.get("ETag"),
+        )
         if page.etag and "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
 
     def _ask(
-        self, method: str, url: str, headers: Mapping[str, str], *, login: bool = True, redirects: bool = True
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        login: bool = True,
+        redirects: bool = True,
     ) -> Response:
         host = urlsplit(url).netloc
         if self._offline:
@@ -197,14 +250,12 @@ class Client:
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self.patience))
-        user, colon, password = self._logins.get(host if login else "", "").partition(":")
         send = partial(
             session.request,
             method,
             url,
             headers=headers,
-            # Who logs in as nobody does so whatever a netrc file says.
-            auth=(user, password) if user or colon else None if login else lambda request: request,
+            auth=self._credentials(host) if login else _no_credentials,
             timeout=(CONNECT_S, self.patience.silence),
             verify=self._certificates or True,
             stream=True,
@@ -212,8 +263,14 @@ class Client:
         )
         return gate.ask(lambda: _sent(send))
 
+    def _credentials(self, host: str) -> tuple[str, str] | None:
+        user, colon, password = self._logins.get(host, "").partition(":")
+        if not user and not colon:
+            return None
+        return user, password
+
     def _opened(self) -> Session:
-        """Import requests in one thread alone: where several do, CPython may find a deadlock between their imports."""
+        # Imported in one thread alone: if several do, CPython may find a deadlock between them.
         with self._lock:
             import requests
             from requests.adapters import HTTPAdapter
@@ -226,8 +283,13 @@ class Client:
             return self._session
 
 
+def _no_credentials(request: PreparedRequest) -> PreparedRequest:
+    """Add none: with ``auth=None`` those of a netrc file would be sent."""
+    return request
+
+
 def _sent(send: Callable[[], Response]) -> Response:
-    """Send; once more where the host had closed a connection that was kept open."""
+    """Send a request; once more if the host had closed a connection that was kept open."""
     from requests.exceptions import ConnectionError as ConnectionFailed
 
     try:
@@ -239,15 +301,30 @@ def _sent(send: Callable[[], Response]) -> Response:
 
 
 def _check(response: Response, url: str) -> None:
-    if response.status_code >= 500:
-        cause = Cause(f"it answered {response.status_code}", "Try again later")
+    status = response.status_code
+    if status >= 500:
+        cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
-    if response.status_code >= 400:
-        hint = "Add the index's user name and password to its URL" if response.status_code == 401 else None
-        raise InstallationError("http-status", f"{url} answered {response.status_code}", hint=hint)
+    if status >= 400:
+        hint = "Add the index's user name and password to its URL" if status == 401 else None
+        raise InstallationError(
+            "http-status",
+            f"{url} answered {status}",
+            hint=hint,
+        )
 
 
-def _check_length(url: str, wanted: int | None, length: int | None) -> None:
-    if wanted is not None and length is not None and wanted != length:
-        message = f"{url} has {length} bytes, but its server declared {wanted}"
-        raise InstallationError("length", message, hint="the same again")
+def _check_length(
+    url: str,
+    declared_length: int | None,
+    length: int | None,
+) -> None:
+    if declared_length is None or length is None:
+        return
+    if declared_length != length:
+        message = f"{url} has {length} bytes, but its server declared {declared_length}"
+        raise InstallationError(
+            "length",
+            message,
+            hint="the same again",
+        )

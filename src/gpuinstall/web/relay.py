@@ -1,4 +1,7 @@
-"""A relay on loopback from which uv fetches files: our limits, certificates and logins, and hashes taken on the way."""
+"""A relay on loopback from which uv fetches files.
+
+It brings our limits, certificates and logins, and takes hashes on the way.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Relayed:
-    """A file that uv may ask for; ``failure`` ends all further attempts."""
+    """A file that uv may ask for."""
 
     url: str
     name: str
     size: int | None
     hashed: bool
+    """Whether its hash is known."""
     failure: InstallationError | None = None
+    """What ends all further attempts."""
 
 
 class Relay:
@@ -44,7 +49,12 @@ class Relay:
         keep: Takes the address of each file that had no hash and its sha256, once all of it came.
     """
 
-    def __init__(self, client: Client, progress: Progress, keep: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        progress: Progress,
+        keep: Callable[[str, str], None],
+    ) -> None:
         self._client = client
         self._progress = progress
         self._keep = keep
@@ -63,10 +73,19 @@ class Relay:
         self._server.shutdown()
         self._server.server_close()
 
-    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
-        """Give a file of ``size`` bytes, where that is known, an address that nobody can guess.
+    def address(
+        self,
+        url: str,
+        name: str,
+        size: int | None,
+        *,
+        hashed: bool,
+    ) -> str:
+        """Return an address for a file that no other program can guess.
 
-        ``hashed`` says that its hash is known, which whoever fetches it compares.
+        Args:
+            size: In bytes, if that is known.
+            hashed: Whether its hash is known: who fetches the file compares it.
         """
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
         self._files[path] = _Relayed(url, name, size, hashed)
@@ -78,11 +97,15 @@ class Relay:
         return next(iter(self._failures), None)
 
     def file(self, path: str) -> _Relayed | None:
-        """The file at a path."""
+        """Return the file at a path."""
         return self._files.get(path)
 
     def chunks(self, file: _Relayed) -> Generator[bytes]:
-        """Bring a file, hash and count it; raise InstallationError, the same again where it cannot be had."""
+        """Yield the bytes of a file, hashed and counted.
+
+        Raises:
+            InstallationError: the same again if the file cannot be had.
+        """
         if file.failure:
             raise file.failure
         digest = hashlib.sha256()
@@ -103,7 +126,8 @@ class Relay:
         except InstallationError as error:
             self._failures.append(error)
             # A connection that broke may hold the next time: uv asks again.
-            file.failure = None if error.code == "transfer" else error
+            if error.code != "transfer":
+                file.failure = error
             raise
         finally:
             if not complete:
@@ -125,12 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Send a file in chunks, the last of which, an empty one, says that it is whole and its hash kept."""
+        """Send a file in chunks; the empty last one says that it is whole and its hash kept."""
         relay = self.server.relay
-        if not (file := relay.file(self.path)):
+        file = relay.file(self.path)
+        if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with closing(relay.chunks(file)) as chunks:
+            # Before the status is sent: what fails at once gets another.
             try:
                 first = next(chunks, b"")
             except InstallationError:

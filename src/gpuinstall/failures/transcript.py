@@ -50,7 +50,9 @@ _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
 _BORDERS = (" |", " │", " ┃")
 _TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
 _URL_ESCAPES = {"%20": " ", "%2B": "+", "%2b": "+"}
-_ESCAPED = re.compile(r'\\(["t\\])')
+_BACKSLASHED = re.compile(r'\\(["t\\])')
+# JSON's way to write other letters; halves of a pair are no letter.
+_CODE_POINT = re.compile(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
 _QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
 _BREAKS = 2
@@ -192,7 +194,7 @@ def _plain(line: str) -> str:
     plain = html.unescape(_ESCAPES.sub("", line)).translate(_TYPOGRAPHY)
     for code, sign in _URL_ESCAPES.items():
         plain = plain.replace(code, sign)
-    return plain
+    return _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), plain)
 
 
 def _unquoted(line: str) -> list[str]:
@@ -200,4 +202,4 @@ def _unquoted(line: str) -> list[str]:
     breaks = _QUOTED_BREAK.split(line)
     if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
         return [line]
-    return [_ESCAPED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks]
+    return [_BACKSLASHED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks]

@@ -163,17 +163,15 @@ def test_no_wording_of_a_family_is_lost() -> None:
     assert lost == []
 
 
-def test_no_family_is_lost_however_its_line_is_broken() -> None:
-    dressed = {"in a compose log", "coloured", "quoted", "with times", "in a system log", "as one string of JSON"}
-    first = dict(reversed(list(families())))
-    lost = [
-        (name, dress)
-        for name, text in first.items()
-        for dress in dressed
-        if name not in names_in(BREAKS[dress](f"before\n{text}\nafter"))
-    ]
+DRESSES = ("in a compose log", "coloured", "quoted", "with times", "in a system log", "as one string of JSON")
 
-    assert lost == []
+
+def test_no_wording_is_lost_however_its_line_is_broken() -> None:
+    # The libraries have more than twenty wordings each as they are.
+    texts = [(name, text) for name, text in families() if not name.startswith("missing library")]
+    broken = [(name, BREAKS[dress](f"before\n{text}\nafter")) for (name, text), dress in product(texts, DRESSES)]
+
+    assert [(name, text) for name, text in broken if name not in names_in(text)] == []
 
 
 def test_a_line_that_states_nothing_is_no_observation() -> None:

@@ -22,21 +22,29 @@ COARSE_NS = 1_000_000_000
 _VARIABLES = ("CUDA_", "GPUINSTALL_", "HIP_", "HOME", "HSA_", "LD_", "NVIDIA_", "PIP_", "ROCR_", "UV_", "XDG_C", "ZE_")
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FACTS = (_BOOT, "/proc/bus/pci/devices", "/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
+_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "COBALT_JOBID", "_CONDOR_SLOT")
+_ALONE, _WITH_VALUE = ("--any", "--install"), ("--venv", "--wheels")
+"""The options with which ``run --any`` chooses in the same way each time."""
 _PLACES = ("/dev/dri", "/dev/nvidia-caps", "/etc/ld.so.cache", "/usr/lib/wsl/drivers", "/usr/lib/wsl/lib")
 
 
 class Receipt:
     """What the check of a command depends on beside the files that are kept with it, as it is now.
 
-    ``state`` has the folder, the script, variables, driver and GPUs; ``since`` is when, in nanoseconds.
+    ``state`` has the folder, the options, the script, variables, driver and GPUs; ``since`` is when, in nanoseconds.
     """
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, options: list[str], command: list[str]) -> None:
         """Read what this machine is."""
+        self.command = command
         nodes = [name for name in sorted(os.listdir("/dev")) if name.startswith(("nvidia", "kfd", "dxg"))]
         variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
-        state = [_text(path) for path in _FACTS], [_opens(f"/dev/{name}") for name in nodes], nodes, variables
-        place = f"{os.getcwd()}\t{script}\t{sys.executable}"
+        # Only a job has nodes that its controller of devices denies; elsewhere each is not opened for nothing, which
+        # without persistence starts its card and takes it down again.
+        usable = _opens if any(os.environ.get(name) for name in _JOBS) else _is_permitted
+        state = [_text(path) for path in _FACTS], [usable(f"/dev/{name}") for name in nodes], nodes, variables
+        script = command[0] if command[0].endswith(".py") else ""
+        place = "\t".join((os.getcwd(), *options, script, sys.executable))
         self.file = f"{_cache_folder()}/runs/{zlib.crc32(os.fsencode(place)):08x}"
         self.state = f"{place}\t{zlib.crc32(os.fsencode(repr(state)))}"
         self.since = time.time_ns()
@@ -65,10 +73,17 @@ class Receipt:
 
 
 def receipt_of(words: list[str]) -> Receipt | None:
-    """The receipt of a command; None where it has options, or where nothing says which machine this is."""
-    if sys.platform != "linux" or words[0].startswith("-") or not _text(_BOOT):
+    """The receipt of what ``run`` is told; None where it has other options, or nothing says which machine this is."""
+    options: list[str] = []
+    command = words
+    while command and command[0] in (*_ALONE, *_WITH_VALUE):
+        count = 1 if command[0] in _ALONE else 2
+        options += command[:count]
+        command = command[count:]
+    is_known = not options or "--any" in options
+    if sys.platform != "linux" or not is_known or not command or command[0].startswith("-") or not _text(_BOOT):
         return None
-    return Receipt(words[0] if words[0].endswith(".py") else "")
+    return Receipt(options, command)
 
 
 def run_again(words: list[str]) -> None:
@@ -94,7 +109,7 @@ def run_again(words: list[str]) -> None:
         stamps = (row.partition("\t") for row in rows)
         if any(_stamp(path) != stamp for stamp, _, path in stamps):
             return
-        command = [python, *words] if python else words
+        command = [python, *receipt.command] if python else receipt.command
         os.execvpe(command[0], command, activated(venv))  # noqa: S606
     except (OSError, ValueError):
         return
@@ -133,8 +148,12 @@ def _text(path: str) -> str:
         return ""
 
 
+def _is_permitted(node: str) -> bool:
+    return os.access(node, os.R_OK | os.W_OK)
+
+
 def _opens(node: str) -> bool:
-    """Open a node without waiting for its card: the device controller of a container or a job denies only then."""
+    """Open a node: the device controller of a job denies only then."""
     try:
         os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:

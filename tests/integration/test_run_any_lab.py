@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from time import sleep
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,6 +77,27 @@ def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(work
     assert "Verified" not in second
     play(OLD_DRIVER)
     assert "Verified" in started(workshop).err, "another driver is another machine"
+
+
+@pytest.mark.heavy
+def test_what_was_proven_starts_at_once_until_something_changes(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+    def checks() -> bool:
+        sleep(1.1)  # what has just changed is not relied on
+        done = started(workshop)
+        assert done.out == ".venv-cu130 2.10.0+cu130\n", done.err
+        return "Environment" in done.err
+
+    play(NEW_DRIVER)
+    lock = workshop.folder / "pylock.cu130.toml"
+    (program,) = (workshop.folder / ".venv-cu130").glob("lib/python*/site-packages/torch/version.py")
+
+    assert [checks(), checks(), checks()] == [True, True, False], "it is proven, kept, and used"
+    os.utime(lock)
+    assert [checks(), checks()] == [True, False]
+    os.utime(program)
+    assert [checks(), checks(), checks()] == [True, True, False], "it is proven anew"
+    shutil.rmtree(tmp_path / "cache" / "gpuinstall" / "proofs")
+    assert checks()
 
 
 @pytest.mark.heavy

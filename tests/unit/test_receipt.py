@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall import receipt
+from gpuinstall.facts.container import JOBS
 from gpuinstall.proof_record import KEPT_RECORDS, ProofRecord
 from gpuinstall.receipt import KEPT_RECEIPTS, Receipt, receipt_of
 
@@ -20,7 +22,7 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for second, name in enumerate(["notes", *(f"{number:08x}" for number in range(KEPT_RECEIPTS + 5))]):
         (folder / name).touch()
         os.utime(folder / name, (second, second))
-    receipt = Receipt("")
+    receipt = Receipt([], ["true"])
     receipt.since = 2**80  # nothing has changed just now
     receipt.keep(str(tmp_path), [], is_script=False)
     names = {path.name for path in folder.iterdir()}
@@ -64,6 +66,24 @@ def test_only_a_private_regular_receipt_starts_the_command(tmp_path: Path, monke
         words = [sys.executable, "-c", script]
         outcomes[kind] = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
     assert outcomes == dict.fromkeys(outcomes, "checked") | {"regular": "started"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_a_command_with_options_that_choose_anew_has_no_receipt() -> None:
+    kept = {
+        "python train.py": ["python", "train.py"],
+        "--any python": ["python"],
+        "--any --venv /opt/.venv --install python": ["python"],
+        "--venv /opt/.venv python": None,
+        "--any --no-proof python": None,
+        "--any": None,
+    }
+    receipts = {words: receipt_of(words.split()) for words in kept}
+    assert {words: receipt and receipt.command for words, receipt in receipts.items()} == kept
+
+
+def test_a_job_is_known_to_receipts_as_to_the_probe() -> None:
+    assert receipt._JOBS == JOBS
 
 
 def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def command(
     sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
-    receipt = receipt_of([*words]) if sys.argv[1:] == ["run", *words] else None
+    receipt = receipt_of(sys.argv[2:]) if sys.argv[1:2] == ["run"] else None
+    if receipt and receipt.command != [*words]:  # other options than the receipt's
+        receipt = None
     command_words = [*words]
     if words[0].endswith(".py") and Path(words[0]).is_file():
         from gpuinstall.install.scripts import read_script
@@ -81,10 +83,9 @@ def command(
         if several:
             from gpuinstall.install.start import environment_to_start
 
-            paths = environment_to_start(
+            paths, evidence = environment_to_start(
                 project, proof=proof, installing=missing, replacing=replacing, allow_cpu=allow_cpu
             )
-            evidence = []
         else:
             from gpuinstall.cli.hook import refresh
             from gpuinstall.environments.records import say_stranger
@@ -234,7 +235,7 @@ def _check_fitness(project: Project) -> list[str]:
 def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]) -> NoReturn:
     """Become the command, whose check is kept; on Windows, start it and end as it does."""
     if receipt and evidence:
-        receipt.keep(str(paths.venv), evidence, is_script=words != sys.argv[2:])
+        receipt.keep(str(paths.venv), evidence, is_script=words != receipt.command)
     variables = activated(str(paths.venv))
     restore_umask()
     try:

@@ -18,6 +18,7 @@ from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
     from gpuinstall.lock.fit import Fit
+    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
 
@@ -28,7 +29,7 @@ def environment_to_start(
     installing: bool = False,
     replacing: bool = False,
     allow_cpu: bool = False,
-) -> EnvironmentPaths:
+) -> tuple[EnvironmentPaths, list[str]]:
     """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
 
     Args:
@@ -38,6 +39,10 @@ def environment_to_start(
         installing: Whether to bring an environment that is not there.
         replacing: Whether to bring it also in place of what is not ours.
         allow_cpu: Whether to take a lock for the CPU if none for GPUs runs.
+
+    Returns:
+        The environment, and the files by which it was chosen and found proven; none of these if there is more to do or
+        to say at each start.
 
     Raises:
         MachineError, NoBuildError: no lock runs here.
@@ -56,7 +61,8 @@ def environment_to_start(
         fit = _fit(replace(state, request=replace(state.request, machine=machine)), allow_cpu=allow_cpu)
         existing = inspect_environment(_paths(fit, project), machine)
         action = _action(existing, fit, proof=proof)
-    for warning in fit.plan.warnings if fit.plan.status != "cpu" else ():
+    warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
+    for warning in warnings:
         reporter.warn(warning.message)
     paths, status = existing.paths, "passed"
     say_stranger(paths.venv, reporter)
@@ -79,7 +85,20 @@ def environment_to_start(
     if status != "passed":
         reporter.warn("no kernel could run on these GPUs now; the next start tries again")
     reporter.step("Environment", f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}")
-    return paths
+    is_settled = proof and action is Action.NOTHING and existing.made_here and not warnings
+    return paths, _evidence(existing, machine, project) if is_settled else []
+
+
+def _evidence(existing: ExistingEnvironment, machine: Machine, project: Project) -> list[str]:
+    """Return the files by which an environment was chosen and found proven."""
+    folder = project.paths.venv.parent
+    settings = [str(path) for path in folder.iterdir() if path.suffix in (".toml", ".txt", ".lock")]
+    covered: list[str] = []
+    if existing.marker and existing.proof:
+        covered.append(str(proof_file(existing.marker.id, machine)))
+        paths = set(existing.proof.startup).union(*existing.proof.files.values())
+        covered += [str(existing.paths.venv / path) for path in sorted(paths)]
+    return [str(folder), *settings, *covered, *existing.evidence]
 
 
 def _install(

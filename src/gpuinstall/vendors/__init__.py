@@ -24,8 +24,8 @@ class Vendor(NamedTuple):
     """A maker whose GPUs are planned for.
 
     ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
-    ``visible`` gives the environment variables with which a program sees just these devices, in this order, where none
-    of ``narrowed_by`` is set: they hide devices too, or change what the others count;
+    ``visible`` gives the environment variables with which a program sees just these devices, in this order; a proof has
+    none of ``misleading``, which hide devices too, or change what is counted or computed;
     ``torch_device`` is what torch calls its GPUs, where that is not the kind; ``by_architecture``: only a GPU whose
     architecture is known is planned for, and any other is none for computing. ``idle_causes`` are the failure
     catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's.
@@ -34,7 +34,7 @@ class Vendor(NamedTuple):
     kind: str
     rules: Callable[[Machine, Catalog], Rules]
     visible: Callable[[Sequence[str]], Mapping[str, str]]
-    narrowed_by: tuple[str, ...] = ()
+    misleading: tuple[str, ...] = ()
     torch_device: str | None = None
     by_architecture: bool = False
     idle_causes: tuple[str, str] = ("F33", "F24")
@@ -81,13 +81,14 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 
 
 VENDORS: dict[str, Vendor] = {
-    "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda),
+    # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
+    "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)),
     "amd": Vendor(
         "rocm",
         _amd,
         _visible_to_hip,
         # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
-        narrowed_by=("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
+        misleading=("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
         torch_device="cuda",
         by_architecture=True,
         idle_causes=("F99", "F99"),

@@ -38,9 +38,9 @@ class DeviceTarget:
         return {name: value for vendor in self._vendors for name, value in vendor.visible(self.visible).items()}
 
     @property
-    def narrowed_by(self) -> frozenset[str]:
-        """The variables that would hide these GPUs all the same, or change what the others count."""
-        return frozenset(name for vendor in self._vendors for name in vendor.narrowed_by)
+    def misleading(self) -> frozenset[str]:
+        """The variables that would hide these GPUs all the same, or change what they compute."""
+        return frozenset(name for vendor in self._vendors for name in vendor.misleading)
 
     @property
     def _vendors(self) -> Iterable[Vendor]:

@@ -36,8 +36,6 @@ sys.dont_write_bytecode = compiling
 main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
-TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""Its libraries obey it before torch's switches, by which the checks ask for exact products in float32."""
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 """Room for a driver that compiles a build's PTX at its first use, and for eight imports of torch from a network."""
 GRACE = 15.0
@@ -111,8 +109,7 @@ class KernelRun:
 
         commands = []
         for target in targets:
-            unheeded = {TF32_OVERRIDE, *target.narrowed_by}
-            kept = {name: value for name, value in environ.items() if name not in unheeded}
+            kept = {name: value for name, value in environ.items() if name not in target.misleading}
             commands.append((self.argv(target), {**kept, **target.environment}))
         ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None, each_line=hear)
         return [replace(read_kernel_report(finished, self.seconds), program=self.program) for finished in ended]

@@ -24,7 +24,7 @@ from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target,
 from gpuinstall.verify.diagnosis import ProofContext, build_of, check_results, confirm, diagnose, wrong_build
 from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
-from gpuinstall.verify.kernel_run import KERNEL_SECONDS, TF32_OVERRIDE, KernelReport, KernelRun
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
@@ -171,9 +171,10 @@ def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Repo
     if tried := [target.name for target in targets if target.unproven is None]:
         counted = (f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items())
         reporter.wait(f"running kernels on {', '.join(counted)}")
-    if os.environ.get(TF32_OVERRIDE) and any(target.vendor == "nvidia" for target in targets):
-        override = f"{TF32_OVERRIDE}={os.environ[TF32_OVERRIDE]}"
-        reporter.warn(f"the checks ran without {override}, which changes what every program computes in float32")
+    misleading = {name for target in targets if target.on_gpu for name in target.misleading if os.environ.get(name)}
+    for name in sorted(misleading):
+        setting = f"{name}={os.environ[name]}"
+        reporter.warn(f"the checks ran without {setting}, which changes what programs here see or compute")
     parts = Counter[str]()
     for target in targets:
         parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first

@@ -82,4 +82,4 @@ def test_hip_counts_all_gpus_whatever_hides_some() -> None:
     (target,) = device_targets(Machine("linux", "x86_64", gpus=(card,)), kind="rocm", gpus=None, environ={})
 
     assert target.environment == {"HIP_VISIBLE_DEVICES": "0"}
-    assert target.narrowed_by == {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"}
+    assert target.misleading == {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"}

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 WAIT_S = 600.0
 """The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
+_OWNER = "owner"
+"""Which run it is that works there."""
+
 _KEPT = ("lock", ".gitignore")
 """What lies beside a previous environment while nobody works; Git sees none of it while the first is there."""
 
@@ -46,7 +49,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
             has_waited = _acquire(guard, paths, wait, reporter)
             with suppress(OSError):  # on a full disk: who waits reads of "another run" then
                 owner = f"process {os.getpid()} since {time.strftime('%H:%M:%S')}"
-                write_anew(_owner_file(paths), owner)
+                write_anew(paths.work / _OWNER, owner)
             finish_swap(paths, reporter)
         except OSError as error:
             _tidy(paths, made)
@@ -58,7 +61,7 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
                 with suppress(OSError, InstallationError):  # what cannot be done now is left to the next run
                     finish_swap(paths, reporter)
                 with suppress(OSError):
-                    _owner_file(paths).unlink(missing_ok=True)
+                    (paths.work / _OWNER).unlink(missing_ok=True)
                 _tidy(paths, made)
                 guard.release()
                 if os.name == "nt":  # which does not remove a file that is open
@@ -132,10 +135,6 @@ def _entries(paths: EnvironmentPaths) -> set[str]:
 
 def _owner(paths: EnvironmentPaths) -> str:
     with suppress(OSError, ValueError):
-        owner = re.fullmatch(r"process \d+ since [\d:]+", read_document(_owner_file(paths), paths.work))
+        owner = re.fullmatch(r"process \d+ since [\d:]+", read_document(paths.work / _OWNER, paths.work))
         return owner[0] if owner else "another run"
     return "another run"
-
-
-def _owner_file(paths: EnvironmentPaths) -> Path:
-    return paths.work / "owner"

@@ -184,7 +184,7 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
                 or not path.is_relative_to(root)
                 or not _are_below(root, [str(path.relative_to(root))])
             ):
-                name, version = _info(wheel).name.removesuffix(".dist-info").split("-")
+                name, version = next(wheel.glob("*.dist-info")).stem.split("-")
                 message = f"{name} {version} would write outside the environment, to {path.resolve()}"
                 hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
                 raise InstallationError("outside", message, hint=hint)
@@ -263,7 +263,7 @@ def _restore_earlier(folder: Path) -> None:
 
 def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
     """The paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
-    info = _info(wheel).name
+    info = next(wheel.glob("*.dist-info")).name
     headers = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
     site = paths["purelib" if headers["Root-Is-Purelib"] == "true" else "platlib"]
     yield site / info
@@ -278,10 +278,6 @@ def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
         suffix = ".exe" if os.name == "nt" else ""
         for script in _scripts((wheel / info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")):
             yield paths["scripts"] / f"{script}{suffix}"
-
-
-def _info(wheel: Path) -> Path:
-    return next(wheel.glob("*.dist-info"))
 
 
 def _scripts(entry_points: str) -> Iterator[str]:

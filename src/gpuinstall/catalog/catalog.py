@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.drivers import Drivers
 
+    _Evidence = Mapping[str, tuple[str, str]]
+    _Platform = tuple[str, str]
+
 
 class ConfiguredIndex(Enum):
     """An index as the source of a wheel or a build: its address is a setting."""
@@ -155,7 +158,7 @@ class KindOfBuilds(NamedTuple):
     builds: tuple[Build, ...]
     chips: Mapping[str, Any]
     """The rows about the chips that the builds are for."""
-    evidence: Mapping[str, tuple[str, str]]
+    evidence: _Evidence
 
 
 class Release(NamedTuple):
@@ -234,7 +237,7 @@ class Catalog:
     """By package and version."""
     settled_python: str
     """The ``X.Y`` to fetch if any would do."""
-    evidence: Mapping[str, tuple[str, str]]
+    evidence: _Evidence
     """The source and the date, by key."""
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """The versions, with labels, that a listing found of a companion, by package and tag."""
@@ -293,10 +296,11 @@ class Catalog:
         return self.releases[torch].beside
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return what companions among these packages import, require nowhere, and do not find among them."""
+        """Return what companions among some packages import and require nowhere, if it is not there."""
         needed = set[str]()
         for name, version in versions.items():
-            if companion := self.companions.get((name, version)):
+            companion = self.companions.get((name, version))
+            if companion:
                 needed |= companion.undeclared
         return tuple(sorted(needed - versions.keys()))
 
@@ -312,8 +316,8 @@ class Catalog:
         return self._builds_by_platform.get(platform, ())
 
     @cached_property
-    def _builds_by_platform(self) -> dict[tuple[str, str], tuple[Build, ...]]:
-        platforms: dict[tuple[str, str], list[Build]] = {}
+    def _builds_by_platform(self) -> dict[_Platform, tuple[Build, ...]]:
+        platforms: dict[_Platform, list[Build]] = {}
         for build in sorted(self.builds, key=_newness, reverse=True):
             platform = build.os, build.arch
             platforms.setdefault(platform, []).append(build)

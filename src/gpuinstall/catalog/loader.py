@@ -92,7 +92,8 @@ def _backends(tags: str) -> frozenset[Backend]:
 
 
 def _evidence(table: _Row) -> dict[str, tuple[str, str]]:
-    return {key: (row["source"], row["date"]) for key, row in table["evidence"].items()}
+    rows = table["evidence"].items()
+    return {key: (row["source"], row["date"]) for key, row in rows}
 
 
 def _further(rows: Rows, kind: str) -> KindOfBuilds:
@@ -156,7 +157,8 @@ class Rows:
         for row in self.table["cpu"]:
             first_labelled = row.get("labelled")
             labelled = [] if first_labelled == "never" else self._between(first_labelled)
-            for torch in self._between(row.get("first"), row.get("last")):
+            torches = self._between(row.get("first"), row.get("last"))
+            for torch in torches:
                 yield self._cpu(
                     row,
                     torch,
@@ -255,7 +257,12 @@ def code_names(text: str) -> tuple[str, ...]:
     Args:
         text: Names, ``gfx1100``, or numbers, ``75 90a +90``: SASS, and PTX behind a plus.
     """
-    return tuple(_CODE_PREFIXES.get(word[0], "") + word.lstrip("+") for word in text.split())
+    return tuple(map(_code_name, text.split()))
+
+
+def _code_name(word: str) -> str:
+    prefix = _CODE_PREFIXES.get(word[0], "")
+    return prefix + word.lstrip("+")
 
 
 @lru_cache

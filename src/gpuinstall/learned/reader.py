@@ -71,7 +71,12 @@ class Reader:
             code = read_torch(opened)
             requires = opened.metadata().get_all("Requires-Dist", ())
             return replace(
-                _row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened),
+                _row(
+                    wheel,
+                    _backend(wheel, code),
+                    platform=f"{build.os}-{build.arch}",
+                    opened=opened,
+                ),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,

@@ -26,24 +26,31 @@ def learned_store() -> LearnedStore:
     return LearnedStore(own_cache_folder() / "learned")
 
 
-def known_catalog(torch_index: str | None = None, store: LearnedStore | None = None) -> Catalog:
+def known_catalog(
+    torch_index: str | None = None,
+    store: LearnedStore | None = None,
+) -> Catalog:
     """Return the catalogue as shipped, with what earlier runs learned.
 
     Args:
         torch_index: From which it was learned; None: from any.
+        store: What was learned; None: this user's own.
     """
     catalog = load_catalog()
     shipped = set(map(_key, catalog.builds))
-    rows = (store or learned_store()).builds()
+    rows = list((store or learned_store()).builds())
+    rows.sort(key=lambda row: row.learned, reverse=True)
     new: dict[object, Build] = {}
-    for row in sorted(rows, key=lambda row: row.learned, reverse=True):
+    for row in rows:
         is_meant = torch_index is None or row.base in {None, torch_index}
         build = row.build()
-        if is_meant and _key(build) not in shipped:
-            new.setdefault(_key(build), build)
+        key = _key(build)
+        if is_meant and key not in shipped:
+            new.setdefault(key, build)
     if not new:
         return catalog
-    return replace(catalog, builds=(*catalog.builds, *new.values()))
+    builds = (*catalog.builds, *new.values())
+    return replace(catalog, builds=builds)
 
 
 def _key(build: Build) -> tuple[object, ...]:
@@ -70,9 +77,10 @@ class LearnedStore:
     def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
         """Return what a wheel said beside the torch of ``backend``."""
         row = self._read(self._file(wheel, backend))
-        if row is None or (row.sha256 or row.url) != (wheel.sha256 or wheel.url):
+        if row is None:
             return None
-        return row
+        is_of_wheel = (row.sha256 or row.url) == (wheel.sha256 or wheel.url)
+        return row if is_of_wheel else None
 
     def keep(
         self,
@@ -86,7 +94,10 @@ class LearnedStore:
 
     def _rows(self, folder: Path) -> Iterator[LearnedRow]:
         with suppress(OSError):
-            yield from filter(None, map(self._read, sorted(folder.glob("*.toml"))))
+            for file in sorted(folder.glob("*.toml")):
+                row = self._read(file)
+                if row:
+                    yield row
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):
@@ -109,8 +120,10 @@ class LearnedStore:
 
 def holds(row: LearnedRow) -> bool:
     """Whether a row needs no look at its file: it has a hash, or is a day old at most."""
+    if row.sha256 is not None:
+        return True
     age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)
-    return row.sha256 is not None or timedelta(0) <= age < timedelta(days=1)
+    return timedelta(0) <= age < timedelta(days=1)
 
 
 def now() -> str:

@@ -66,7 +66,13 @@ class Kind(NamedTuple):
         if self.capability:
             return (Gpu(0, CARD, compute_capability=self.capability),)
         if self.maker:
-            return (Gpu(0, CARD, vendor=self.maker, architecture=self.code),)
+            gpu = Gpu(
+                0,
+                CARD,
+                vendor=self.maker,
+                architecture=self.code,
+            )
+            return (gpu,)
         return ()
 
 
@@ -102,7 +108,13 @@ def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> di
                 own = [positions.setdefault(answer, len(positions)) for answer in answers]
                 by_driver.append([first, own])
             by_kind.append(by_driver)
-        rows.append({"key": platform.key, "name": platform.name, "kinds": by_kind})
+        rows.append(
+            {
+                "key": platform.key,
+                "name": platform.name,
+                "kinds": by_kind,
+            }
+        )
     return {
         "packages": PACKAGES,
         "kinds": [_kind_row(kind) for kind in kinds],

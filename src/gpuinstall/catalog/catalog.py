@@ -136,7 +136,7 @@ class Build:
 
     @property
     def listed_at(self) -> str:
-        """The address or the folder where a listing found it; empty if it is on an index that is a setting."""
+        """The address or the folder where a listing found it; empty: an index that is a setting."""
         return self.source if isinstance(self.source, str) else ""
 
 
@@ -296,7 +296,7 @@ class Catalog:
         return self.releases[torch].beside
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return what companions among some packages import and require nowhere, if it is not there."""
+        """Return what companions among some packages import, require nowhere, and do not find."""
         needed = set[str]()
         for name, version in versions.items():
             companion = self.companions.get((name, version))

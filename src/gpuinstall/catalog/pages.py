@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
-"""A whole address in ASCII without a fragment: nearly every file has one, which needs no resolving."""
+"""A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
 _WHEEL_NAME = re.compile(r"(?<![^\s\"'/<>])[^\s\"'/<>]+\.whl\b")
 _PLAIN_WHEEL = re.compile(
     r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"

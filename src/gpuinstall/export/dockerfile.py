@@ -41,7 +41,7 @@ _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 @cache
 def image_parts() -> dict[str, Any]:
-    """Return the texts of Dockerfiles; ``access`` is how a container is given the GPUs of a kind."""
+    """Return the texts of Dockerfiles; ``access`` is how to give a container the GPUs."""
     file = files("gpuinstall.export") / "data" / "dockerfile.toml"
     return tomli.loads(file.read_text("utf-8"))
 
@@ -371,7 +371,7 @@ class AnyImage(NamedTuple):
         return ["sh", "-c", script, f"{CACHE}/torch-{digest[:12]}"]
 
     def devcontainer(self) -> str:
-        """Return ``.devcontainer/devcontainer.json``: each start links the environment of the host."""
+        """Return ``.devcontainer/devcontainer.json``: each start links the host's environment."""
         access = image_parts()["access"]
         options = dict.fromkeys(access[served_backend(lock).kind]["run"] for lock in self.locks)
         settings = {

@@ -1,10 +1,10 @@
 """A uv project's pyproject.toml: a dependency group for each locked backend, with its index.
 
-uv's lock cannot choose by GPU, so the user does: ``uv sync --group torch-cu126``. TOML is edited a
-whole line at a time: what is added says so at its end, what is replaced stays as a comment. So
+uv's lock cannot choose by GPU, so the user does: ``uv sync --group torch-cu126``. TOML is edited
+a whole line at a time: what is added says so at its end, what is replaced stays as a comment. So
 order, comments and spaces stay as they were, and taking the edit back gives the same bytes.
-(tomlkit does neither: of seven files that were edited and restored with it, five had other bytes, and of
-four with inline tables and dotted keys, two were no TOML any more.)
+(tomlkit does neither: of seven files that were edited and restored with it, five had other bytes,
+and of four with inline tables and dotted keys, two were no TOML any more.)
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def append(
     header: str,
     lines: Sequence[str],
 ) -> str:
-    """Return the text with a table at its end, after an empty line; its lines are marked already."""
+    """Return the text with a table at its end, after an empty line; its lines are marked."""
     before = text.split("\n")
     last = [before.pop()] if before[-1] == "" else []
     return "\n".join([*before, "", header + ADDED, *lines, *last])

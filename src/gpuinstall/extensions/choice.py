@@ -1,8 +1,8 @@
 """The joint choice of an extension's file and torch's build: rule 13 of the choice.
 
 Pure, but for what ``read`` does. A file and a build are judged first by what names say, for
-nothing, then by what the file itself says, read by range. Both may reject, and neither proves: after the
-installation the same is looked at on the disk, and a kernel runs.
+nothing, then by what the file itself says, read by range. Both may reject, and neither proves:
+after the installation the same is looked at on the disk, and a kernel runs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Many machines, by the engine that is already there: a unit of work for each node, a pure plan, records."""
+"""Many machines, by the engine that is already there: work for each node, a plan, records."""

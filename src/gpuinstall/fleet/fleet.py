@@ -234,7 +234,8 @@ class Fleet:
         """
         waiting = list(groups)
         for turn in range(BUILDERS):
-            builders = {group.name: group.nodes[turn] for group in waiting if turn < len(group.nodes)}
+            able = [group for group in waiting if turn < len(group.nodes)]
+            builders = {group.name: group.nodes[turn] for group in able}
             states = self.take("install", list(builders.values()), [*words, "--build"])
             for group in list(waiting):
                 if group.name in builders and states[builders[group.name]].state == "ok":
@@ -255,7 +256,8 @@ class Fleet:
         self,
         nodes: Sequence[NodeName],
     ) -> tuple[tuple[NodeClass, ...], tuple[UnservedNodes, ...]]:
-        records = [record for record in self.folder.records("survey", nodes) if record.status == "ok"]
+        surveys = self.folder.records("survey", nodes)
+        records = [record for record in surveys if record.status == "ok"]
         return node_classes((record.node, record.data.get("machine")) for record in records)
 
     def _mode(self, groups: Sequence[LockGroup]) -> Mode:

@@ -82,7 +82,7 @@ def _spans(numbers: Sequence[int], width: int) -> str:
 
 
 def chosen(wanted: Sequence[str] | None, nodes: Mapping[str, str]) -> dict[NodeName, str]:
-    """Return the selected ones of the nodes of an engine; raise UsageError for a node that it has not.
+    """Return the selected nodes of an engine; raise UsageError for a node that it has not.
 
     Args:
         wanted: The selected nodes; None: all.

@@ -130,7 +130,9 @@ class RunFolder:
             return parse(read_json(file))
         except FileNotFoundError:
             message = f"{self.path} has no {name} yet"
-            hint = f"gpuinstall fleet plan --run-dir {quoted(self.path)}" if name == "plan" else None
+            hint = None
+            if name == "plan":
+                hint = f"gpuinstall fleet plan --run-dir {quoted(self.path)}"
             raise UsageError(
                 "step-missing",
                 message,

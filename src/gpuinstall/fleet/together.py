@@ -70,7 +70,7 @@ def take_part(
     number: int,
     root: Path | None,
 ) -> dict[str, Any]:
-    """Run this node's ranks of a round; raise VerificationError if one of them does not end well."""
+    """Run this node's ranks of a round; raise VerificationError if one does not end well."""
     step = f"together-{number}"
     attempt = folder.document(step, lambda document: Round.read(number, document))
     nodes = list(attempt.devices)

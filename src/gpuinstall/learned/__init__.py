@@ -1,1 +1,1 @@
-"""What a wheel says of itself and no catalogue yet: read in parts, judged by the rules, and kept."""
+"""What a wheel says of itself and no catalogue yet: read in parts, judged, and kept."""

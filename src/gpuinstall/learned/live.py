@@ -52,9 +52,9 @@ def learned_catalog(
     client: Client,
     store: LearnedStore | None = None,
 ) -> Catalog:
-    """Return the catalogue as the sources list it today, with the new builds that may be the choice.
+    """Return the catalogue as the sources list it today, with new builds that may be the choice.
 
-    The newest torch is read first, and no other once a build fits; nothing is read of what is known.
+    The newest torch is read first, and no other once a build fits; nothing is read of the known.
 
     Raises:
         InstallationError: if a source refuses us or sends what is no page.

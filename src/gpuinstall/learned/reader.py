@@ -52,7 +52,7 @@ class Reader:
     reporter: Reporter
 
     def remembered(self, build: Build) -> LearnedRow | None:
-        """Return what an earlier run learned of a build from any of its wheels, without a request."""
+        """Return what an earlier run learned of a build from any wheel, without a request."""
         for wheel in build.unread:
             row = self.store.known(wheel, build.backend.tag)
             if row and holds(row):
@@ -135,7 +135,7 @@ class Reader:
         )
 
     def may_have_code(self, wheel: Wheel) -> bool:
-        """Whether a wheel may have GPU code, by its name and by what its index says of its demands."""
+        """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
         if load_members().names(wheel.package) or wheel.url.startswith("file:"):
             return True
         requirements = listed_requirements(wheel, self.client)

@@ -41,7 +41,7 @@ class _Relayed:
 
 
 class Relay:
-    """Passes files on from their servers to programs of this machine that were given their addresses.
+    """Passes files on from their servers to programs of this machine that have their addresses.
 
     Args:
         client: What fetches them.

@@ -29,6 +29,7 @@ from gpuinstall.failures.classify import (
     classify,
     deciding_command,
     in_time,
+    is_of_an_unknown_place,
     lookalikes,
     requested_failure,
 )
@@ -85,8 +86,9 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
     source = _read_text(text)
     transcript = Transcript(source.text)
     origin = read_machine_document(machine) if machine else None
-    requested = requested_failure(source.text, origin, here=_here(), words=words)
-    causes = (requested,) if requested else classify(transcript, origin, here=_here(), words=words)
+    here = _here()
+    requested = requested_failure(source.text, origin, here=here, words=words)
+    causes = (requested,) if requested else classify(transcript, origin, here=here, words=words)
     others = lookalikes(transcript)
     advice = advised(transcript, causes)
     code = _code_beside_torch(source.text, origin, venv)
@@ -94,6 +96,9 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
 
     def shown(screen: Terminal) -> None:
         _show_causes(screen, list(_headed(source, causes)), others, advice, words)
+        if origin is None and is_of_an_unknown_place(transcript, causes):
+            screen.line()
+            screen.line(f"The commands are for {here.distribution or here.os}: the text does not say where it is from.")
         if command := deciding_command(transcript, causes, origin):
             screen.line()
             screen.line(f"What would decide: {command.format_map({'python': 'python'} | words)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuinstall.failures import table
 from gpuinstall.failures.observations import Observation, observe
-from gpuinstall.failures.problems import LINUX, FixContext, fix, release_keys
+from gpuinstall.failures.problems import ANYWHERE, LINUX, FixContext, fix, release_keys
 from gpuinstall.failures.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -127,6 +127,12 @@ def deciding_command(
     return next((commands[name] for name, _ in asked.most_common() if name in commands), None)
 
 
+def is_of_an_unknown_place(text: str | Transcript, causes: Sequence[RecognisedCause]) -> bool:
+    """Whether the commands of the first of ``causes`` differ by system, and the text does not say which it is of."""
+    systems = table.load_failures()[causes[0].id].fix.commands.keys() - {ANYWHERE, *ASKERS} if causes else ()
+    return len(systems) > 1 and not Circumstances(_read(text), None).say_where()
+
+
 def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
     """Group what stands near each other in a log, in its order: each group is of one failure."""
     groups: list[list[_Located]] = []
@@ -200,14 +206,18 @@ class Circumstances:
         first = next(seen, None)
         return (first.line, first.quotation) if first else None
 
+    def say_where(self) -> bool:
+        """Say whether the text tells on which system, or in what, the failure was."""
+        return "distribution" in self._words() or any(map(self.hold, (*PLACES, "native-linux")))
+
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Say where a fix will be applied: what the text says goes before the machine on which it is read."""
         words = self._words()
         askers = tuple(name for name in ASKERS if self.hold(name))
         here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words).near(*askers)
-        places = tuple(name for name in PLACES if self.hold(name))
-        if not places and not words.get("distribution") and not self.hold("native-linux"):
+        if not self.say_where():
             return here
+        places = tuple(name for name in PLACES if self.hold(name))
         distribution = words.get("distribution") or (machine.distribution if machine else None) or ""
         system = () if OTHER_SYSTEMS.intersection(places) else (*release_keys(distribution), LINUX)
         named = "container" not in places or any(engine in places for engine in ENGINES)

@@ -14,7 +14,14 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.failures.classify import advised, cause_of, classify, deciding_command, lookalikes
+from gpuinstall.failures.classify import (
+    advised,
+    cause_of,
+    classify,
+    deciding_command,
+    is_of_an_unknown_place,
+    lookalikes,
+)
 from gpuinstall.failures.table import load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -224,6 +231,16 @@ def test_an_unsure_answer_names_the_command_that_would_decide() -> None:
     assert command is not None
     assert command.startswith("nvidia-smi --query-gpu=name,compute_cap")
     assert deciding_command(NO_KERNEL, classify(f"Tesla P100\n{NO_KERNEL}")) is None
+
+
+def test_commands_of_a_text_that_names_no_system_are_for_this_one() -> None:
+    rows = {
+        "fatal error: Python.h: No such file": True,
+        "Ubuntu 22.04\nfatal error: Python.h: No such file": False,
+        "undefined symbol: __nvJitLinkComplete_12_4": False,
+    }
+
+    assert {text: is_of_an_unknown_place(text, classify(text)) for text in rows} == rows
 
 
 def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:

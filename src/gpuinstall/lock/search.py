@@ -258,10 +258,13 @@ def _exhausted(state: SearchState) -> Resolutions | Conflict:
     """Return what is left of a search whose budget is spent."""
     if state.answer:
         return list(state.answer)
-    found = state.conflict or state.rejection
-    if found is None or state.exclusions:
+    if state.exclusions:
         return _without_code(state, "the older versions that were tried have none either")
-    return found
+    found = state.conflict or state.rejection
+    if found:
+        return found
+    message = f"no versions that go together were found in {RUNS_PER_TARGET} runs of uv for each target"
+    return Conflict(NoBuildError("search-ended", message, hint="Request versions that are known to go together"))
 
 
 def _without_code(state: SearchState, why: str) -> Conflict:

@@ -185,14 +185,18 @@ class Project:
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
         from gpuinstall.lock.declaration import locks_in
-        from gpuinstall.lock.lock import read_lock
 
-        for path in locks_in(self.paths.folder) if not self.settings.only else ():
+        paths = [] if self.settings.only else locks_in(self.paths.folder)
+        removed = {normalised(name) for name in self.settings.without}
+        for path in paths:
+            from gpuinstall.lock.lock import read_lock  # which takes long to load
+
             with suppress(LockError):
                 lock = read_lock(path)
-                for name, index in lock.indexes.items() if lock.evidence else ():
-                    if name not in map(normalised, self.settings.without):
-                        yield source_setting("gpuinstall", "index of a package in a lock", index, path, package=name)
+                indexes = lock.indexes if lock.evidence else {}
+                for name in indexes.keys() - removed:
+                    key = "index of a package in a lock"
+                    yield source_setting("gpuinstall", key, indexes[name], path, package=name)
 
     @cached_property
     def catalog(self) -> Catalog:

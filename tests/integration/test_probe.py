@@ -390,7 +390,7 @@ def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
     )
     assert "Driver      535.183.01 · CUDA 12.2 · by nvml" in lines
     assert any(line.startswith("error: ") and line.endswith("[F10]") for line in lines)
-    assert any(line.startswith("  do    ") and "fabricmanager" in line for line in lines)
+    assert any(line.startswith("  do    ") and "conf-compute" in line for line in lines)
 
 
 def test_an_output_without_unicode_is_still_written(play: Play) -> None:

@@ -39,6 +39,6 @@ def test_without_a_switch_no_fabric_manager_is_installed(tmp_path: Path) -> None
 
     assert (problem.code, problem.message) == ("fabric-manager-not-running", "the GPUs are not ready for CUDA")
     assert problem.fixes[:2] == (
-        "nvidia-smi conf-compute -f   # CC status: is it ON",
-        "If it is ON: sudo nvidia-smi conf-compute -srs 1",
+        "nvidia-smi conf-compute -f   # is CC status ON?",
+        "sudo nvidia-smi conf-compute -srs 1   # if it is",
     )

@@ -121,7 +121,7 @@ def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[froz
     counts = Counter[str]()
     shared = Counter[frozenset[str]]()
     for files in owners.values():
-        names = sorted({file.package.name for file in files if file.import_path})
+        names = sorted({file.package.name for file in files if file.import_path and not _is_record(file)})
         counts.update(names)
         shared.update(map(frozenset, combinations(names, 2)))
     return {pair for pair, count in shared.items() if count * 2 >= max(counts[name] for name in pair)}
@@ -144,6 +144,11 @@ def _is_refused(
     if all(frozenset(pair) in forms for pair in combinations(names, 2)):
         return False
     return not all(_is_untidy(file, root) for file in files)
+
+
+def _is_record(file: WrittenFile) -> bool:
+    """Whether a file belongs to the record of a package, which no two packages share."""
+    return _RECORD.fullmatch(file.import_path.partition("/")[0]) is not None
 
 
 def _is_untidy(file: WrittenFile, root: Path) -> bool:
@@ -199,8 +204,7 @@ def _misplaced(file: WrittenFile) -> str | None:
         return f"{package} names {file.row.path}, which is outside the environment, as a file of its own"
     if _OF_THE_ENVIRONMENT.fullmatch(file.path):
         return f"{package} writes {file.path}, a file of the environment itself"
-    top = file.import_path.partition("/")[0]
-    if _RECORD.fullmatch(top) and top != file.package.record.name:
+    if _is_record(file) and file.import_path.partition("/")[0] != file.package.record.name:
         return f"{package} writes {file.import_path}, the record of another package"
     return None
 

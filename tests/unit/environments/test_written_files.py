@@ -203,7 +203,7 @@ def test_torch_and_tools_share_no_script(tmp_path: Path) -> None:
 
 
 def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
-    add_package(tmp_path, "opencv_contrib", {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1"})
+    add_package(tmp_path, "opencv_contrib", {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1", "cv2/y.py": "1"})
     add_package(tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"})
     add_package(tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"})
     three = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"

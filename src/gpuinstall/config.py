@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.poetry import poetry_specifiers
+from gpuinstall.request import FOLDERS_OWN, Request
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,20 +22,8 @@ _KINDS: dict[str, type] = {**_LISTS, "python": str, "torch-index": str, "only-bi
 _IN_WORDS = {list: "a list of strings", str: "a string", bool: "true or false"}
 
 
-class Config(NamedTuple):
-    """A project's settings; ``python`` is an ``X.Y`` or a specifier, ``backends`` the allowed ones (None: all)."""
-
-    requirements: tuple[str, ...] | None = None
-    python: str | None = None
-    targets: tuple[str, ...] | None = None
-    backends: tuple[str, ...] | None = None
-    torch_index: str | None = None
-    only_binary: bool = False
-    extension_sources: tuple[str, ...] = ()
-
-
-def read_config(folder: Path) -> Config:
-    """Read the settings of the project in ``folder``; raise UsageError where they are malformed."""
+def read_config(folder: Path) -> Request:
+    """Read what the settings of the project in ``folder`` request; raise UsageError if they are malformed."""
     project, pinned = folder / "pyproject.toml", folder / ".python-version"
     try:
         pyproject = parse_toml(read_document(project, folder)) if os.path.lexists(project) else {}
@@ -43,19 +34,27 @@ def read_config(folder: Path) -> Config:
     return parse_config(pyproject, version)
 
 
-def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Config:
-    """Read the settings out of a parsed pyproject.toml and the text of ``.python-version``."""
+def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
+    """Return what a parsed pyproject.toml and the text of ``.python-version`` request."""
     table = _table(_table(pyproject, "tool"), "gpuinstall")
     for key in table:
         if key not in _KINDS:
             raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
-    values = {key.replace("-", "_"): _value(table, key, kind) for key, kind in _KINDS.items()}
+    values = {key: _value(table, key, kind) for key, kind in _KINDS.items()}
     required = _value(_table(pyproject, "project"), "requires-python", str, "[project]") or _python_of_poetry(pyproject)
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
-    python = values["python"] or (listed[1] if listed else None) or required
-    sources = values["extension_sources"] or ()
-    only_binary = bool(values["only_binary"])
-    return Config(**values | {"python": python, "only_binary": only_binary, "extension_sources": sources})
+    return replace(
+        FOLDERS_OWN,
+        requirements=values["requirements"] or (),
+        python=values["python"] or (listed[1] if listed else None) or required,
+        allowed_backends=values["backends"],
+        targets=values["targets"] or (),
+        sourcing=Sourcing(
+            torch_index=values["torch-index"],
+            extension_sources=values["extension-sources"] or (),
+            only_binary=bool(values["only-binary"]),
+        ),
+    )
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:

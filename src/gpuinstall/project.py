@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.config import Config, read_config
+from gpuinstall.config import read_config
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import check_outside
 from gpuinstall.location import Location
@@ -85,7 +85,7 @@ class Project:
     resources: ExitStack
 
     @cached_property
-    def config(self) -> Config:
+    def config(self) -> Request:
         """What the project in the folder is configured for."""
         return read_config(self.folder)
 
@@ -103,8 +103,8 @@ class Project:
 
         chosen = self.settings.request.sourcing
         named = chosen.torch_index or os.environ.get(TORCH_INDEX)
-        sources = read_sources(named, os.environ, self.folder, configured=self.config.torch_index)
-        configured, file = self.config.extension_sources, self.folder / "pyproject.toml"
+        sources = read_sources(named, os.environ, self.folder, configured=self.config.sourcing.torch_index)
+        configured, file = self.config.sourcing.extension_sources, self.folder / "pyproject.toml"
         sources = sources.with_extensions(chosen.extension_sources, configured, file)
         sources = sources.with_settings(self.source_settings)
         sources.admit(sources.chosen, self.reporter)
@@ -117,7 +117,7 @@ class Project:
         from gpuinstall.lock.folder_request import recorded_request
 
         chosen = self.settings.request.sourcing
-        only_binary = chosen.only_binary or self.config.only_binary or ":all:" in self.sources.only_binary
+        only_binary = chosen.only_binary or self.config.sourcing.only_binary or ":all:" in self.sources.only_binary
         code_check = chosen.code_check
         if code_check is None:
             code_check = self.settings.only or recorded_request(self.paths.folder, self.own_lock).code_check
@@ -205,7 +205,7 @@ class Project:
         from gpuinstall.sources.sources import torch_index_of
 
         named = self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
-        base = torch_index_of(named or self.config.torch_index)
+        base = torch_index_of(named or self.config.sourcing.torch_index)
         return replace(known_catalog(base), torch_index=base)
 
     @cached_property
@@ -443,7 +443,7 @@ class Project:
             constraints=listed.constraints,
             python=request.python or self.config.python or self.conda.python,
             preferred_backend=self.conda.backend,
-            allowed_backends=request.allowed_backends or self.config.backends,
+            allowed_backends=request.allowed_backends or self.config.allowed_backends,
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not request.sourcing.offline,
             preferred=self.preferred,
@@ -511,7 +511,7 @@ def lock_requests(
     from gpuinstall.lock.target import Target
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
-    targets = targets or (() if machines else project.config.targets or ())
+    targets = targets or (() if machines else project.config.targets)
     if not (targets or machines):
         here = LockRequest(project.machine, request, catalog, builds_here=project.settings.machine is None)
         return _locked_requests(project, here) or (here,)

@@ -10,33 +10,49 @@ from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
 
 @dataclass(frozen=True)
 class Request:
-    """A request for an environment.
-
-    ``requirements`` are ordinary requirements, addresses and ``-e folder`` among them; ``constraints`` say which
-    versions may be taken of what turns up, and ask for nothing. ``python`` fixes the interpreter's ``X.Y``;
-    ``backend`` forces a tag such as ``cu126`` or ``cpu``; ``gpus`` are indices or UUIDs to plan for (None: all of
-    them). ``allowed_backends`` is a team's list (None: all). ``preferred_pythons`` are the ``X.Y`` to try in this order
-    before the newest that the machine has; ``managed_pythons`` says that others can be fetched. ``preferred`` are
-    versions, ``name==version``, that stay where nothing stands against them: those of the project's own lock.
-    ``preferred_backend`` is a tag that is taken if a build of the chosen torch has it and runs.
-    ``sources`` is what files say of where packages come from and which files they are. ``build_files_digest`` is of the
-    files that say what the folders among the requirements require, if only a build backend can read them.
-    ``sourcing`` says how packages are had.
-    """
+    """A request for an environment, or what a project's settings say of one."""
 
     requirements: tuple[str, ...] = ("torch",)
+    """Ordinary requirements, addresses and ``-e folder`` among them."""
+
     python: str | None = None
+    """The interpreter's ``X.Y``, or a specifier."""
+
     backend: str | None = None
+    """A tag that is forced, such as ``cu126`` or ``cpu``."""
+
     gpus: tuple[str | int, ...] | None = None
+    """Indices or UUIDs of the GPUs to plan for; None: all."""
+
     allowed_backends: tuple[str, ...] | None = None
+    """The tags that a team allows; None: all."""
+
     preferred_pythons: tuple[str, ...] = ()
+    """The ``X.Y`` to try, in this order, before the newest that the machine has."""
+
     managed_pythons: bool = True
+    """Whether Pythons that the machine lacks can be fetched."""
+
     constraints: tuple[str, ...] = ()
+    """Which versions may be taken of packages that are required; they request none."""
+
     preferred: tuple[str, ...] = ()
+    """Versions, ``name==version``, that stay if nothing stands against them: those of the project's own lock."""
+
     preferred_backend: str | None = None
+    """A tag that is taken if a build of the chosen torch has it and runs."""
+
     sources: tuple[str, ...] = ()
+    """What files say of where packages come from and which files they are."""
+
     build_files_digest: str = ""
+    """The digest of what tells the requirements of the folders among them, if only a build backend can read it."""
+
+    targets: tuple[str, ...] = ()
+    """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
+
     sourcing: Sourcing = DEFAULT_SOURCING
+    """How packages are had."""
 
     @property
     def is_for_cpu(self) -> bool:

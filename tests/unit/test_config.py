@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.config import Config, parse_config, read_config
+from gpuinstall.config import parse_config, read_config
 from gpuinstall.errors import UsageError
+from gpuinstall.request import FOLDERS_OWN, Request
+from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,18 +28,18 @@ torch-index = "https://index.example/whl"
 
 
 def test_a_folder_without_settings_has_none(tmp_path: Path) -> None:
-    assert read_config(tmp_path) == Config()
+    assert read_config(tmp_path) == FOLDERS_OWN
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
 
-    assert read_config(tmp_path) == Config(
+    assert read_config(tmp_path) == Request(
         requirements=("torch>=2.9", "torchvision"),
         python=">=3.10,<3.13",
+        allowed_backends=("cu126", "cu130", "cpu"),
         targets=("cu126", "cpu"),
-        backends=("cu126", "cu130", "cpu"),
-        torch_index="https://index.example/whl",
+        sourcing=Sourcing(torch_index="https://index.example/whl"),
     )
 
 

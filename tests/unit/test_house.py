@@ -18,7 +18,7 @@ advice -> shell text
 api -> environments install lock plan probe project reporter request verify
 backend ->
 catalog -> backend errors files location threads versions web
-config -> errors files poetry
+config -> errors files poetry request sourcing
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
 environments -> errors files launcher shell
 errors -> finding text

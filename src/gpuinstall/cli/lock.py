@@ -176,7 +176,7 @@ def check_command(
     with open_project(run.folder, run.settings, terminal) as project:
         declared = project.read_folder_request()
         wanted, session = project.request_for(declared.listed), project.session
-        named = targets or (() if selected else project.config.targets or ())
+        named = targets or (() if selected else project.config.targets)
         every = not targets and bool(named)
         use = DeclaredUse(tuple(named), tuple(selected), every, run.request.has_requirements)
         catalog = with_locked_builds(project.catalog, run.folder, session)

@@ -188,11 +188,13 @@ def answer(version, architectures):
 
 def _opened(channel, device):
     # Where a driver is played, the GPU is opened through it, so that it answers here as it does elsewhere.
-    if not device.startswith("cuda") or "LAB_GPUS" not in os.environ:
-        return True
     from gpuinstall_kernels.main import BUSY
 
-    from . import cuda
+    from . import cuda, version
+
+    # A build for ROCm calls its device cuda, too, and loads no libcuda.
+    if version.cuda is None or not device.startswith("cuda") or "LAB_GPUS" not in os.environ:
+        return True
 
     try:
         cuda.open_context()

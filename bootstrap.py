@@ -8,7 +8,9 @@ other environment, and does nothing before its last line.
 import sys
 
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    del sys.path[0]  # the folder of this file, or the working folder: what lies there is no module of Python's
+    del sys.path[
+        0
+    ]  # the folder of this file, or the working folder: what lies there is no module of Python's
 try:
     import base64
     import hashlib
@@ -37,8 +39,12 @@ try:
     from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
     from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 except ImportError as missing:
-    sys.stderr.write(f"error: this Python has no module {missing.name}, which is part of the standard library\n")
-    sys.stderr.write("  do    sudo apt-get install python3   # or another complete Python 3.8 or newer\n")
+    sys.stderr.write(
+        f"error: this Python has no module {missing.name}, which is part of the standard library\n"
+    )
+    sys.stderr.write(
+        "  do    sudo apt-get install python3   # or another complete Python 3.8 or newer\n"
+    )
     sys.exit(2)
 
 PAYLOAD = ""
@@ -57,7 +63,9 @@ FROM_PIP = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "find-link
 OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 SET = "set" if WINDOWS else "export"
 PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
-NO_SPACE = re.compile(r"No space left on device|os error 28|Errno 28|Disk quota exceeded", re.IGNORECASE)
+NO_SPACE = re.compile(
+    r"No space left on device|os error 28|Errno 28|Disk quota exceeded", re.IGNORECASE
+)
 NOT_FOR_CHILDREN = """
 PYTHONHOME PYTHONPATH PIP_CONSTRAINT PIP_PLATFORM PIP_PYTHON_VERSION
 UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
@@ -67,7 +75,9 @@ UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
 class BootstrapError(Exception):
     """Why bootstrap.py stops: an exit status, what happened, what was seen, what to do."""
 
-    def __init__(self, status: int, message: str, seen: Sequence[str] = (), do: Sequence[str] = ()) -> None:
+    def __init__(
+        self, status: int, message: str, seen: Sequence[str] = (), do: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.seen, self.do = status, message, seen, do
 
@@ -128,7 +138,10 @@ def read_kit() -> Kit:
     here = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
     if (here / "lockfiles" / "tool.txt").is_file() and (here / "src" / "gpuinstall").is_dir():
         return kit_from_clone(here)
-    do = ["Run the bootstrap.py of a clone of gpuinstall", "make bootstrap   # in a clone: one file, dist/bootstrap.py"]
+    do = [
+        "Run the bootstrap.py of a clone of gpuinstall",
+        "make bootstrap   # in a clone: one file, dist/bootstrap.py",
+    ]
     raise BootstrapError(2, "this bootstrap.py works only in a clone of gpuinstall", do=do)
 
 
@@ -142,14 +155,20 @@ def kit_from_payload(payload: bytes) -> Kit:
 
 def kit_from_clone(clone: Path) -> Kit:
     """Read a clone's pins, and digest what its wheel would be built from."""
-    version = re.search(r'^version = "(.+)"', (clone / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    version = re.search(
+        r'^version = "(.+)"', (clone / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     files = {name: (clone / "lockfiles" / name).read_bytes() for name in PINS}
     return Kit(version.group(1) if version else "0", files, clone, digest_of(clone))
 
 
 def digest_of(clone: Path) -> str:
     """Digest the files that make the tool, by path and content."""
-    sources = (path for path in clone.glob("src/**/*") if path.is_file() and "__pycache__" not in path.parts)
+    sources = (
+        path
+        for path in clone.glob("src/**/*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
     digest = hashlib.sha256()
     for path in sorted((*sources, clone / "pyproject.toml")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -171,7 +190,14 @@ def run(
     env = environment() if env is None else env
     try:
         done = subprocess.run(
-            words, env=env, cwd=cwd, stdin=nothing, stdout=caught, stderr=caught, timeout=seconds, check=False
+            words,
+            env=env,
+            cwd=cwd,
+            stdin=nothing,
+            stdout=caught,
+            stderr=caught,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise PassedOverError(f"no answer in {seconds:.0f} s") from error
@@ -186,12 +212,20 @@ def run(
 def reason(output: str) -> str:
     """Find what says why; name missing CA certificates as such; never show a password in an address."""
     if any(mark in output for mark in UNTRUSTED):
-        return "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
+        return (
+            "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
+        )
     if NO_SPACE.search(output):
         return "no space left on device"
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
-    lines = [unreachable.group(1)] if unreachable else [line.strip() for line in output.splitlines() if line.strip()]
-    said = [line for line in lines if re.match(r"error|cause|caused by", line, re.IGNORECASE)] or lines[-1:]
+    lines = (
+        [unreachable.group(1)]
+        if unreachable
+        else [line.strip() for line in output.splitlines() if line.strip()]
+    )
+    said = [
+        line for line in lines if re.match(r"error|cause|caused by", line, re.IGNORECASE)
+    ] or lines[-1:]
     return re.sub(r"://[^/\s]+@", "://****@", "; ".join(said[:3]))[:300]
 
 
@@ -199,7 +233,11 @@ def reason(output: str) -> str:
 def pip_listing() -> Optional[str]:
     """Ask pip for its settings; None where the Python that runs this has no pip that works."""
     with suppress(PassedOverError):
-        return run([sys.executable, "-m", "pip", "config", "list"], cwd=Path(sys.prefix), env=dict(os.environ))
+        return run(
+            [sys.executable, "-m", "pip", "config", "list"],
+            cwd=Path(sys.prefix),
+            env=dict(os.environ),
+        )
     return None
 
 
@@ -210,7 +248,9 @@ def pip_files() -> Dict[str, str]:
     named = os.environ.get("PIP_CONFIG_FILE")
     files = ConfigParser(interpolation=None)
     try:
-        files.read([] if named == os.devnull else [*places, *([named] if named else [])], encoding="utf-8")
+        files.read(
+            [] if named == os.devnull else [*places, *([named] if named else [])], encoding="utf-8"
+        )
     except (Error, UnicodeDecodeError):
         return {}
     sections = [files[name] for name in ("global", "install", "download") if name in files]
@@ -223,7 +263,10 @@ def pip_settings() -> Dict[str, str]:
     for section in ("global", "install", "download"):
         said = re.findall(rf"^{section}\.([a-z-]+)=(.+)$", pip_listing() or "", re.MULTILINE)
         settings.update((name, str(literal_eval(value))) for name, value in said)
-    variables = {name: os.environ.get("PIP_" + name.upper().replace("-", "_"), "") for name in (*FROM_PIP, "no-index")}
+    variables = {
+        name: os.environ.get("PIP_" + name.upper().replace("-", "_"), "")
+        for name in (*FROM_PIP, "no-index")
+    }
     return {**settings, **{name: value for name, value in variables.items() if value}}
 
 
@@ -241,7 +284,9 @@ def below(variable: str, name: str) -> Path:
 
 def environment() -> Dict[str, str]:
     """Make the environment of pip and uv: the user's own, where to find packages filled in from pip's settings."""
-    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_CHILDREN.split()}
+    env = {
+        name: value for name, value in os.environ.items() if name not in NOT_FOR_CHILDREN.split()
+    }
     given = dict(pip_settings())
     given["cert"] = os.environ.get("REQUESTS_CA_BUNDLE") or given.get("cert", "")
     given["find-links"] = ",".join(given.get("find-links", "").split())
@@ -253,13 +298,19 @@ def environment() -> Dict[str, str]:
 def uv_names_an_index() -> bool:
     """Say whether uv has an index from the user already."""
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "uv" / "uv.toml"
-    return "UV_INDEX_URL" in os.environ or (settings.is_file() and "index" in settings.read_text(encoding="utf-8"))
+    return "UV_INDEX_URL" in os.environ or (
+        settings.is_file() and "index" in settings.read_text(encoding="utf-8")
+    )
 
 
 def search_path() -> List[Path]:
     """List the folders of PATH that a stranger cannot write to; version managers' shims are no programs."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    return [folder for folder in folders if folder.is_absolute() and folder.name != "shims" and is_private(folder)]
+    return [
+        folder
+        for folder in folders
+        if folder.is_absolute() and folder.name != "shims" and is_private(folder)
+    ]
 
 
 def is_private(folder: Path) -> bool:
@@ -268,7 +319,11 @@ def is_private(folder: Path) -> bool:
         status = folder.stat()
     except OSError:
         return False
-    return WINDOWS or not status.st_mode & 0o002 or bool(status.st_mode & 0o1000 and status.st_uid == os.getuid())
+    return (
+        WINDOWS
+        or not status.st_mode & 0o002
+        or bool(status.st_mode & 0o1000 and status.st_uid == os.getuid())
+    )
 
 
 # uv
@@ -289,14 +344,22 @@ def get_uv(job: Job) -> Path:
             return uv
     seen = reasons if job.screen.quiet else ()
     is_full = any(NO_SPACE.search(reason) for reason in reasons)
-    message = "a disk is full" if is_full else f"uv {job.kit.uv_version} is not here and could not be downloaded"
+    message = (
+        "a disk is full"
+        if is_full
+        else f"uv {job.kit.uv_version} is not here and could not be downloaded"
+    )
     raise BootstrapError(4, message, seen, ways_to_room() if is_full else ways_to_uv(job))
 
 
 def uv_at_hand(job: Job) -> Path:
     """Take the first uv, on PATH or fetched by an earlier run, that is as new as the pinned one."""
     programs = [*(folder / program_name("uv") for folder in search_path()), kept_uv(job)]
-    passed = {program: too_old(program, job.kit.uv_version) for program in programs if os.access(str(program), os.X_OK)}
+    passed = {
+        program: too_old(program, job.kit.uv_version)
+        for program in programs
+        if os.access(str(program), os.X_OK)
+    }
     for program, why_not in passed.items():
         if why_not is None:
             return program
@@ -324,7 +387,9 @@ def uv_by_venv(job: Job) -> Path:
     if pip_listing() is not None:
         raise PassedOverError("skipped, as it would fail like pip itself")
     if not find_spec("ensurepip"):
-        raise PassedOverError("this Python has no ensurepip (in the package python3-venv of Debian and Ubuntu)")
+        raise PassedOverError(
+            "this Python has no ensurepip (in the package python3-venv of Debian and Ubuntu)"
+        )
     run([sys.executable, "-m", "venv", job.stage / "venv"])
     return uv_from_wheel(job, python_of(job.stage / "venv"))
 
@@ -333,7 +398,14 @@ def uv_from_wheel(job: Job, python: object) -> Path:
     """Let pip fetch the pinned wheel and check its hash, and keep the program inside."""
     wheels = job.stage / "wheels"
     patience = ["--quiet", "--retries", "1", "--timeout", "8"]
-    exactly = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", job.stage / "uv.txt"]
+    exactly = [
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--requirement",
+        job.stage / "uv.txt",
+    ]
     run([python, "-m", "pip", "download", *patience, *exactly, "--dest", wheels], cwd=job.stage)
     return keep(job, extract_uv(next(wheels.iterdir()).read_bytes()))
 
@@ -345,9 +417,16 @@ def uv_from_index(job: Job) -> Path:
         raise PassedOverError("no index is configured (UV_DEFAULT_INDEX names one)")
     page = index.rstrip("/") + "/uv/"
     links = re.findall(r"""href\s*=\s*["']([^"']+)""", download(page).decode("utf-8", "replace"))
-    found = [address for link in links for address in [urljoin(page, unescape(link))] if is_for_here(address, job)]
+    found = [
+        address
+        for link in links
+        for address in [urljoin(page, unescape(link))]
+        if is_for_here(address, job)
+    ]
     if not found:
-        raise PassedOverError(f"{without_login(index)} has no uv {job.kit.uv_version} for this machine")
+        raise PassedOverError(
+            f"{without_login(index)} has no uv {job.kit.uv_version} for this machine"
+        )
     wheel = download(urldefrag(found[0]).url, login=urlsplit(index))
     if f"sha256:{hashlib.sha256(wheel).hexdigest()}" not in job.kit.files["uv.txt"].decode():
         raise PassedOverError(f"{wheel_name(found[0])} is not the pinned one")
@@ -357,9 +436,15 @@ def uv_from_index(job: Job) -> Path:
 def is_for_here(address: str, job: Job) -> bool:
     """Say whether an address is that of the pinned uv's wheel for this machine."""
     name = wheel_name(address)
-    system = {"win32": "win", "darwin": "macosx"}.get(sys.platform, archive_target().rsplit("-", 1)[1])
-    words = {"gnu": "manylinux", "musl": "musllinux|manylinux_2_28|manylinux2014"}.get(system, system)
-    arch = {"x86_64": "x86_64|amd64", "aarch64": "aarch64|arm64"}.get(archive_target().split("-", 1)[0], "none")
+    system = {"win32": "win", "darwin": "macosx"}.get(
+        sys.platform, archive_target().rsplit("-", 1)[1]
+    )
+    words = {"gnu": "manylinux", "musl": "musllinux|manylinux_2_28|manylinux2014"}.get(
+        system, system
+    )
+    arch = {"x86_64": "x86_64|amd64", "aarch64": "aarch64|arm64"}.get(
+        archive_target().split("-", 1)[0], "none"
+    )
     form = rf"uv-{re.escape(job.kit.uv_version)}-py3-none-(any|.*({words}).*({arch}).*)\.whl"
     return re.fullmatch(form, name) is not None
 
@@ -374,7 +459,10 @@ def uv_from_archive(job: Job) -> Path:
     archive = download(archive_url(job))
     program = extract_uv(archive)
     vouched = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
-    if vouched != hashlib.sha256(archive).hexdigest() and pinned_program(job) != hashlib.sha256(program).hexdigest():
+    if (
+        vouched != hashlib.sha256(archive).hexdigest()
+        and pinned_program(job) != hashlib.sha256(program).hexdigest()
+    ):
         raise PassedOverError(f"{archive_url(job)} is not the pinned uv {job.kit.uv_version}")
     return keep(job, program)
 
@@ -410,12 +498,15 @@ def download(url: str, login: Optional[SplitResult] = None) -> bytes:
     """Fetch one file, with the login of the address or of ``login`` if that is its host; raise PassedOverError."""
     import urllib.request
 
-    request = urllib.request.Request(without_login(url), headers={"User-Agent": "gpuinstall-bootstrap"})  # noqa: S310
+    headers = {"User-Agent": "gpuinstall-bootstrap"}
+    request = urllib.request.Request(without_login(url), headers=headers)  # noqa: S310
     parts = urlsplit(url)
     known = parts if parts.username or not login or login.hostname != parts.hostname else login
     if known.username:
         words = f"{unquote(known.username)}:{unquote(known.password or '')}"
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(words.encode()).decode()}")
+        request.add_unredirected_header(
+            "Authorization", f"Basic {base64.b64encode(words.encode()).decode()}"
+        )
     try:
         import ssl
 
@@ -501,9 +592,16 @@ def ways_to_network() -> List[str]:
 
 def ways_to_room() -> List[str]:
     """List what a person can do where a disk is full or a folder cannot be written: write everything elsewhere."""
-    variables = ["LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", "UV_CACHE_DIR", "TEMP" if WINDOWS else "TMPDIR"]
+    variables = [
+        "LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME",
+        "UV_CACHE_DIR",
+        "TEMP" if WINDOWS else "TMPDIR",
+    ]
     elsewhere = " ".join(f"{variable}=/path/to/folder" for variable in variables)
-    return ["df -h   # which disk is full", f"{SET} {elsewhere}   # another disk, a folder of your own; run this again"]
+    return [
+        "df -h   # which disk is full",
+        f"{SET} {elsewhere}   # another disk, a folder of your own; run this again",
+    ]
 
 
 UV_WAYS: Dict[str, Callable[[Job], Path]] = {
@@ -527,10 +625,18 @@ def python_to_build_with() -> str:
 def python_folders() -> Iterator[Path]:
     """List the folders in which uv is to look: those of PATH, then pyenv's and conda's, which it does not know."""
     yield from search_path()
-    pyenvs = [below("PYENV_ROOT", "versions"), home() / ".pyenv/versions", home() / ".pyenv/pyenv-win/versions"]
+    pyenvs = [
+        below("PYENV_ROOT", "versions"),
+        home() / ".pyenv/versions",
+        home() / ".pyenv/pyenv-win/versions",
+    ]
     condas = [home() / name for name in ("miniforge3", "mambaforge", "miniconda3", "anaconda3")]
     condas += [Path("/opt/conda"), below("CONDA_PREFIX", ".")]
-    roots = [root for folder in (*pyenvs, *(conda / "envs" for conda in condas)) for root in folder.glob("*")]
+    roots = [
+        root
+        for folder in (*pyenvs, *(conda / "envs" for conda in condas))
+        for root in folder.glob("*")
+    ]
     yield from (root / ("." if WINDOWS else "bin") for root in (*condas, *roots))
 
 
@@ -564,12 +670,14 @@ def tool_in_place(job: Job, tool: Path) -> None:
         build(job, uv)
     except PassedOverError as passed:
         message, seen = "gpuinstall's own environment could not be made", [str(passed)]
-        python = (
-            "Install Python 3.10 or newer, or say where uv gets one: UV_PYTHON_INSTALL_MIRROR=https://mirror.example"
+        python = "Install Python 3.10 or newer, or say where uv gets one: UV_PYTHON_INSTALL_MIRROR=https://mirror.example"
+        is_lacking = sys.version_info < TOOL_PYTHON and re.search(
+            r"python", str(passed), re.IGNORECASE
         )
-        is_lacking = sys.version_info < TOOL_PYTHON and re.search(r"python", str(passed), re.IGNORECASE)
         do = [*([python] if is_lacking else []), *ways_to_network()]
-        raise BootstrapError(4, message, seen, ways_to_room() if NO_SPACE.search(seen[0]) else do) from passed
+        raise BootstrapError(
+            4, message, seen, ways_to_room() if NO_SPACE.search(seen[0]) else do
+        ) from passed
     if tool.exists():
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
@@ -582,12 +690,29 @@ def build(job: Job, uv: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
     tool, quietly = job.stage / "tool", ["--quiet", "--relocatable", "--no-project"]
     looking = {**environment(), "PATH": os.pathsep.join(map(str, python_folders()))}
-    run([uv, "venv", *quietly, "--python", python_to_build_with(), tool], cwd=job.stage, env=looking)
+    run(
+        [uv, "venv", *quietly, "--python", python_to_build_with(), tool], cwd=job.stage, env=looking
+    )
     into = ["pip", "install", "--quiet", "--compile-bytecode", "--python", python_of(tool)]
     for wheel in job.stage.glob("wheels/*.whl"):
         run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)
-    local = ["--no-index"] if pip_settings().get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
-    run([uv, *into, "--no-build", "--require-hashes", *local, "--requirements", job.stage / "tool.txt"], cwd=job.stage)
+    local = (
+        ["--no-index"]
+        if pip_settings().get("no-index", "").lower() in {"1", "true", "yes", "on"}
+        else []
+    )
+    run(
+        [
+            uv,
+            *into,
+            "--no-build",
+            "--require-hashes",
+            *local,
+            "--requirements",
+            job.stage / "tool.txt",
+        ],
+        cwd=job.stage,
+    )
     own_uv = python_of(tool).with_name(program_name("uv"))
     source = job.kit.clone or next(job.stage.glob("*.whl"))
     run([own_uv, *into, "--offline", "--no-cache", "--no-deps", source], cwd=job.stage)
@@ -598,9 +723,14 @@ def point_at(tool: Path) -> None:
     launcher = tool.parent / "bin" / "gpuinstall"
     launcher.parent.mkdir(exist_ok=True)
     if WINDOWS:
-        launcher.with_suffix(".cmd").write_text(f'@"{python_of(tool)}" -I -m gpuinstall %*\n', encoding="utf-8")
+        launcher.with_suffix(".cmd").write_text(
+            f'@"{python_of(tool)}" -I -m gpuinstall %*\n', encoding="utf-8"
+        )
         return
-    for link, target in ((launcher, "bin/gpuinstall"), (tool.parent / "share", "share")):  # man looks beside bin
+    for link, target in (
+        (launcher, "bin/gpuinstall"),
+        (tool.parent / "share", "share"),
+    ):  # man looks beside bin
         fresh = link.with_name(f".{os.getpid()}")
         fresh.symlink_to(os.path.relpath(str(tool / target), str(link.parent)))
         fresh.replace(link)
@@ -610,7 +740,11 @@ def remove_old(data: Path, current_uv: Path) -> None:
     """Remove all but the environments used last, and uv of other versions."""
     tools = [folder for folder in data.iterdir() if TOOL_NAME.fullmatch(folder.name)]
     tools.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-    uvs = [folder for folder in data.iterdir() if UV_NAME.fullmatch(folder.name) and folder != current_uv]
+    uvs = [
+        folder
+        for folder in data.iterdir()
+        if UV_NAME.fullmatch(folder.name) and folder != current_uv
+    ]
     for folder in tools[KEPT_ENVIRONMENTS:] + uvs:
         shutil.rmtree(str(folder), ignore_errors=True)
 
@@ -623,7 +757,11 @@ def check_owners(path: Path) -> None:
     """
     if WINDOWS:
         return
-    owners = {0, os.getuid(), Path("/").stat().st_uid}  # in a user namespace, root is seen as another user
+    owners = {
+        0,
+        os.getuid(),
+        Path("/").stat().st_uid,
+    }  # in a user namespace, root is seen as another user
     data = data_folder().resolve()
     elsewhere = f"{SET} XDG_DATA_HOME=/path/to/folder   # a folder of your own; then run this again"
     for part in (*way_to(path.parent), path):
@@ -633,7 +771,11 @@ def check_owners(path: Path) -> None:
             return
         if status.st_uid not in owners:
             message = f"{part} belongs to another user (uid {status.st_uid}), who could change what is run from it"
-            by_sudo = ["Run it without sudo, or with root's own home: sudo -H"] if "SUDO_UID" in os.environ else []
+            by_sudo = (
+                ["Run it without sudo, or with root's own home: sudo -H"]
+                if "SUDO_UID" in os.environ
+                else []
+            )
             raise BootstrapError(4, message, do=[*by_sudo, elsewhere])
         is_everybodys = not stat.S_ISLNK(status.st_mode) and bool(status.st_mode & stat.S_IWOTH)
         is_sticky = bool(status.st_mode & stat.S_ISVTX)
@@ -670,7 +812,11 @@ def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
     try:
         with exclusive(data, screen) as certain:
             data.mkdir(parents=True, exist_ok=True)
-            for path in (data, *data.glob("*"), *data.glob("uv-*/*")):  # another user may have been faster
+            for path in (
+                data,
+                *data.glob("*"),
+                *data.glob("uv-*/*"),
+            ):  # another user may have been faster
                 check_owners(path)
             remove_leftovers(data, 0 if certain else 86400)
             stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
@@ -721,7 +867,9 @@ def remove_leftovers(data: Path, age: float) -> None:
 def data_folder() -> Path:
     """Name the user's data folder for the tool, by each system's rule."""
     named = Path(os.environ.get("LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", ""))
-    usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}.get(sys.platform, ".local/share")
+    usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}.get(
+        sys.platform, ".local/share"
+    )
     return (named if named.is_absolute() else home() / usual) / "gpuinstall"
 
 
@@ -754,7 +902,12 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     """Say what happened, why, and the ways out; with ``--json`` as a document too."""
     if "--json" in arguments:
         error = {"code": "bootstrap", "message": failure.message, "hint": "; ".join(failure.do)}
-        head = {"gpuinstall": 1, "command": "install", "status": "error", "exit_code": failure.status}
+        head = {
+            "gpuinstall": 1,
+            "command": "install",
+            "status": "error",
+            "exit_code": failure.status,
+        }
         print(json.dumps({**head, "errors": [error]}, indent=2))
     say(f"error: {failure.message}")
     for label, lines in (("seen", failure.seen), ("do", failure.do)):

@@ -36,11 +36,18 @@ class Journey(NamedTuple):
 JOURNEYS = (
     Journey("a package comes", "install einops", "pip install einops", 0.8),
     Journey("a package goes", "remove einops", "pip uninstall einops", 0.8),
-    Journey("an upgrade with nothing to do", "install --upgrade-package numpy", "pip install --upgrade numpy", 0.3),
+    Journey(
+        "an upgrade with nothing to do",
+        "install --upgrade-package numpy",
+        "pip install --upgrade numpy",
+        0.3,
+    ),
     Journey("-r with an extra index", "install -r extra.txt", "pip install -r extra.txt"),
     Journey("-e ./mine with a setup.py", "install -e ./mine", "pip install -e ./mine"),
     Journey("run script.py", "run mine/mine.py", "run --no-project mine/mine.py"),
-    Journey("two packages go", f"install --only torch=={VERSION} numpy", "pip uninstall cowsay mine"),
+    Journey(
+        "two packages go", f"install --only torch=={VERSION} numpy", "pip uninstall cowsay mine"
+    ),
 )
 """What is done in every round, one after the other: the last leaves the environments as the first found them."""
 
@@ -58,7 +65,9 @@ class Project:
         names = {"XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
         own = {name: str(self.folder / place) for name, place in names.items()}
         # As in a program that was installed: whose modules are compiled.
-        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        inherited = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
         return {
             **inherited,
             **own,
@@ -69,7 +78,15 @@ class Project:
     def install(self) -> tuple[float, float]:
         """Install with gpuinstall; return its seconds without those of its proof, and those of the proof."""
         (self.folder / self.place).mkdir(exist_ok=True)
-        command = [GPUINSTALL, "install", f"torch=={VERSION}", "numpy", "--python", PYTHON, "--replace"]
+        command = [
+            GPUINSTALL,
+            "install",
+            f"torch=={VERSION}",
+            "numpy",
+            "--python",
+            PYTHON,
+            "--replace",
+        ]
         return installed(command, env=self.environment, cwd=self.folder / self.place)
 
     def install_afresh(self) -> None:
@@ -92,11 +109,15 @@ class Project:
             (folder / "mine").mkdir()
             (folder / "mine" / "setup.py").write_text(_SETUP, encoding="utf-8")
             (folder / "mine" / "mine.py").write_text("import torch\n", encoding="utf-8")
-            (folder / "extra.txt").write_text(f"--extra-index-url {index.as_uri()}\ncowsay\n", encoding="utf-8")
+            (folder / "extra.txt").write_text(
+                f"--extra-index-url {index.as_uri()}\ncowsay\n", encoding="utf-8"
+            )
 
     def ours(self, words: str) -> float:
         """Run a command of gpuinstall, and return its seconds."""
-        return seconds([GPUINSTALL, *words.split()], env=self.environment, cwd=self.folder / self.place)
+        return seconds(
+            [GPUINSTALL, *words.split()], env=self.environment, cwd=self.folder / self.place
+        )
 
     def uv(self, words: str) -> float:
         """Run a command of uv, and return its seconds."""
@@ -118,9 +139,13 @@ def rows(chosen: str = "") -> Iterator[Row]:
         if not chosen:
             yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
             _, again = Project(project.folder, place="again").install()
-            yield Pair(again, proof).times("a fresh environment's, against the very first", MOST_OF_THE_FIRST)
+            yield Pair(again, proof).times(
+                "a fresh environment's, against the very first", MOST_OF_THE_FIRST
+            )
             fresh = Project(project.folder, place="fresh")
-            pair = paired(lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS)
+            pair = paired(
+                lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS
+            )
             yield pair.more("a fresh environment, warm cache, against uv")
         yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
 

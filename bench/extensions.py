@@ -46,7 +46,13 @@ def _flash_attn(place: Path) -> Row:
     host = index.host()
     delay(host)
     variables = {"GPUINSTALL_EXTENSION_INDEX": f"{host.url}/simple"}
-    row = _twice("choosing flash-attn, and the same again", ["extensions", "flash-attn"], [host], place, variables)
+    row = _twice(
+        "choosing flash-attn, and the same again",
+        ["extensions", "flash-attn"],
+        [host],
+        place,
+        variables,
+    )
     host.close()
     return row
 
@@ -55,7 +61,9 @@ def _forty_wheels(place: Path) -> Iterator[Row]:
     """Choose a program with forty native wheels; then torch alone, with and without looking at code."""
     folder = catalog_index(place / "index", ["2.13.0"], platforms=[LINUX], pythons=["3.12"])
     code = fatbin((2, 80, 0), (2, 86, 0), (2, 90, 0)) * 3 + filler(LIBRARY)
-    library = native_library(place / "made" / "o.so", needs=["libcudart.so.12"], code=code).read_bytes()
+    library = native_library(
+        place / "made" / "o.so", needs=["libcudart.so.12"], code=code
+    ).read_bytes()
     names = [f"part-{number}" for number in range(PARTS)]
     for name in names:
         modules = {f"{name.replace('-', '_')}/o.so": library}
@@ -81,7 +89,9 @@ def _caches(place: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(place / "caches"), "UV_CACHE_DIR": str(place / "caches" / "uv")}
 
 
-def _twice(what: str, words: list[str], hosts: Sequence[Host], place: Path, variables: Mapping[str, str]) -> Row:
+def _twice(
+    what: str, words: list[str], hosts: Sequence[Host], place: Path, variables: Mapping[str, str]
+) -> Row:
     """Choose with nothing kept, and again; a wheel that was read may not be asked for again."""
     command: list[str | Path] = [GPUINSTALL, *words, *MACHINE]
     environment = {**os.environ, **variables, **_caches(place)}
@@ -105,4 +115,10 @@ def _twice(what: str, words: list[str], hosts: Sequence[Host], place: Path, vari
     pair = paired(first, second, 5)
     log = [asked for host in hosts for asked in host.log]
     sent = readable(sum(asked.sent for asked in log))
-    return Row(what, duration(pair.ours), duration(pair.beside), sent, f"{len(log)} requests, cold and warm")
+    return Row(
+        what,
+        duration(pair.ours),
+        duration(pair.beside),
+        sent,
+        f"{len(log)} requests, cold and warm",
+    )

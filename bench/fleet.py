@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
 NODES, CLASSES = 100_000, 40
 GPUS = ("V100", "T4", "A100 SXM4 80GB", "L40S", "H100 SXM", "B200")
-DRIVERS = ("470.256.02", "525.60.13", "535.183.01", "550.144.03", "570.86.10", "580.95.05", "610.43.02")
+DRIVERS = (
+    "470.256.02",
+    "525.60.13",
+    "535.183.01",
+    "550.144.03",
+    "570.86.10",
+    "580.95.05",
+    "610.43.02",
+)
 PLAN_S, PLAN_MB, REPORT_S = 2.0, 300, 5.0
 FEW, MANY = 500, 5_000
 RUN_NODES, RUN_S = 300_000, 4.0
@@ -44,11 +52,15 @@ def rows() -> Iterator[Row]:
     took, took_mb = time.process_time() - start, _megabytes() - before
     name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
     yield single(name, took, PLAN_S)
-    yield Row("fleet plan: memory", f"{took_mb:.0f} MB", goal=f"< {PLAN_MB} MB", met=took_mb < PLAN_MB)
+    yield Row(
+        "fleet plan: memory", f"{took_mb:.0f} MB", goal=f"< {PLAN_MB} MB", met=took_mb < PLAN_MB
+    )
     start = time.process_time()
     text = metrics(_reported(plan))
     took = time.process_time() - start
-    yield single("fleet report: the same, as metrics", took, REPORT_S, beside=f"{len(text) / 1e6:.1f} MB")
+    yield single(
+        "fleet report: the same, as metrics", took, REPORT_S, beside=f"{len(text) / 1e6:.1f} MB"
+    )
     few, many = _reading(FEW), _reading(MANY)
     yield Pair(many, few).times(f"fleet: reading a record, of {MANY} and of {FEW}")
     took, used_mb = _read_apart(recorded=False)
@@ -66,7 +78,10 @@ def _surveyed() -> Iterator[tuple[NodeName, dict[str, Any]]]:
     ]
     for number in range(NODES):
         kind = kinds[number % CLASSES]
-        yield NodeName(f"n{number}"), {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]}
+        yield (
+            NodeName(f"n{number}"),
+            {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]},
+        )
 
 
 def _reported(plan: FleetPlan) -> Any:
@@ -98,13 +113,18 @@ def _reading(count: int) -> float:
 
 def _read_apart(*, recorded: bool) -> tuple[float, float]:
     """Seconds of a processor and megabytes for the report of a run, in a process of its own."""
-    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, get_context("spawn")) as apart:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ProcessPoolExecutor(1, get_context("spawn")) as apart,
+    ):
         folder, nodes = RunFolder(Path(name)), expand(f"n[1-{RUN_NODES}]")
         folder.write_document("run", FleetRun("run", "local", nodes).to_dict())
         (folder.path / "survey").mkdir()
         for node in nodes if recorded else ():
             document = NodeRecord("run", node, "survey", status="ok").to_dict()
-            (folder.path / "survey" / f"{node}.json").write_text(json.dumps(document), encoding="utf-8")
+            (folder.path / "survey" / f"{node}.json").write_text(
+                json.dumps(document), encoding="utf-8"
+            )
         return apart.submit(_read_report, folder).result()
 
 

@@ -67,7 +67,14 @@ class Pair:
         more = self.ours - self.beside
         goal = f"≤ {duration(most)} more" if most else ""
         met = more <= most if most else None
-        return Row(what, duration(self.ours), duration(self.beside), f"{'+' * (more >= 0)}{duration(more)}", goal, met)
+        return Row(
+            what,
+            duration(self.ours),
+            duration(self.beside),
+            f"{'+' * (more >= 0)}{duration(more)}",
+            goal,
+            met,
+        )
 
 
 def single(what: str, took: float, most: float | None = None, beside: str = "") -> Row:
@@ -115,10 +122,18 @@ def run(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None =
     """Run a program and return its output; what it says on failure is raised."""
     words = [str(word) for word in argv]
     done = subprocess.run(
-        words, env=env, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        words,
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
+        raise RuntimeError(
+            f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}{done.stdout}"
+        )
     return done.stdout
 
 

@@ -42,7 +42,15 @@ class Contest:
 
     def uv(self) -> float:
         """Install with ``uv venv`` and ``uv pip install``."""
-        install = [UV, "pip", "install", "--python", ".venv/bin/python", *self.uv_sources, self.requirement]
+        install = [
+            UV,
+            "pip",
+            "install",
+            "--python",
+            ".venv/bin/python",
+            *self.uv_sources,
+            self.requirement,
+        ]
         return self.both([UV, "venv", "--python", sys.executable, ".venv"], install)
 
     def pip(self) -> float:
@@ -69,11 +77,15 @@ class Contest:
 def rows() -> Iterator[Row]:
     """Contest small packages from the stand-in index, then large ones, then the real torch, where pip has one."""
     with tempfile.TemporaryDirectory() as folder:
-        made = catalog_index(Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
+        made = catalog_index(
+            Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON]
+        )
         with StandInIndex(made) as index:
             yield _bytes(Path(folder), index)
             contest = small(Path(folder) / "warm", index)
-            yield paired(contest.ours, contest.uv, RUNS).more("install, warm, small packages, against uv", 1)
+            yield paired(contest.ours, contest.uv, RUNS).more(
+                "install, warm, small packages, against uv", 1
+            )
     yield from _real()
 
 
@@ -84,7 +96,10 @@ def small(folder: Path, index: StandInIndex) -> Contest:
     caches = {"UV_CACHE_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "cache")}
     family = f"{index.torch_index}/cpu"
     return Contest(
-        folder, {**person.environment(), **index.environment(), **caches}, "torch==2.14.1", ("--index", family)
+        folder,
+        {**person.environment(), **index.environment(), **caches},
+        "torch==2.14.1",
+        ("--index", family),
     )
 
 
@@ -96,7 +111,14 @@ def _bytes(folder: Path, index: StandInIndex) -> Row:
     small(folder / "cold", index).ours()
     ours = sum(index.sent().values())
     index.forget()
-    return Row("bytes of wheels, cold", f"{ours} B", f"{beside} B", f"{ours - beside:+} B", "no more", ours <= beside)
+    return Row(
+        "bytes of wheels, cold",
+        f"{ours} B",
+        f"{beside} B",
+        f"{ours - beside:+} B",
+        "no more",
+        ours <= beside,
+    )
 
 
 def _real() -> Iterator[Row]:
@@ -107,6 +129,12 @@ def _real() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         sources = ("--find-links", str(wheel.parent))
         requirement = f"torch=={wheel.name.split('-')[1]}"
-        contest = Contest(Path(folder), Person(Path(folder)).environment(), requirement, sources, sources)
-        yield paired(contest.ours, contest.uv, RUNS).more("install, warm, the real torch, against uv", 1)
-        yield paired(contest.ours, contest.pip, 1).times("install, warm, the real torch, against pip", 0.2)
+        contest = Contest(
+            Path(folder), Person(Path(folder)).environment(), requirement, sources, sources
+        )
+        yield paired(contest.ours, contest.uv, RUNS).more(
+            "install, warm, the real torch, against uv", 1
+        )
+        yield paired(contest.ours, contest.pip, 1).times(
+            "install, warm, the real torch, against pip", 0.2
+        )

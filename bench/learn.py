@@ -51,9 +51,13 @@ def rows() -> Iterator[Row]:
             make_new_torch(folder / "index", tag, size=LIBRARY)
         make_wheel(folder / "index" / "simple", "filelock", "3.20.0")
         with StandInIndex(folder / "index") as index:
-            took, found = _learned("torch==2.16.0", folder / "xdg", {**os.environ, **index.environment()})
+            took, found = _learned(
+                "torch==2.16.0", folder / "xdg", {**os.environ, **index.environment()}
+            )
             again = _again(folder, index)
-        yield replace(_cost(f"learning {len(found)} builds, stand-in index", took, found), compared="")
+        yield replace(
+            _cost(f"learning {len(found)} builds, stand-in index", took, found), compared=""
+        )
         try:
             took, found = _learned("torch", folder / "real", os.environ)
             most = len(found) * MEASURED_MB * 1_000_000
@@ -68,14 +72,18 @@ def rows() -> Iterator[Row]:
         yield _plans(folder)
 
 
-def _learned(text: str, cache: Path, environment: Mapping[str, str]) -> tuple[float, list[LearnedRow]]:
+def _learned(
+    text: str, cache: Path, environment: Mapping[str, str]
+) -> tuple[float, list[LearnedRow]]:
     """Learn with nothing kept from before; the seconds, and the rows."""
     sources = read_sources(environment.get("GPUINSTALL_TORCH_INDEX"), environment, Path.cwd())
     with open_session(sources, SilentReporter()) as session:
         sources = replace(sources, default_index=sources.default_index or session.default_index)
         store = LearnedStore(cache / "gpuinstall" / "learned")
         began = time.perf_counter()
-        found = learn(text, HERE, load_catalog(), Reader(sources, session.client, store, SilentReporter()))
+        found = learn(
+            text, HERE, load_catalog(), Reader(sources, session.client, store, SilentReporter())
+        )
         return time.perf_counter() - began, found
 
 
@@ -103,7 +111,11 @@ def _again(folder: Path, index: StandInIndex) -> Row:
     def second() -> float:
         index.forget()
         taken = seconds(plan, env=environment)
-        wheels = [asked.path for asked in index.log if asked.path.endswith(".whl") and asked.method == "GET"]
+        wheels = [
+            asked.path
+            for asked in index.log
+            if asked.path.endswith(".whl") and asked.method == "GET"
+        ]
         if wheels:
             raise RuntimeError(f"what was learned was asked for again: {wheels}")
         return taken
@@ -117,6 +129,8 @@ def _plans(folder: Path) -> Row:
     file = folder / "machine.json"
     file.write_text(json.dumps(MACHINE), encoding="utf-8")
     plan = [GPUINSTALL, "plan", "--machine", str(file)]
-    with_rows, without = ({**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty"))
+    with_rows, without = (
+        {**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty")
+    )
     pair = paired(lambda: seconds(plan, env=with_rows), lambda: seconds(plan, env=without), 25)
     return pair.times("plan with learned rows, against without", 1.1)

@@ -82,8 +82,13 @@ def rows() -> Iterator[Row]:
             yield paired(six, desk.compile, RUNS).times("lock, six targets, against one by uv", 2)
             by_uv = partial(desk.compile, locks=6)
             yield paired(six, by_uv, RUNS).times("lock, six targets, against six by uv at once")
-            program, by_uv = partial(desk.lock, "cu126", asked=PROGRAM), partial(desk.compile, PROGRAM)
-            yield paired(program, by_uv, RUNS).times("lock of a program, against uv pip compile", 2.5)
+            program, by_uv = (
+                partial(desk.lock, "cu126", asked=PROGRAM),
+                partial(desk.compile, PROGRAM),
+            )
+            yield paired(program, by_uv, RUNS).times(
+                "lock of a program, against uv pip compile", 2.5
+            )
 
 
 def _served(folder: Path) -> Path:

@@ -52,7 +52,9 @@ def _without_newest(catalog: Catalog) -> Catalog:
     newest = max(catalog.releases)
     releases = {torch: release for torch, release in catalog.releases.items() if torch != newest}
     further = {kind: partial(_other_than, newest, read) for kind, read in catalog.further.items()}
-    return replace(catalog, releases=releases, builds=_of_others(catalog.builds, newest), further=further)
+    return replace(
+        catalog, releases=releases, builds=_of_others(catalog.builds, newest), further=further
+    )
 
 
 def _other_than(newest: Version, read: Callable[[], KindOfBuilds]) -> KindOfBuilds:

@@ -39,12 +39,20 @@ def rows() -> Iterator[Row]:
         run([*ours, "run", "script.py"], env={**os.environ, **own}, cwd=folder)
         python = Path((folder / "prefix").read_text(encoding="utf-8")) / "bin" / "python"
         yield _row(WHAT, [*ours, "run", "script.py"], [python, "script.py"], own, folder)
-        run([*ours, "install", f"torch=={VERSION}", "--python", PYTHON], env={**os.environ, **own}, cwd=folder)
+        run(
+            [*ours, "install", f"torch=={VERSION}", "--python", PYTHON],
+            env={**os.environ, **own},
+            cwd=folder,
+        )
         python = folder / ".venv" / "bin" / "python"
-        yield _row(COMMAND, [*ours, "run", "python", "-c", "pass"], [python, "-c", "pass"], own, folder)
+        yield _row(
+            COMMAND, [*ours, "run", "python", "-c", "pass"], [python, "-c", "pass"], own, folder
+        )
 
 
-def _row(what: str, ours: list[str], beside: list[str | Path], own: dict[str, str], folder: Path) -> Row:
+def _row(
+    what: str, ours: list[str], beside: list[str | Path], own: dict[str, str], folder: Path
+) -> Row:
     pair = paired(
         lambda: seconds(ours, env={**os.environ, **own}, cwd=folder),
         lambda: seconds(beside, env={**os.environ, **own}, cwd=folder),

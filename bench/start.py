@@ -24,7 +24,10 @@ MACHINE = {
     "glibc": "2.36",
     "pythons": ["3.11.7", "3.12.1"],
     "driver": {"version": "535.183.01", "cuda": "12.2"},
-    "gpus": [{"index": at, "name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0"} for at in range(8)],
+    "gpus": [
+        {"index": at, "name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0"}
+        for at in range(8)
+    ],
 }
 NOTHING = [sys.executable, "-c", "pass"]
 
@@ -35,7 +38,9 @@ def rows() -> Iterator[Row]:
         file = Path(folder) / "machine.json"
         file.write_text(json.dumps(MACHINE), encoding="utf-8")
         yield _against_nothing(
-            "plan --machine FILE, against python -c pass", ["gpuinstall", "plan", "--machine", file], 8
+            "plan --machine FILE, against python -c pass",
+            ["gpuinstall", "plan", "--machine", file],
+            8,
         )
     yield _against_nothing("pip --version, against python -c pass", ["pip", "--version"], None)
     yield single("one choice, in process", _choice(), 0.001)

@@ -66,7 +66,12 @@ class Line:
             yield body[position : position + CHUNK]
             with self.lock:
                 self.free[0] = max(self.free[0], time.monotonic()) + CHUNK / self.total
-            time.sleep(max(0.0, max(self.free[0], start + (position + CHUNK) / self.each) - time.monotonic()))
+            time.sleep(
+                max(
+                    0.0,
+                    max(self.free[0], start + (position + CHUNK) / self.each) - time.monotonic(),
+                )
+            )
 
 
 @dataclass(frozen=True)
@@ -117,15 +122,24 @@ class Race:
         """Run commands one after the other."""
         self.begin()
         ran = [self.run(command) for command in commands]
-        sent, kept = sum(self.index.sent().values()), _size(self.folder / "uv", self.folder / "cache")
-        return Turn(sum(seconds for seconds, _ in ran), sent, kept, max(memory for _, memory in ran))
+        sent, kept = (
+            sum(self.index.sent().values()),
+            _size(self.folder / "uv", self.folder / "cache"),
+        )
+        return Turn(
+            sum(seconds for seconds, _ in ran), sent, kept, max(memory for _, memory in ran)
+        )
 
     def run(self, command: Command) -> tuple[float, int]:
         """Run one to its good end; return its seconds but for the proof, and the bytes of its largest process."""
         with tempfile.TemporaryFile("w+") as said:
             began, memory = time.perf_counter(), 0
             process = subprocess.Popen(
-                command, env=self.environment, cwd=self.folder / "project", stdout=subprocess.DEVNULL, stderr=said
+                command,
+                env=self.environment,
+                cwd=self.folder / "project",
+                stdout=subprocess.DEVNULL,
+                stderr=said,
             )
             while process.poll() is None:
                 memory = max(memory, *map(_peak, _family(process.pid)))
@@ -142,13 +156,28 @@ class Race:
         """Let both take turns, after one that does not count."""
         self.prepare()
         pairs = [(self.turn(self.ours), self.turn(self.beside)) for _ in range(RUNS + 1)][1:]
-        ours, beside = (median(turn.seconds for turn in turns) for turns in zip(*pairs, strict=True))
+        ours, beside = (
+            median(turn.seconds for turn in turns) for turns in zip(*pairs, strict=True)
+        )
         our, their = pairs[-1]
         same = our.sent <= their.sent and our.kept <= 1.05 * their.kept
-        both = {"bytes": (our.sent, their.sent), "caches": (our.kept, their.kept), "memory": (our.memory, their.memory)}
-        more = ", ".join(f"{name} {mine / 1e6:.0f}, {other / 1e6:.0f} MB" for name, (mine, other) in both.items())
+        both = {
+            "bytes": (our.sent, their.sent),
+            "caches": (our.kept, their.kept),
+            "memory": (our.memory, their.memory),
+        }
+        more = ", ".join(
+            f"{name} {mine / 1e6:.0f}, {other / 1e6:.0f} MB" for name, (mine, other) in both.items()
+        )
         met = same and ours <= GOAL * beside and ours <= beside + 0.6
-        return Row(what, duration(ours), duration(beside), f"{ours / beside:.2f}×", f"≤ {GOAL}× ({more})", met)
+        return Row(
+            what,
+            duration(ours),
+            duration(beside),
+            f"{ours / beside:.2f}×",
+            f"≤ {GOAL}× ({more})",
+            met,
+        )
 
 
 def rows(chosen: str = "") -> Iterator[Row]:
@@ -162,11 +191,20 @@ def _contests() -> Iterator[tuple[str, Callable[[str], Row]]]:
     wheel = real_torch()
     if wheel:
         for rate in (1e8, 1e9):
-            yield f"the real torch, hashed, {Line(rate)}", partial(_real, wheel, Line(rate), hashed=True)
-            yield f"the real torch, no hashes, {Line(rate)}", partial(_real, wheel, Line(rate), hashed=False)
+            yield (
+                f"the real torch, hashed, {Line(rate)}",
+                partial(_real, wheel, Line(rate), hashed=True),
+            )
+            yield (
+                f"the real torch, no hashes, {Line(rate)}",
+                partial(_real, wheel, Line(rate), hashed=False),
+            )
     for rate in (1e8, 1e9):
         yield f"fifteen wheels, {Line(rate)}", partial(_fifteen, Line(rate), install)
-        yield f"fifteen wheels, no hashes, {Line(rate)}", partial(_fifteen, Line(rate), install, hashed=False)
+        yield (
+            f"fifteen wheels, no hashes, {Line(rate)}",
+            partial(_fifteen, Line(rate), install, hashed=False),
+        )
     for purpose in (sync, lock, upgrade):
         measure = partial(_fifteen, Line(1e8), purpose, hashed=purpose is sync)
         yield f"{purpose.__name__} of fifteen wheels, 100 MB/s", measure
@@ -182,7 +220,11 @@ def _real(wheel: Path, line: Line, what: str, *, hashed: bool) -> Row:
         (served / wheel.name).symlink_to(wheel)
         with _served(Path(folder), line, hashed=hashed) as index:
             race = install(index, Path(folder) / "run", f"torch=={wheel.name.split('-')[1]}")
-            own = {name: value for name, value in race.environment.items() if name != "UV_DEFAULT_INDEX"}
+            own = {
+                name: value
+                for name, value in race.environment.items()
+                if name != "UV_DEFAULT_INDEX"
+            }
             return replace(race, environment=own).row(what)
 
 
@@ -239,14 +281,24 @@ def sync(index: StandInIndex, folder: Path) -> Race:
     before = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
     beside = (UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml")
     return Race(
-        index, folder, _environment(index, folder), ((GPUINSTALL, "sync"),), (VENV, beside), (before,), ("project",)
+        index,
+        folder,
+        _environment(index, folder),
+        ((GPUINSTALL, "sync"),),
+        (VENV, beside),
+        (before,),
+        ("project",),
     )
 
 
 def lock(index: StandInIndex, folder: Path) -> Race:
     """Lock one target, every file hashed."""
     ours = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
-    asked = ("sh", "-c", f"echo torch==2.14.1 | {UV} pip compile --generate-hashes --index {index.torch_index}/cpu -")
+    asked = (
+        "sh",
+        "-c",
+        f"echo torch==2.14.1 | {UV} pip compile --generate-hashes --index {index.torch_index}/cpu -",
+    )
     return Race(index, folder, _environment(index, folder), (ours,), (asked,))
 
 
@@ -256,7 +308,13 @@ def upgrade(index: StandInIndex, folder: Path) -> Race:
     ours = (GPUINSTALL, "install", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
     before = (*ours[:2], "torch==2.13.0", *ours[3:])
     return Race(
-        index, folder, _environment(index, folder), (ours,), ((*INTO, *family, "torch==2.14.1"),), (before,), KINDS
+        index,
+        folder,
+        _environment(index, folder),
+        (ours,),
+        ((*INTO, *family, "torch==2.14.1"),),
+        (before,),
+        KINDS,
     )
 
 
@@ -269,8 +327,13 @@ def _make_cuda(folder: Path) -> None:
     parts = [f"nvidia-part{position}" for position in range(len(SIZES_MB))]
     for torch in (made / "whl" / "cpu").glob("torch-*.whl"):
         _, version, tags = torch.name.removesuffix(".whl").split("-", 2)
-        content: dict[str, str | bytes] = {**stub_torch.modules(version, "cpu"), "torch/lib/filling": _filling(100)}
-        make_wheel(torch.parent, "torch", version, tags, requires=["filelock", *parts], modules=content)
+        content: dict[str, str | bytes] = {
+            **stub_torch.modules(version, "cpu"),
+            "torch/lib/filling": _filling(100),
+        }
+        make_wheel(
+            torch.parent, "torch", version, tags, requires=["filelock", *parts], modules=content
+        )
 
 
 def _filling(megabytes: int) -> bytes:
@@ -280,7 +343,12 @@ def _filling(megabytes: int) -> bytes:
 
 def _size(*folders: Path) -> int:
     """The bytes on the disk, each file once."""
-    files = {path.lstat().st_ino: path.lstat().st_size for at in folders for path in at.rglob("*") if path.is_file()}
+    files = {
+        path.lstat().st_ino: path.lstat().st_size
+        for at in folders
+        for path in at.rglob("*")
+        if path.is_file()
+    }
     return sum(files.values())
 
 
@@ -295,7 +363,9 @@ def keep_answers(host: Host, line: Line) -> None:
             return NOT_FOUND if page is DENIED else page  # bare uv takes 403 for the end
         if path not in kept:
             found = respond(path, headers)
-            kept[path] = replace(found, headers={**found.headers, "ETag": f'"{path}"'}, pieces=line.pieces)
+            kept[path] = replace(
+                found, headers={**found.headers, "ETag": f'"{path}"'}, pieces=line.pieces
+            )
         return part_of(kept[path], headers)
 
     host.respond = answer

@@ -25,4 +25,6 @@ def pytest_xdist_auto_num_workers() -> int:
 for _name in ("SIGINT", "SIGHUP"):
     _number = getattr(signal, _name, None)
     if _number and signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, signal.SIG_DFL)  # a job in the background hands down that it ignores them
+        signal.signal(
+            _number, signal.SIG_DFL
+        )  # a job in the background hands down that it ignores them

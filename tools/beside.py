@@ -140,14 +140,18 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         cells = (f"`{self.words}`", *self[1:])
-        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+        return (
+            "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+        )
 
 
 def asked_for(words: str, name: str) -> LockRequest:
     """The request of some words for a machine by its name."""
     gpu, driver = MACHINES[name]
     machine = machine_in_words((gpu,), driver, None, None)
-    return LockRequest(machine, Request(tuple(words.split()), python=PYTHON), load_catalog(), builds_here=False)
+    return LockRequest(
+        machine, Request(tuple(words.split()), python=PYTHON), load_catalog(), builds_here=False
+    )
 
 
 class Judge:
@@ -181,7 +185,8 @@ class Judge:
         """What the files with native code need."""
         rows = CodeCheck(resolution, self._session).rows.values()
         return "; ".join(
-            f"{row.package}: " + " ".join(filter(None, (row.cuda and f"CUDA {row.cuda}", *row.needs, *row.opens)))
+            f"{row.package}: "
+            + " ".join(filter(None, (row.cuda and f"CUDA {row.cuda}", *row.needs, *row.opens)))
             for row in rows
             if row.cuda
         )
@@ -190,7 +195,9 @@ class Judge:
         """Uv's lock of some words, or why there is none."""
         platform = ["--python-version", PYTHON, "--python-platform", "x86_64-manylinux_2_28"]
         command = [str(uv.uv()), "pip", "compile", "-q", *platform, "--format", "pylock.toml", "-"]
-        done = process.run(command, env=self._session.environment, text="\n".join(words.split()), seconds=600)
+        done = process.run(
+            command, env=self._session.environment, text="\n".join(words.split()), seconds=600
+        )
         lines = [line.strip(" ×╰─▶│") for line in done.err.splitlines()]
         return tomli.loads(done.out) if done.ok else next(filter(None, lines), "no answer")
 
@@ -202,22 +209,46 @@ class Judge:
         versions = {package["name"]: package.get("version", "") for package in document["packages"]}
         said = _versions(tuple(words.split()), versions)
         torch = versions.get("torch")
-        own = replace(request, catalog=request.catalog.without(lambda build: not build.on_default_index, "withdrawn"))
+        own = replace(
+            request,
+            catalog=request.catalog.without(lambda build: not build.on_default_index, "withdrawn"),
+        )
         own = own.with_torch(torch) if torch else request
         if isinstance(own.outcome, Rejected):
             return said, f"no: {own.outcome.reasons[0].message}"
         files = locked_files(document)
-        check = CodeCheck(Resolution(own, own.plan, own.target, document, files, Hashes({}, {})), self._session)
-        beside = [parse_requirement(text) for text in request.catalog.beside(own.choice.build.torch) if torch]
-        decisive = [one for one in check.rejected if check.decides(one.candidate.package) or not torch]
+        check = CodeCheck(
+            Resolution(own, own.plan, own.target, document, files, Hashes({}, {})), self._session
+        )
+        beside = [
+            parse_requirement(text)
+            for text in request.catalog.beside(own.choice.build.torch)
+            if torch
+        ]
+        decisive = [
+            one for one in check.rejected if check.decides(one.candidate.package) or not torch
+        ]
         wrong = [rejection.reason.message for rejection in decisive]
         wrong += [
-            f"torch {torch} goes with {one.text}" for one in beside if not one.allows(versions.get(one.name, "0"))
+            f"torch {torch} goes with {one.text}"
+            for one in beside
+            if not one.allows(versions.get(one.name, "0"))
         ]
         absent = {row.package: check.lacking(row) for row in check.rows.values() if not torch}
-        wrong += [f"{package} finds no {' and '.join(names)}" for package, names in absent.items() if names]
+        wrong += [
+            f"{package} finds no {' and '.join(names)}"
+            for package, names in absent.items()
+            if names
+        ]
         built = [file.name for file in files if not file.name.endswith(".whl")]
-        return said, f"no: {wrong[0]}" if wrong else f"only once {', '.join(built)} is built" if built else "yes"
+        return (
+            said,
+            f"no: {wrong[0]}"
+            if wrong
+            else f"only once {', '.join(built)} is built"
+            if built
+            else "yes",
+        )
 
 
 def cases(programs: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
@@ -225,7 +256,10 @@ def cases(programs: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
     chosen = frozenset(programs)
     for table in (TABLE, MORE):
         yield from (
-            (words, name) for words, names in table.items() for name in names if {words, *()} & (chosen or {words})
+            (words, name)
+            for words, names in table.items()
+            for name in names
+            if {words, *()} & (chosen or {words})
         )
 
 
@@ -239,7 +273,9 @@ def judging() -> Iterator[Judge]:
             pages = elsewhere(session)
         with StandInIndex(Path(folder)) as index:
             lead(index, pages)
-            sources = read_sources(index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder))
+            sources = read_sources(
+                index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder)
+            )
             with open_session(sources, SilentReporter()) as session:
                 yield Judge(session)
 

@@ -49,7 +49,10 @@ def payload() -> bytes:
     files = {name: (ROOT / "lockfiles" / name).read_bytes() for name in PINS}
     with tempfile.TemporaryDirectory() as folder:
         uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "build", "-q", "--wheel", "--offline", "--no-cache", "--out-dir", folder, ROOT], check=True)
+        subprocess.run(
+            [uv, "build", "-q", "--wheel", "--offline", "--no-cache", "--out-dir", folder, ROOT],
+            check=True,
+        )
         wheel = next(Path(folder).glob("*.whl"))
         files[wheel.name] = wheel.read_bytes()
     buffer = io.BytesIO()

@@ -26,7 +26,9 @@ def main() -> None:
         _say(f"{low:.1f} to {high:.1f}: {right:3} of {len(inside):3} right{average}")
     for answer in found:
         if answer.named != answer.right:
-            _say(f"wrong: {answer.named} ({answer.confidence}) for {answer.right}: {answer.text[:150]!r}")
+            _say(
+                f"wrong: {answer.named} ({answer.confidence}) for {answer.right}: {answer.text[:150]!r}"
+            )
     for wanted, text in silent():
         _say(f"no answer for {wanted}: {text[:150]!r}")
 
@@ -36,7 +38,11 @@ def print_answers(file: Path) -> None:
     for line in file.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         causes = classify(row["text"])
-        answer = f"{causes[0].id} {causes[0].confidence:.2f} {causes[0].title}" if causes else "no answer"
+        answer = (
+            f"{causes[0].id} {causes[0].confidence:.2f} {causes[0].title}"
+            if causes
+            else "no answer"
+        )
         _say(f"{row['id']}: {answer}")
 
 

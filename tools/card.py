@@ -43,7 +43,12 @@ GRACE_S = 5
 """How long a step that is to end may take to end what it has started."""
 MOST_COPIED = 16 * 1024**3
 """The largest environment that is copied, in bytes: a CUDA build with its libraries is half of it."""
-PYTHONS = ("/opt/conda/bin/python", "/opt/venv/bin/python", "/venv/bin/python", "/workspace/venv/bin/python")
+PYTHONS = (
+    "/opt/conda/bin/python",
+    "/opt/venv/bin/python",
+    "/venv/bin/python",
+    "/workspace/venv/bin/python",
+)
 """Where images have a Python with torch that is not on PATH."""
 
 FACTS = """
@@ -57,13 +62,11 @@ print(json.dumps({
               "uuid": f"GPU-{card.uuid}" if hasattr(card, "uuid") else None} for card in cards],
 }))
 """
-FOREIGN_KERNEL = (
-    "__global__ void fill(int *at) { *at = 7; }\n#include <cstdio>\nint main() { int *at; cudaMalloc(&at, 4);\n"
-)
+FOREIGN_KERNEL = "__global__ void fill(int *at) { *at = 7; }\n#include <cstdio>\nint main() { int *at; cudaMalloc(&at, 4);\n"
+FOREIGN_KERNEL += "fill<<<1, 1>>>(at); cudaError_t error = cudaDeviceSynchronize(); error = error ? error : cudaGetLastError();\n"
 FOREIGN_KERNEL += (
-    "fill<<<1, 1>>>(at); cudaError_t error = cudaDeviceSynchronize(); error = error ? error : cudaGetLastError();\n"
+    'fprintf(stderr, "CUDA error: %s\\n", cudaGetErrorString(error)); return error != 0; }\n'
 )
-FOREIGN_KERNEL += 'fprintf(stderr, "CUDA error: %s\\n", cudaGetErrorString(error)); return error != 0; }\n'
 STUB = "int cuInit(unsigned flags) { return 34; }\nint cuDriverGetVersion(int *version) { *version = 0; return 34; }\n"
 # PYTHONPATH would show the torch that is tested our own packages.
 START = f"""
@@ -143,12 +146,16 @@ class Card:
             self.miss(f"{name}: no time was left")
             return Step(name, words, None, "", "no time was left", 0.0, expected)
         try:
-            status, output, errors = ended(words, {**os.environ, "NO_COLOR": "1", **(more or {})}, limit)
+            status, output, errors = ended(
+                words, {**os.environ, "NO_COLOR": "1", **(more or {})}, limit
+            )
         except OSError as error:
             status, output, errors = 126, "", str(error)
         step = Step(name, words, status, output, errors, monotonic() - start, expected)
         self.steps.append(step)
-        self.write(f"{len(self.steps) - 1:02}-{step.file}", step.output + step.errors * (not step.document))
+        self.write(
+            f"{len(self.steps) - 1:02}-{step.file}", step.output + step.errors * (not step.document)
+        )
         write_page(self)
         say(f"{name:24}{step.status!s:>5}{step.seconds:8.1f} s")
         return step
@@ -232,7 +239,11 @@ def take_steps(card: Card) -> None:
 
 def provide_tool(card: Card) -> None:
     """Have what gpuinstall requires: installed already, else unpacked from .card/wheels, else by pip."""
-    tool, lock, wheels = FOLDER / "tool", ROOT / "lockfiles" / "tool.txt", sorted(FOLDER.glob("wheels/*.whl"))
+    tool, lock, wheels = (
+        FOLDER / "tool",
+        ROOT / "lockfiles" / "tool.txt",
+        sorted(FOLDER.glob("wheels/*.whl")),
+    )
     if find_spec("uv") and find_spec("rich") and find_spec("requests"):
         return
     if not wheels:
@@ -254,16 +265,23 @@ def provide_tool(card: Card) -> None:
 
 def python_with_torch(card: Card) -> Path | None:
     """Find the first Python that imports torch: this one, those on PATH, those of images."""
-    on_path = (Path(folder) / name for folder in os.get_exec_path() for name in ("python3", "python"))
+    on_path = (
+        Path(folder) / name for folder in os.get_exec_path() for name in ("python3", "python")
+    )
     for python in dict.fromkeys((Path(sys.executable), *on_path, *map(Path, PYTHONS))):
         with suppress(OSError):
-            if python.is_file() and ended((str(python), "-c", "import torch"), dict(os.environ), 60)[0] == 0:
+            if (
+                python.is_file()
+                and ended((str(python), "-c", "import torch"), dict(os.environ), 60)[0] == 0
+            ):
                 return python
     card.miss("no Python here imports torch; name one: make card TORCH_PYTHON=/path/to/python")
     return None
 
 
-def ended(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int | None, str, str]:
+def ended(
+    words: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> tuple[int | None, str, str]:
     """Run a program to its end, or end it and all that it has started; return its status and both outputs."""
     program = subprocess.Popen(
         words,
@@ -344,21 +362,39 @@ def provoke_messages(card: Card) -> None:
         return
     cuda = "import torch; torch.zeros(1).cuda()"
     steps = {
-        "": card.program("out of memory", "import torch; torch.empty(1 << 50, device='cuda', dtype=torch.int8)"),
+        "": card.program(
+            "out of memory", "import torch; torch.empty(1 << 50, device='cuda', dtype=torch.int8)"
+        ),
         "F15": card.program("a hidden GPU", cuda, {"CUDA_VISIBLE_DEVICES": "-1"}),
     }
     if compiler := shutil.which("cc"):
         built = card.run(
-            "a stub of libcuda", compiler, "-shared", "-fPIC", work / "stub.c", "-o", work / "libcuda.so.1"
+            "a stub of libcuda",
+            compiler,
+            "-shared",
+            "-fPIC",
+            work / "stub.c",
+            "-o",
+            work / "libcuda.so.1",
         )
         if built.status == 0:
             inherited = os.environ.get("LD_LIBRARY_PATH", "")
-            steps["F01"] = card.program("a stub in front", cuda, {"LD_LIBRARY_PATH": f"{work}:{inherited}"})
+            steps["F01"] = card.program(
+                "a stub in front", cuda, {"LD_LIBRARY_PATH": f"{work}:{inherited}"}
+            )
     else:
         card.miss("no C compiler: no stub of libcuda was tried")
     if nvcc := shutil.which("nvcc") or next(Path("/usr/local").glob("cuda*/bin/nvcc"), None):
-        code = ["-gencode", f"arch=compute_{other_architecture(card)},code=sm_{other_architecture(card)}"]
-        if card.run("a foreign kernel, built", nvcc, *code, work / "foreign.cu", "-o", work / "foreign").status == 0:
+        code = [
+            "-gencode",
+            f"arch=compute_{other_architecture(card)},code=sm_{other_architecture(card)}",
+        ]
+        if (
+            card.run(
+                "a foreign kernel, built", nvcc, *code, work / "foreign.cu", "-o", work / "foreign"
+            ).status
+            == 0
+        ):
             steps["F37"] = card.run("a foreign kernel", work / "foreign")
     else:
         card.miss("nvcc is not here: no kernel of another architecture was tried")
@@ -393,13 +429,17 @@ def put_into_a_copy(card: Card, verified: Step) -> None:
     try:
         size, room = bytes_below(prefix), shutil.disk_usage(FOLDER).free // 2
         if size > min(MOST_COPIED, room):
-            card.miss(f"{prefix} has {size} bytes, and {room} may be used: nothing was put into a copy")
+            card.miss(
+                f"{prefix} has {size} bytes, and {room} may be used: nothing was put into a copy"
+            )
             return
         copy, served = FOLDER / "work" / "copy", FOLDER / "work" / "index"
         served.mkdir(parents=True)
         # What has the version of the installed one is not installed again: its file here is empty.
         tags = f"{told['tag']}-{told['tag']}-manylinux_2_28_x86_64"
-        make_wheel(served / "whl" / (torch.partition("+")[2] or "cpu"), "torch", told["torch"], tags)
+        make_wheel(
+            served / "whl" / (torch.partition("+")[2] or "cpu"), "torch", told["torch"], tags
+        )
         make_wheel(served / "simple", "torch", told["torch"], tags)
         make_wheel(served / "simple", "card-note", "1.0", modules={"card_note.py": ""})
         broken = {"card_note.py": "", "card_note.pth": "import sys; sys.modules['torch'] = None\n"}
@@ -439,7 +479,12 @@ def compared(card: Card) -> list[str]:
     for place, seen in enumerate(facts.document["gpus"]):
         # torch before 2.5 and a Jetson's NVML have no UUID to go by.
         named = (gpu for gpu in gpus if seen["uuid"] and gpu["uuid"] == seen["uuid"])
-        gpu = next(named, gpus[place] if place < len(gpus) and None in (seen["uuid"], gpus[place]["uuid"]) else None)
+        gpu = next(
+            named,
+            gpus[place]
+            if place < len(gpus) and None in (seen["uuid"], gpus[place]["uuid"])
+            else None,
+        )
         if gpu is None:
             differences.append(f"{seen['uuid'] or place} is not among the probe's GPUs")
             continue
@@ -454,7 +499,12 @@ def compared(card: Card) -> list[str]:
 def write_page(card: Card) -> None:
     """Write the page that lists the steps so far."""
     seconds = monotonic() - card.started
-    lines = ["# A card", "", f"`make card`, {seconds:.0f} s so far. What each step printed lies beside this page.", ""]
+    lines = [
+        "# A card",
+        "",
+        f"`make card`, {seconds:.0f} s so far. What each step printed lies beside this page.",
+        "",
+    ]
     lines += ["| step | exit | seconds | came to |", "|---|---|---|---|"]
     for position, step in enumerate(card.steps):
         status = "ended" if step.status is None else step.status

@@ -11,7 +11,12 @@ from typing import Any
 
 def summary(document: dict[str, Any]) -> str:
     """Write the summary of one document."""
-    lines = [f"### gpuinstall {document['command']}: {document['status']}", "", "| | |", "|---|---|"]
+    lines = [
+        f"### gpuinstall {document['command']}: {document['status']}",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
     lines += [f"| {label} | {_cell(text)} |" for label, text in _rows(document.get("data") or {})]
     for error in document["errors"]:
         lines += ["", f"**{_cell(error['message'])}** (`{error['code']}`)"]
@@ -29,7 +34,9 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     elif plan.get("build"):
         yield "Build", f"torch {plan['build']['torch']}+{plan['build']['backend']}"
     if verdict:
-        checks = sum(check["status"] == "passed" for device in devices for check in device["checks"])
+        checks = sum(
+            check["status"] == "passed" for device in devices for check in device["checks"]
+        )
         yield "Proof", f"{verdict['status']}, {checks} checks on {len(devices)} devices"
     for lock in data.get("locks") or [data.get("lock") or {}]:
         if lock.get("path"):
@@ -46,7 +53,9 @@ def _cell(text: str) -> str:
 
 def _visible(text: str) -> str:
     """Write out what turns a text around, or begins a line: in a block of code nothing else has a meaning."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
 
 
 if __name__ == "__main__":

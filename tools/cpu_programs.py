@@ -70,9 +70,14 @@ class Proof(NamedTuple):
         return set(self.said.values()) == {"runs"}
 
 
-def prove(folder: Path, tool: tuple[str, ...] = (sys.executable, "-m", "gpuinstall")) -> dict[str, Proof]:
+def prove(
+    folder: Path, tool: tuple[str, ...] = (sys.executable, "-m", "gpuinstall")
+) -> dict[str, Proof]:
     """Install the programs into ``folder`` in three ways; raise RuntimeError where one of them fails."""
-    caches = {"XDG_CACHE_HOME": str(folder / "caches"), "UV_CACHE_DIR": str(folder / "caches" / "uv")}
+    caches = {
+        "XDG_CACHE_HOME": str(folder / "caches"),
+        "UV_CACHE_DIR": str(folder / "caches" / "uv"),
+    }
 
     def done(*words: str | Path) -> None:
         finished = process.run(words, env={**os.environ, **caches}, cwd=folder, seconds=1800)
@@ -86,10 +91,14 @@ def prove(folder: Path, tool: tuple[str, ...] = (sys.executable, "-m", "gpuinsta
     for python in (by_uv, by_pip):
         done(ours.resolve(), "-m", "venv", "--without-pip", python.parent.parent)
     done(uv.uv(), "pip", "sync", "-q", "--python", by_uv, lock)
-    done(sys.executable, "-m", "pip", "--python", by_pip, "install", "-q", "--no-compile", "-r", lock)
+    done(
+        sys.executable, "-m", "pip", "--python", by_pip, "install", "-q", "--no-compile", "-r", lock
+    )
     versions = read_lock(lock).versions
     return {
-        program: Proof(versions[program], {way: _said(python, code, folder) for way, python in pythons.items()})
+        program: Proof(
+            versions[program], {way: _said(python, code, folder) for way, python in pythons.items()}
+        )
         for program, code in PROGRAMS.items()
     }
 
@@ -105,23 +114,48 @@ class Compiled(NamedTuple):
     seconds: float
 
 
-def compile_extension(name: str, folder: Path, tool: Sequence[str] = (sys.executable, "-m", "gpuinstall")) -> Compiled:
+def compile_extension(
+    name: str, folder: Path, tool: Sequence[str] = (sys.executable, "-m", "gpuinstall")
+) -> Compiled:
     """Install an extension into two environments; raise RuntimeError where that fails."""
-    words = ("install", name, TORCH, "--backend", "cpu", "--python", PYTHON, "--build-extensions", "--json")
+    words = (
+        "install",
+        name,
+        TORCH,
+        "--backend",
+        "cpu",
+        "--python",
+        PYTHON,
+        "--build-extensions",
+        "--json",
+    )
     documents, kept = [], False
     for number in ("1", "2"):
         place = folder / f"{name}-{number}"
         place.mkdir()
-        own = {"UV_CACHE_DIR": str(place / "uv"), "XDG_CACHE_HOME": str(folder / "caches"), "MAX_JOBS": "2"}
+        own = {
+            "UV_CACHE_DIR": str(place / "uv"),
+            "XDG_CACHE_HOME": str(folder / "caches"),
+            "MAX_JOBS": "2",
+        }
         done = process.run([*tool, *words], env={**os.environ, **own}, cwd=place, seconds=3600)
         if not done.ok:
             raise RuntimeError(done.out + done.err)
         documents.append(json.loads(done.out)["data"])
         kept = "was compiled before" in done.err
     first, second = documents
-    checks = {check["name"]: check for device in first["verdict"]["devices"] for check in device["checks"]}
+    checks = {
+        check["name"]: check for device in first["verdict"]["devices"] for check in device["checks"]
+    }
     check = checks[EXTENSIONS[name]]
-    own_check = check["message"], first["seconds"], second["seconds"], kept, check["status"], check["seconds"]
+    own_check = (
+        check["message"],
+        first["seconds"],
+        second["seconds"],
+        kept,
+        check["status"],
+        check["seconds"],
+    )
     return Compiled(*own_check)
 
 
@@ -131,20 +165,32 @@ def main() -> None:
     programs, _, extensions = PAGE.read_text(encoding="utf-8").partition(HEADING)
     if half != "extensions":
         programs = _programs()
-    PAGE.write_text(programs + (_extensions() if half != "programs" else HEADING + extensions), encoding="utf-8")
+    PAGE.write_text(
+        programs + (_extensions() if half != "programs" else HEADING + extensions), encoding="utf-8"
+    )
 
 
 def _programs() -> str:
     with tempfile.TemporaryDirectory() as folder:
         found = prove(Path(folder))
         packages = len(read_lock(Path(folder) / "pylock.cpu.toml").pylock.packages)
-    rows = [f"| {program} {one.version} | {' | '.join(one.said.values())} |" for program, one in found.items()]
-    table = [f"| {packages} packages locked | {' | '.join(WAYS)} |", "|---|" + "---|" * len(WAYS), *rows]
+    rows = [
+        f"| {program} {one.version} | {' | '.join(one.said.values())} |"
+        for program, one in found.items()
+    ]
+    table = [
+        f"| {packages} packages locked | {' | '.join(WAYS)} |",
+        "|---|" + "---|" * len(WAYS),
+        *rows,
+    ]
     return INTRODUCTION + "\n" + "\n".join(table) + "\n"
 
 
 def _extensions() -> str:
-    table = ["| from its sdist | first environment | check | second environment |", "|---|---|---|---|"]
+    table = [
+        "| from its sdist | first environment | check | second environment |",
+        "|---|---|---|---|",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for name, check in EXTENSIONS.items():
             one = compile_extension(name, Path(folder))

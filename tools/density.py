@@ -75,7 +75,9 @@ def count(source: str) -> Counter[str]:
     for docstring in docstrings(tree):
         counts["docstrings"] += 1
         counts["long docstrings"] += "\n" in str(docstring.value)
-        documentation.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+        documentation.update(
+            range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1)
+        )
     for node in ast.walk(tree):
         counts["classes"] += isinstance(node, ast.ClassDef)
         counts["functions"] += isinstance(node, FUNCTIONS)
@@ -95,7 +97,11 @@ def count(source: str) -> Counter[str]:
 def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
     """Yield the docstrings of a module, its classes, functions and fields."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             yield node.value
 
 

@@ -30,10 +30,13 @@ from tools.man_page import PAGE, man_page
 from tools.support_table import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
-SHOWN = re.compile(r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```")
+SHOWN = re.compile(
+    r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```"
+)
 
 GETS = re.compile(
-    r"^(?P<head>\| [^|]+\((?P<chips>sm_[^)]+)\) \| (?P<driver>[\d.]+) \| )(?P<gets>[^|]+?) \|", re.MULTILINE
+    r"^(?P<head>\| [^|]+\((?P<chips>sm_[^)]+)\) \| (?P<driver>[\d.]+) \| )(?P<gets>[^|]+?) \|",
+    re.MULTILINE,
 )
 
 EXAMPLE = re.compile(
@@ -68,20 +71,33 @@ def made() -> dict[str, str]:
 
 def commands_page() -> str:
     """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
-    commands = [words for name in COMMANDS for words in [(name,), *((name, below) for below in _below(name))]]
-    shown = [f"```console\n$ gpuinstall {' '.join(each)} --help\n{_help(each)}\n```\n" for each in commands]
+    commands = [
+        words
+        for name in COMMANDS
+        for words in [(name,), *((name, below) for below in _below(name))]
+    ]
+    shown = [
+        f"```console\n$ gpuinstall {' '.join(each)} --help\n{_help(each)}\n```\n"
+        for each in commands
+    ]
     return "\n".join(["# Commands\n", *shown])
 
 
 def _help(words: tuple[str, ...]) -> str:
     """What ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
     command: click.Command = entrance
-    context = click.Context(command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings)
+    context = click.Context(
+        command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings
+    )
     for word in words:
         is_whole = isinstance(command, click.Group) and command.invoke_without_command
-        command = (command.get_command(context, word) if isinstance(command, click.Group) else None) or command
+        command = (
+            command.get_command(context, word) if isinstance(command, click.Group) else None
+        ) or command
         # The usage of a subcommand shows its parents with their arguments, which lock has of its own.
-        name, parent = (f"{context.info_name} {word}", context.parent) if is_whole else (word, context)
+        name, parent = (
+            (f"{context.info_name} {word}", context.parent) if is_whole else (word, context)
+        )
         context = click.Context(command, info_name=name, parent=parent)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
@@ -98,7 +114,9 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
-    told = GETS.sub(lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", with_documents(text))
+    told = GETS.sub(
+        lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", with_documents(text)
+    )
     drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
     drawn = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", drawn)
     printed = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", drawn)
@@ -116,8 +134,14 @@ def settings() -> str:
 
 def arrows() -> str:
     """Write which room imports which, each below all that it imports."""
-    graph = {room: others for room, others in room_graph().items() if room not in {"cli", "__main__", "gpuinstall"}}
-    order = TopologicalSorter({room: sorted(others & graph.keys()) for room, others in sorted(graph.items())})
+    graph = {
+        room: others
+        for room, others in room_graph().items()
+        if room not in {"cli", "__main__", "gpuinstall"}
+    }
+    order = TopologicalSorter(
+        {room: sorted(others & graph.keys()) for room, others in sorted(graph.items())}
+    )
     rows = [(room, " ".join(sorted(graph[room] & graph.keys()))) for room in order.static_order()]
     alone = " ".join(sorted(room for room, others in rows if not others))
     return "".join([f"{alone}\n", *(f"{room:17} -> {others}\n" for room, others in rows if others)])
@@ -131,7 +155,9 @@ def choice_of(chips: str, driver: str) -> str:
         "os": "linux",
         "arch": "x86_64",
         "driver": {"version": driver},
-        "gpus": [{"index": index, "compute_capability": chip} for index, chip in enumerate(capabilities)],
+        "gpus": [
+            {"index": index, "compute_capability": chip} for index, chip in enumerate(capabilities)
+        ],
     }
     choice = choose(Machine.from_dict(document), Request(), load_catalog()).choice
     return f"{choice.build.torch} {choice.build.backend}" if choice else "nothing"
@@ -148,7 +174,9 @@ def output(command: str) -> str:
     program = Path(sys.executable).with_name("gpuinstall")
     words = [str(program), *shlex.split(command)[1:]]
     screen = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    done = subprocess.run(words, env=screen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        words, env=screen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-EXAMPLE = re.compile(r"(?P<head><!-- (?P<part>data of )?(?P<file>documents/[\w-]+\.json) -->\n```json\n)(?:.*\n)*?```")
+EXAMPLE = re.compile(
+    r"(?P<head><!-- (?P<part>data of )?(?P<file>documents/[\w-]+\.json) -->\n```json\n)(?:.*\n)*?```"
+)
 KEYS = re.compile(
     r"(?P<head><!-- keys of (?P<part>data in )?(?P<file>schemas/[\w-]+\.json)"
     r"(?:, without those of (?P<other>schemas/[\w-]+\.json))? -->\n\n)(?:\|.*\n)*"

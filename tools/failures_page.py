@@ -37,20 +37,28 @@ def failures_page() -> str:
 def failures_index() -> str:
     """Write the list that leads to the page of each, and the menu of these pages."""
     pages = "\n".join(f"failures/{failure}" for failure in load_failures())
-    listed = _by_group(HEAD, lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)")
+    listed = _by_group(
+        HEAD, lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)"
+    )
     return f"---\nnosearch: true\n---\n{listed}\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
 def failure_pages() -> Mapping[str, str]:
     """Write the page of each by its id; what it names of others leads to theirs."""
-    return {failure.id: "\n".join(_linked(_entry(failure, "#"))) + FOOT for failure in load_failures().values()}
+    return {
+        failure.id: "\n".join(_linked(_entry(failure, "#"))) + FOOT
+        for failure in load_failures().values()
+    }
 
 
 def _by_group(head: str, write: Callable[[Failure], str]) -> str:
     parts = [head]
     failures = load_failures().values()
     for group in dict.fromkeys(failure.group for failure in failures):
-        parts += [f"## {group}\n", *(write(failure) for failure in failures if failure.group == group)]
+        parts += [
+            f"## {group}\n",
+            *(write(failure) for failure in failures if failure.group == group),
+        ]
     parts += ["## What only looks like a GPU problem\n"]
     parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
     parts += ["\n## Common advice that does not help\n"]

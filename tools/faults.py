@@ -34,7 +34,16 @@ BASE = "9e94867d"
 SEED = 39
 COUNT = 60
 OF_EACH_ROOM = 2
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not heavy and not network")
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not heavy and not network",
+)
 STUCK_S = 300
 OPPOSITES: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
@@ -54,7 +63,11 @@ REWRITTEN: Mapping[int, tuple[str, str, str]] = {
         "return [word for word in words if _squeezed(removed) not in {_squeezed(word), _squeezed(_name(word))}]",
         "pass",
     ),
-    2: ("catalog/live.py", "reporter.warn(_nothing_in_index(sources.torch_index, request.backend))", "pass"),
+    2: (
+        "catalog/live.py",
+        "reporter.warn(_nothing_in_index(sources.torch_index, request.backend))",
+        "pass",
+    ),
     29: (
         "plan/reasons.py",
         'unknown := builds.get("not-in-catalogue")',
@@ -146,20 +159,30 @@ def places(module: str, source: str) -> list[Place]:
     return found
 
 
-def nodes_of_functions(tree: ast.AST, name: str = "", *, is_inside: bool = False) -> Iterator[tuple[str, ast.AST]]:
+def nodes_of_functions(
+    tree: ast.AST, name: str = "", *, is_inside: bool = False
+) -> Iterator[tuple[str, ast.AST]]:
     """Yield the nodes of functions' bodies with the function's name, but annotations, patterns and f-strings.
 
     The parts of an f-string have no position of their own before Python 3.12.
     """
     for field, value in ast.iter_fields(tree):
-        if field in {"annotation", "returns", "decorator_list", "args"} and isinstance(tree, ast.FunctionDef | ast.arg):
+        if field in {"annotation", "returns", "decorator_list", "args"} and isinstance(
+            tree, ast.FunctionDef | ast.arg
+        ):
             continue
         for node in value if isinstance(value, list) else [value]:
-            if not isinstance(node, ast.AST) or isinstance(node, ast.pattern | ast.JoinedStr | ast.AnnAssign):
+            if not isinstance(node, ast.AST) or isinstance(
+                node, ast.pattern | ast.JoinedStr | ast.AnnAssign
+            ):
                 continue
             is_function = isinstance(node, ast.FunctionDef)
             is_named = isinstance(node, ast.FunctionDef | ast.ClassDef)
-            inner = f"{name}.{node.name}".lstrip(".") if isinstance(node, ast.FunctionDef | ast.ClassDef) else name
+            inner = (
+                f"{name}.{node.name}".lstrip(".")
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)
+                else name
+            )
             if is_inside and not is_named:
                 yield name, node
             yield from nodes_of_functions(node, inner, is_inside=is_inside or is_function)
@@ -178,7 +201,9 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
             yield "and, or exchanged", node, f"({ast.unparse(exchanged)})"
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             yield "constant changed by one", node, str(number + 1)
-        case ast.Constant(value=str() as text) if text.startswith("--") and len(text) > 2 and " " not in text:
+        case ast.Constant(value=str() as text) if (
+            text.startswith("--") and len(text) > 2 and " " not in text
+        ):
             yield "another option", node, '"--yes"' if text != "--yes" else '"--force"'
         case ast.Expr(value=ast.Call()):
             yield "call left out", node, "pass"
@@ -205,7 +230,10 @@ def sources_of_commit() -> dict[str, str]:
 
 def present_sources() -> dict[str, str]:
     """Return the modules of the package as they are here."""
-    return {str(path.relative_to(SOURCE)): path.read_text("utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    return {
+        str(path.relative_to(SOURCE)): path.read_text("utf-8")
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def all_places(sources: Mapping[str, str]) -> list[Place]:
@@ -235,7 +263,9 @@ def find(fault: Place, candidates: Sequence[Place]) -> Place | None:
     """Return the place of a fault in another state of the source; None if its text is gone."""
     same = [place for place in candidates if (place.kind, place.text) == (fault.kind, fault.text)]
     moved = [place for place in same if name_of(place) == name_of(fault)]
-    kept = [place for place in moved if (place.module, place.function) == (fault.module, fault.function)]
+    kept = [
+        place for place in moved if (place.module, place.function) == (fault.module, fault.function)
+    ]
     for found in (kept, moved):
         for place in found:
             if place.occurrence == fault.occurrence:
@@ -259,7 +289,9 @@ def name_of(place: Place) -> str:
     return place.function.rpartition(".")[2]
 
 
-def record(faults: Mapping[int, Place], sources: Mapping[str, str], tests: Sequence[str], recording: Path) -> None:
+def record(
+    faults: Mapping[int, Place], sources: Mapping[str, str], tests: Sequence[str], recording: Path
+) -> None:
     """Run the tests once on sources whose places note who reaches them."""
     reached = recording / "reached.tsv"
     reached.touch()
@@ -268,7 +300,11 @@ def record(faults: Mapping[int, Place], sources: Mapping[str, str], tests: Seque
         code = sources[module].encode()
         own = [(number, fault) for number, fault in faults.items() if fault.module == module]
         for number, fault in sorted(own, key=lambda item: item[1].start, reverse=True):
-            before, text, after = code[: fault.start], code[fault.start : fault.end], code[fault.end :]
+            before, text, after = (
+                code[: fault.start],
+                code[fault.start : fault.end],
+                code[fault.end :],
+            )
             noted = b"_reached(%d); %b" if fault.is_statement else b"(_reached(%d) or (%b))"
             code = before + noted % (number, text) + after
         changed[module] = with_note(code.decode(), reached)
@@ -284,7 +320,9 @@ def with_note(source: str, file: Path) -> str:
     line = 0
     for node in ast.parse(source).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not is_docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+        if not is_docstring and not (
+            isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        ):
             break
         line = node.end_lineno or 0
     lines = source.splitlines(keepends=True)
@@ -303,11 +341,19 @@ def write(sources: Mapping[str, str]) -> None:
 
 def run_tests(words: Sequence[str], seconds: float = STUCK_S) -> str | None:
     """Run pytest; return what it printed, or None if it did not end in time."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     try:
         command = [*PYTEST, *words]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return None
@@ -347,7 +393,11 @@ def search(fault: Place, tests: Sequence[str], sources: Mapping[str, str], folde
         return "not found"
     # A test that fails without the fault too has found nothing.
     again = run_with(failed[:1], folder)
-    return f"fails anyway: {failed[0]}" if again is None or "FAILED " in again or "ERROR " in again else failed[0]
+    return (
+        f"fails anyway: {failed[0]}"
+        if again is None or "FAILED " in again or "ERROR " in again
+        else failed[0]
+    )
 
 
 def run_with(tests: Sequence[str], folder: Path) -> str | None:
@@ -393,7 +443,11 @@ def main() -> None:
     recording.mkdir(parents=True, exist_ok=True)
     state = folder / "outcomes.json"
     outcomes: dict[str, str] = json.loads(state.read_text("utf-8")) if state.exists() else {}
-    left = {number: place for number, place in present.items() if not is_found(outcomes.get(str(number), ""))}
+    left = {
+        number: place
+        for number, place in present.items()
+        if not is_found(outcomes.get(str(number), ""))
+    }
     if not (recording / "times.xml").exists():
         record(left, sources, tests, recording)
     reaching, seconds = recorded(recording)
@@ -409,11 +463,17 @@ def main() -> None:
             sys.stdout.flush()
         state.write_text(json.dumps(outcomes, indent=1), "utf-8")
     head = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "rev-parse", "--short=8", "HEAD"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     (folder / f"{head.stdout.strip()}.json").write_text(json.dumps(outcomes), "utf-8")
     measured = {
-        path.stem: {int(number): answer for number, answer in json.loads(path.read_text("utf-8")).items()}
+        path.stem: {
+            int(number): answer for number, answer in json.loads(path.read_text("utf-8")).items()
+        }
         for path in sorted(folder.glob("????????.json"), key=lambda path: path.stem != BASE)
     }
     PAGE.write_text(page(faults, measured), "utf-8")

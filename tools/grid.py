@@ -30,8 +30,28 @@ from gpuinstall.words import machine_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CARDS = ("Tesla K80", "GTX 980", "GTX 1080", "V100", "T4", "RTX 3090", "RTX 4090", "H100", "RTX 5090", "B200")
-DRIVERS = ("418.40.04", "470.256.02", "525.60.13", "535.183.01", "550.54.14", "570.86.15", "580.95.05", "610.43.02")
+CARDS = (
+    "Tesla K80",
+    "GTX 980",
+    "GTX 1080",
+    "V100",
+    "T4",
+    "RTX 3090",
+    "RTX 4090",
+    "H100",
+    "RTX 5090",
+    "B200",
+)
+DRIVERS = (
+    "418.40.04",
+    "470.256.02",
+    "525.60.13",
+    "535.183.01",
+    "550.54.14",
+    "570.86.15",
+    "580.95.05",
+    "610.43.02",
+)
 REQUESTS = (
     ("torch",),
     ("torch", "torchvision", "torchaudio"),
@@ -40,7 +60,13 @@ REQUESTS = (
     ("vllm", "torch"),
     ("torchaudio>2.9",),
 )
-LIVE = (("V100", "535.183.01"), ("RTX 4090", "535.183.01"), ("H100", "610.43.02"), ("RTX 5090", "570.86.15"), ())
+LIVE = (
+    ("V100", "535.183.01"),
+    ("RTX 4090", "535.183.01"),
+    ("H100", "610.43.02"),
+    ("RTX 5090", "570.86.15"),
+    (),
+)
 PROGRAMS = (
     ("torch",),
     ("torchvision",),
@@ -66,7 +92,9 @@ def plans() -> Iterator[str]:
         where = f"plan {card} {driver} {' '.join(words)} {backend or ''}"
         try:
             plan = choose(
-                machine_in_words((card,), driver, None, None), Request(words, backend=backend), frozen_catalog()
+                machine_in_words((card,), driver, None, None),
+                Request(words, backend=backend),
+                frozen_catalog(),
             )
             yield f"{where}: {_essence(plan.to_dict())}"
         except GpuInstallError as error:
@@ -102,8 +130,15 @@ def _answer(workshop: Workshop, *words: str) -> str:
     done = workshop.run(*words, "--python", "3.12", "--json")
     document = json.loads(done.out)
     data = document["data"] or {}
-    told = _essence(data) if "rejected" in data else " ".join(error["code"] for error in document["errors"])
-    locks = [f"{path.name} {_digest(path.read_text('utf-8'))}" for path in sorted(workshop.folder.glob("pylock*"))]
+    told = (
+        _essence(data)
+        if "rejected" in data
+        else " ".join(error["code"] for error in document["errors"])
+    )
+    locks = [
+        f"{path.name} {_digest(path.read_text('utf-8'))}"
+        for path in sorted(workshop.folder.glob("pylock*"))
+    ]
     warnings = sum(line.startswith("warning") for line in done.err.splitlines())
     return f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {warnings} warnings"
 

@@ -36,7 +36,17 @@ PYTHON = "3.11"
 WHEEL = "torch-2.13.0+cpu-cp311-*linux*_x86_64.whl"
 BASE = f"docker.io/library/python:{PYTHON}-slim-bookworm"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
-REAL = ("numpy", "filelock", "fsspec", "jinja2", "networkx", "pip", "setuptools", "sympy", "typing-extensions")
+REAL = (
+    "numpy",
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "networkx",
+    "pip",
+    "setuptools",
+    "sympy",
+    "typing-extensions",
+)
 """What both torches need, as the default index has it."""
 TARGETS = ("cu118", "cu126", "cu130", "cpu")
 LIBRARIES = {"nvml": "libnvidia-ml.so.1", "cuda": "libcuda.so.1"}
@@ -44,7 +54,12 @@ FACTS = "import os, torch; print(os.environ['VIRTUAL_ENV'].rpartition('-')[2], t
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-KINDS = ("the bare command", "`--no-proof`", "proven on this host before", "the first on a host, or without a volume")
+KINDS = (
+    "the bare command",
+    "`--no-proof`",
+    "proven on this host before",
+    "the first on a host, or without a volume",
+)
 """The kinds of start that are timed."""
 
 
@@ -66,7 +81,10 @@ A800, RTX_3090 = (
     card("NVIDIA A800-SXM4-80GB", "8.0", "10de:20f3", 81920),
     card("NVIDIA GeForce RTX 3090", "8.6", "10de:2204"),
 )
-RTX_4090, H800 = card("NVIDIA GeForce RTX 4090", "8.9", "10de:2684"), card("NVIDIA H800", "9.0", "10de:2324", 81559)
+RTX_4090, H800 = (
+    card("NVIDIA GeForce RTX 4090", "8.9", "10de:2684"),
+    card("NVIDIA H800", "9.0", "10de:2324", 81559),
+)
 GTX_1080, RTX_5090 = (
     card("NVIDIA GeForce GTX 1080", "6.1", "10de:1b80"),
     card("NVIDIA GeForce RTX 5090", "12.0", "10de:2b85"),
@@ -76,7 +94,11 @@ HOSTS = (
     Host("A800, driver 470.182.03", FakeDriver((A800,), "470.182.03", 11040), "cu118"),
     Host("RTX 3090, driver 515.105.01", FakeDriver((RTX_3090,), "515.105.01", 11070), "cu118"),
     Host("RTX 3090, driver 535.183.01", FakeDriver((RTX_3090,), "535.183.01", 12020), "cu126"),
-    Host("RTX 3090 and GTX 1080, driver 550.54.15", FakeDriver((RTX_3090, GTX_1080), "550.54.15", 12040), "cu126"),
+    Host(
+        "RTX 3090 and GTX 1080, driver 550.54.15",
+        FakeDriver((RTX_3090, GTX_1080), "550.54.15", 12040),
+        "cu126",
+    ),
     Host("RTX 4090, driver 580.95.05", FakeDriver((RTX_4090,)), "cu130"),
     Host("H800, driver 610.43.02", FakeDriver((H800,), "610.43.02", 13030), "cu130"),
     Host("GTX 1080, driver 580.95.05", FakeDriver((GTX_1080,)), "cu126"),
@@ -100,7 +122,9 @@ def lack() -> str | None:
     """What this machine lacks for an image, None where it has everything."""
     if os.name != "posix" or os.geteuid() != 0:
         return "needs root, for debootstrap, buildah and namespaces"
-    if missing := [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{PATH}") is None]:
+    if missing := [
+        name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{PATH}") is None
+    ]:
         return f"needs {', '.join(missing)}"
     return None if real_torch() else f"needs {WHEEL} in PIP_FIND_LINKS"
 
@@ -113,10 +137,18 @@ def real_torch() -> Path | None:
 def call(*words: str | Path, folder: Path | None = None, env: dict[str, str] | None = None) -> str:
     """Run a program; what it prints is returned, and what it says is shown where it fails."""
     done = subprocess.run(
-        [*map(str, words)], cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [*map(str, words)],
+        cwd=folder,
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
     if done.returncode:
-        sys.exit(f"{words[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+        sys.exit(
+            f"{words[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
     return done.stdout
 
 
@@ -136,11 +168,19 @@ class Yard:
         """Make the base image of Debian's packages, with ``python``, and the settings of the index."""
         root = self.folder / "debian"
         if not root.exists():
-            call("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "bookworm", root)
+            call(
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(PACKAGES)}",
+                "bookworm",
+                root,
+            )
             (root / "usr" / "local" / "bin" / "python").symlink_to("/usr/bin/python3")
         name = call("buildah", "from", "scratch").strip()
         call("buildah", "add", "--quiet", name, root, "/")
-        settings = [word for pair in self.variables.items() if pair[1] for word in ("--env", "=".join(pair))]
+        settings = [
+            word for pair in self.variables.items() if pair[1] for word in ("--env", "=".join(pair))
+        ]
         call("buildah", "config", *settings, "--env", f"PATH={PATH}", name)
         call("buildah", "commit", "--quiet", "--rm", name, BASE)
 
@@ -148,8 +188,16 @@ class Yard:
         """Lock each target with its own newest torch."""
         targets = [word for target in TARGETS for word in ("--target", target)]
         words = ["lock", "torch", "numpy", "--per-target", "newest", "--python", PYTHON, *targets]
-        own = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_STATE_HOME": str(self.folder / "state")}
-        environ = {**os.environ, **self.variables, **own, "UV_CACHE_DIR": str(self.folder / "cache" / "uv")}
+        own = {
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+        }
+        environ = {
+            **os.environ,
+            **self.variables,
+            **own,
+            "UV_CACHE_DIR": str(self.folder / "cache" / "uv"),
+        }
         call(sys.executable, "-m", "gpuinstall", *words, folder=self.folder, env=environ)
 
     def make_image(self, name: str, targets: Sequence[str], *options: str) -> float:
@@ -183,16 +231,30 @@ class Container:
         """Mount an image."""
         name = call("buildah", "from", "--pull-never", image).strip()
         shown = json.loads(call("buildah", "inspect", "--type", "image", image))
-        return cls(name, Path(call("buildah", "mount", name).strip()), shown["OCIv1"]["config"], work, libraries)
+        return cls(
+            name,
+            Path(call("buildah", "mount", name).strip()),
+            shown["OCIv1"]["config"],
+            work,
+            libraries,
+        )
 
     @property
     def bytes(self) -> int:
         """The bytes of its files, each file once, whatever the links to it."""
-        files = {(at.lstat().st_dev, at.lstat().st_ino): at.lstat().st_size for at in self.root.rglob("*")}
+        files = {
+            (at.lstat().st_dev, at.lstat().st_ino): at.lstat().st_size
+            for at in self.root.rglob("*")
+        }
         return sum(files.values())
 
     def start(
-        self, host: Host, *words: str, volume: Path | None = None, bare: bool = False, network: bool = False
+        self,
+        host: Host,
+        *words: str,
+        volume: Path | None = None,
+        bare: bool = False,
+        network: bool = False,
     ) -> Start:
         """Start it on a host as an ordinary user, its root read-only, without a network; ``bare``: the words alone."""
         driver, merged, script = self.work / "driver", self.work / "merged", self.work / "start.sh"
@@ -212,7 +274,9 @@ class Container:
             f'exec chroot --userspec=1000:1000 {merged} /bin/sh -c \'cd /home/app && exec "$@"\' start "$@"\n',
             encoding="utf-8",
         )
-        environ = dict(setting.split("=", 1) for setting in self.config["Env"]) | {"HOME": "/home/app"}
+        environ = dict(setting.split("=", 1) for setting in self.config["Env"]) | {
+            "HOME": "/home/app"
+        }
         environ |= {"LAB_GPUS": "/lab-gpus.txt", **dict(host.variables)}
         command = [*([] if bare else self.config["Entrypoint"]), *words]
         begin = monotonic()
@@ -244,14 +308,34 @@ class Container:
 def open_yard(folder: Path) -> Yard:
     """Fill an index, start it, make the base, the locks and bootstrap.py."""
     index, wheel = folder / "index", real_torch()
-    catalog_index(index, ["2.7.1", "2.13.0"], platforms=[LINUX], pythons=[PYTHON], default_torch=False)
+    catalog_index(
+        index, ["2.7.1", "2.13.0"], platforms=[LINUX], pythons=[PYTHON], default_torch=False
+    )
     for stub in (index / "whl" / "cpu").glob("torch-2.13.0+cpu-*"):
         stub.unlink()
     shutil.copy(str(wheel), index / "whl" / "cpu")
-    pip = (sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "--python-version", PYTHON)
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        PYTHON,
+    )
     real = folder / "real"
     call(*pip, "--dest", real, *REAL)
-    call(*pip, "--dest", real, "--no-deps", "--require-hashes", "--requirement", ROOT / "lockfiles" / "tool.txt")
+    call(
+        *pip,
+        "--dest",
+        real,
+        "--no-deps",
+        "--require-hashes",
+        "--requirement",
+        ROOT / "lockfiles" / "tool.txt",
+    )
     names = {file.name.partition("-")[0].lower() for file in real.iterdir()}
     for stub in (index / "simple").glob("*.whl"):
         if stub.name.partition("-")[0].lower() in names:
@@ -264,7 +348,10 @@ def open_yard(folder: Path) -> Yard:
 def started(container: Container, volumes: Path) -> Iterator[tuple[Host, Start]]:
     """Start on every host, each with a volume of its own."""
     for number, host in enumerate(HOSTS):
-        yield host, container.start(host, "python", "-c", FACTS, volume=volume_in(volumes, str(number)))
+        yield (
+            host,
+            container.start(host, "python", "-c", FACTS, volume=volume_in(volumes, str(number))),
+        )
 
 
 def volume_in(folder: Path, name: str) -> Path:
@@ -296,7 +383,9 @@ def main() -> None:
     if missing := lack():
         sys.exit(missing)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(*sys.argv[1:2] or [place])  # one that is named keeps its base for the next time
+        folder = Path(
+            *sys.argv[1:2] or [place]
+        )  # one that is named keeps its base for the next time
         for part in ("index", "real", "libraries", "work", "volumes"):
             shutil.rmtree(folder / part, ignore_errors=True)
         yard = open_yard(folder)
@@ -320,12 +409,17 @@ def page(yard: Yard, folder: Path) -> Iterator[str]:
     for host, start in started(image, volumes):
         said = next((line for line in start.err.splitlines() if line.startswith("error:")), "")
         if not said and "no kernel" not in start.err:
-            said = next((line for line in start.err.splitlines() if line.startswith("Verified")), "")
+            said = next(
+                (line for line in start.err.splitlines() if line.startswith("Verified")), ""
+            )
         yield f"| {host.name} | {start.out} | {start.status} | {' '.join(said.split())} |"
     yield "\n## What a start costs\n\nThe quickest of five, in seconds, with `python -c pass` as the command.\n"
     yield "| start | a stand-in, RTX 4090 | the real torch, CPU |\n|---|---|---|"
     hosts = (HOSTS[4], HOSTS[10])
-    columns = [quickest(image, host, python, volumes) for host, python in zip(hosts, ("cu130", "cpu"), strict=True)]
+    columns = [
+        quickest(image, host, python, volumes)
+        for host, python in zip(hosts, ("cu130", "cpu"), strict=True)
+    ]
     for label, *row in zip(KINDS, *columns, strict=True):
         yield f"| {label} | {' | '.join(f'{seconds:.2f}' for seconds in row)} |"
     image.remove()
@@ -347,10 +441,13 @@ def page(yard: Yard, folder: Path) -> Iterator[str]:
         if options:
             volume, network = volume_in(volumes, "thin"), options == ("--at-start",)
             first, later = (
-                container.start(hosts[1], "python", "-c", FACTS, volume=volume, network=network) for _ in range(2)
+                container.start(hosts[1], "python", "-c", FACTS, volume=volume, network=network)
+                for _ in range(2)
             )
             where = "from the index on loopback" if network else "without a network"
-            thin.append(f"- `{options[0]}`, {where}: {first.seconds:.1f} s, then {later.seconds:.1f} s: {later.out}")
+            thin.append(
+                f"- `{options[0]}`, {where}: {first.seconds:.1f} s, then {later.seconds:.1f} s: {later.out}"
+            )
         container.remove()
     yield "\nThe first start on a host without a GPU, which installs and proves the CPU's environment, and the next:\n"
     yield from thin

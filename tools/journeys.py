@@ -38,14 +38,19 @@ def page(rows: Iterable[Row]) -> str:
 
 def rows(folder: Path) -> list[Row]:
     """Take every step below ``folder``."""
-    wheels = catalog_index(folder / "index", ["2.14.1"], platforms=[LINUX, "windows-x86_64"], pythons=[FIRST, OTHER])
+    wheels = catalog_index(
+        folder / "index", ["2.14.1"], platforms=[LINUX, "windows-x86_64"], pythons=[FIRST, OTHER]
+    )
     make_wheel(wheels / "simple", "rich", "14.2.0", requires=["markdown"])
     make_wheel(wheels / "simple", "markdown", "3.9")
     driver = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
     played = environment(driver, build(folder / "libraries"), folder)
     (folder / "project").mkdir()
     with StandInIndex(wheels) as index:
-        variables = {**index.environment(), **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+        variables = {
+            **index.environment(),
+            **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")},
+        }
         scene = Scene(Workshop(folder / "project", folder / "caches", variables), index)
         return list(travel(scene, (*JOURNEYS, *FOLDER_JOURNEYS)))
 

@@ -74,7 +74,9 @@ def _learned(release: str, place: Place, catalog: Catalog, reader: Reader) -> li
 
 def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
     """Write what the catalogue does not have: rows of releases and of builds, and the evidence that they name."""
-    known = {(build.name, build.platform) for build in catalog.builds if build.confidence != "unverified"}
+    known = {
+        (build.name, build.platform) for build in catalog.builds if build.confidence != "unverified"
+    }
     releases: dict[str, list[LearnedRow]] = defaultdict(list)
     builds: dict[tuple[str, str], list[LearnedRow]] = defaultdict(list)
     for row in rows:
@@ -97,7 +99,11 @@ def extended(text: str, found: Additions) -> str:
         end = text.index("\n]\n", text.index(f"\n{table} = [\n")) + 1
         text = f"{text[:end]}{lines}{text[end:]}"
     told = tomli.loads(text)
-    new = [line for line in found.evidence.splitlines() if line.partition(" ")[0] not in told["evidence"]]
+    new = [
+        line
+        for line in found.evidence.splitlines()
+        if line.partition(" ")[0] not in told["evidence"]
+    ]
     newest = max((told["date"], *found.days))
     dated = re.sub(r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1)
     return dated.rstrip("\n") + "\n" + "".join(f"{line}\n" for line in new)
@@ -126,12 +132,17 @@ def _build(torch: str, tag: str, rows: list[LearnedRow]) -> str:
     libraries = dict(library for row in rows for library in row.build().libraries)
     facts = {"torch": torch, "tag": tag, "toolkit": rows[0].cuda or "", **libraries}
     told = [f'{key} = "{value}"' for key, value in facts.items()]
-    told += [f'{_platform(row)} = ["{_numbers(row.architectures)}", "high", "{_evidence(row.day)}"]' for row in rows]
+    told += [
+        f'{_platform(row)} = ["{_numbers(row.architectures)}", "high", "{_evidence(row.day)}"]'
+        for row in rows
+    ]
     return f"    {{ {', '.join(told)} }},\n"
 
 
 def _pins(row: LearnedRow, name: str) -> Iterator[str]:
-    yield from (str(asked.specifier) for asked in map(Requirement, row.requires) if asked.name == name)
+    yield from (
+        str(asked.specifier) for asked in map(Requirement, row.requires) if asked.name == name
+    )
 
 
 def _platform(row: LearnedRow) -> str:

@@ -24,11 +24,17 @@ _STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
 def man_page() -> str:
     """Write the page in man(7)."""
     commands = list(_commands())
-    shared = {_word(option): option for _, command in commands for option in command.get_params(_context(command))}
+    shared = {
+        _word(option): option
+        for _, command in commands
+        for option in command.get_params(_context(command))
+    }
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
-        roff("gpuinstall - install the PyTorch build that runs on this machine's GPUs, lock it, prove it"),
+        roff(
+            "gpuinstall - install the PyTorch build that runs on this machine's GPUs, lock it, prove it"
+        ),
         ".SH SYNOPSIS",
         ".B gpuinstall",
         roff("COMMAND [OPTION]... [ARGUMENT]..."),
@@ -41,7 +47,11 @@ def man_page() -> str:
         ".SH EXIT STATUS",
         *(line for status, said in _statuses() for line in (".TP", f".B {status}", roff(said))),
         ".SH ENVIRONMENT",
-        *(line for name, said in _variables(commands) for line in (".TP", f".B {name}", roff(said))),
+        *(
+            line
+            for name, said in _variables(commands)
+            for line in (".TP", f".B {name}", roff(said))
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -62,19 +72,25 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
     words = " ".join(command.collect_usage_pieces(_context(command)))
     yield f".SS {roff(f'gpuinstall {name} {words}')}"
     yield roff(command.help or "")
-    yield from _options(each for each in command.get_params(_context(command)) if _word(each) not in EVERYWHERE)
+    yield from _options(
+        each for each in command.get_params(_context(command)) if _word(each) not in EVERYWHERE
+    )
 
 
 def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
     for option in options:
-        if isinstance(option, click.Option) and (record := option.get_help_record(_context(entrance))):
+        if isinstance(option, click.Option) and (
+            record := option.get_help_record(_context(entrance))
+        ):
             yield from (".TP", f".B {roff(record[0])}", roff(record[1]))
 
 
 def _variables(commands: Iterable[tuple[str, click.Command]]) -> list[tuple[str, str]]:
     """The variables that stand for an option, each once, by name."""
     every = (option for _, command in commands for option in command.get_params(_context(command)))
-    return sorted({str(one.envvar): f"the same as {_word(one)}" for one in every if one.envvar}.items())
+    return sorted(
+        {str(one.envvar): f"the same as {_word(one)}" for one in every if one.envvar}.items()
+    )
 
 
 def _word(option: click.Parameter) -> str:
@@ -90,7 +106,13 @@ def _statuses() -> list[tuple[str, str]]:
 
 def _paragraph(name: str) -> str:
     """What the project is, as its README begins."""
-    return (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1].replace("\n", " ").replace("`", "")
+    return (
+        (ROOT / name)
+        .read_text(encoding="utf-8")
+        .split("\n\n")[1]
+        .replace("\n", " ")
+        .replace("`", "")
+    )
 
 
 def _context(command: click.Command) -> click.Context:

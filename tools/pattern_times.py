@@ -12,10 +12,14 @@ from tests.unit.failures.attacks import patterns, worst_seconds
 
 def main(count: int | None) -> None:
     """Print milliseconds of processor time and the pattern, then what all of them take."""
-    times = sorted(((worst_seconds(pattern, 0.0), pattern.says) for pattern in patterns()), reverse=True)
+    times = sorted(
+        ((worst_seconds(pattern, 0.0), pattern.says) for pattern in patterns()), reverse=True
+    )
     for seconds, says in times[:count]:
         sys.stdout.write(f"{seconds * 1000:8.3f} ms  {says}" + "\n")
-    sys.stdout.write(f"{sum(seconds for seconds, _ in times) * 1000:8.3f} ms  all {len(times)} patterns" + "\n")
+    sys.stdout.write(
+        f"{sum(seconds for seconds, _ in times) * 1000:8.3f} ms  all {len(times)} patterns" + "\n"
+    )
 
 
 if __name__ == "__main__":

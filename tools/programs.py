@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "programs.md"
 PYTHON = "3.12"
-MACHINES = (("H100", "580.95.05"), ("V100", "535.183.01"), ("RTX 3090", "470.256.02"), ("RTX 5090", "570.86.15"))
+MACHINES = (
+    ("H100", "580.95.05"),
+    ("V100", "535.183.01"),
+    ("RTX 3090", "470.256.02"),
+    ("RTX 5090", "570.86.15"),
+)
 PROGRAMS = (
     "vllm",
     "sglang",
@@ -100,7 +105,10 @@ def table(programs: Iterable[str], session: Session) -> Iterator[str]:
         beside = by_uv(words, session)
         yield f"\n## {program}\n\n| machine | versions | torch |\n|---|---|---|"
         yield f"| uv alone | {beside.said} | {beside.torch} |"
-        answers = [(f"{gpu}, {driver.split('.')[0]}", by_us(words, gpu, driver, session)) for gpu, driver in MACHINES]
+        answers = [
+            (f"{gpu}, {driver.split('.')[0]}", by_us(words, gpu, driver, session))
+            for gpu, driver in MACHINES
+        ]
         for name, answer in answers:
             yield f"| {name} | {answer.said} | {answer.torch} |"
         remarks = [f"- {name}: {remark}" for name, answer in answers for remark in answer.remarks]
@@ -117,7 +125,9 @@ def main() -> None:
             pages = elsewhere(session)
         with StandInIndex(Path(folder)) as index:
             lead(index, pages)
-            sources = read_sources(index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder))
+            sources = read_sources(
+                index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder)
+            )
             with open_session(sources, SilentReporter()) as session:
                 lines = []
                 for line in table(asked or PROGRAMS, session):
@@ -129,7 +139,9 @@ def main() -> None:
 
 def _said(words: tuple[str, ...], versions: dict[str, str]) -> str:
     names = [parse_requirement(text).name for text in programs_first(words, load_catalog().family)]
-    return ", ".join(f"{name} {versions[name]}" for name in names if name in versions and name != "torch")
+    return ", ".join(
+        f"{name} {versions[name]}" for name in names if name in versions and name != "torch"
+    )
 
 
 if __name__ == "__main__":

@@ -67,10 +67,29 @@ PROJECTS = (
         "pip compile requirements/pt2.txt",
         "-r requirements/pt2.txt",
     ),
-    PublicProject("VAST-AI-Research+TripoSR", "d26e331", "requirements.txt with a repository to build", REQUIREMENTS),
-    PublicProject("facebookresearch+DiT", "ed81ce2", "environment.yml with pytorch and pytorch-cuda; a notebook"),
-    PublicProject("facebookresearch+segment-anything", "dca509f", "setup.py, setup.cfg", "pip compile setup.py"),
-    PublicProject("fishaudio+fish-speech", "3dd1f85", "uv project with torch sources, extras and uv.lock", "lock"),
+    PublicProject(
+        "VAST-AI-Research+TripoSR",
+        "d26e331",
+        "requirements.txt with a repository to build",
+        REQUIREMENTS,
+    ),
+    PublicProject(
+        "facebookresearch+DiT",
+        "ed81ce2",
+        "environment.yml with pytorch and pytorch-cuda; a notebook",
+    ),
+    PublicProject(
+        "facebookresearch+segment-anything",
+        "dca509f",
+        "setup.py, setup.cfg",
+        "pip compile setup.py",
+    ),
+    PublicProject(
+        "fishaudio+fish-speech",
+        "3dd1f85",
+        "uv project with torch sources, extras and uv.lock",
+        "lock",
+    ),
     PublicProject("hkchengrex+MMAudio", "974010a", "pyproject.toml (hatchling)", "lock"),
     PublicProject(
         "karpathy+nanoGPT",
@@ -87,10 +106,22 @@ PROJECTS = (
         "-r requirements_versions.txt",
     ),
     PublicProject("lucaspar+poetry-torch", "d457efb", "Poetry with two torch sources", "lock"),
-    PublicProject("nari-labs+dia", "876125e", "uv project with torch sources, .python-version and uv.lock", "lock"),
-    PublicProject("openai+whisper", "c0d2f62", "pyproject.toml, dynamic from requirements.txt", "lock"),
+    PublicProject(
+        "nari-labs+dia",
+        "876125e",
+        "uv project with torch sources, .python-version and uv.lock",
+        "lock",
+    ),
+    PublicProject(
+        "openai+whisper", "c0d2f62", "pyproject.toml, dynamic from requirements.txt", "lock"
+    ),
     PublicProject("rreece+poetry-torch", "e838f17", "Poetry with a source, poetry.lock", "lock"),
-    PublicProject("rusty1s+pytorch_cluster", "3d1d9e3", "setup.py with an extension for CUDA", "pip compile setup.py"),
+    PublicProject(
+        "rusty1s+pytorch_cluster",
+        "3d1d9e3",
+        "setup.py with an extension for CUDA",
+        "pip compile setup.py",
+    ),
 )
 COMMANDS = {
     "plan --live --gpu 'RTX 4090' --driver 550.144.03 {options}": "torch ",
@@ -138,7 +169,9 @@ class Outcome:
         return f"| `{self.command}` | {'stopped' if self.status is None else self.status} | {message} |"
 
 
-def outcomes(project: PublicProject, folder: Path, variables: Mapping[str, str]) -> Iterator[Outcome]:
+def outcomes(
+    project: PublicProject, folder: Path, variables: Mapping[str, str]
+) -> Iterator[Outcome]:
     """Run every command in the folder of a project, ours and then uv's."""
     for template, start in COMMANDS.items():
         command = template.format(options=project.options).strip()
@@ -154,7 +187,10 @@ def outcomes(project: PublicProject, folder: Path, variables: Mapping[str, str])
 
 def _message(done: Finished, start: str, folder: Path) -> str:
     """Return the error, else the first line of the output that begins with ``start``; without one, the last."""
-    lines = [_plain(line, folder).removeprefix("Changes ") for line in (*done.err.splitlines(), *done.out.splitlines())]
+    lines = [
+        _plain(line, folder).removeprefix("Changes ")
+        for line in (*done.err.splitlines(), *done.out.splitlines())
+    ]
     found = [line for line in lines if line.startswith(start if done.ok else "error:")]
     if not start and done.ok:
         found = lines[-1:] if done.out else []
@@ -165,7 +201,11 @@ def _answer_of_uv(done: Finished, folder: Path) -> str:
     """Return the versions of torch that uv chooses, or its reason."""
     if not done.ok:
         lines = [line.strip(" ×╰─▶│├") for line in done.err.splitlines()]
-        errors = [line for line in lines if line.startswith(("error:", "No solution", "Because", "Failed", "Request"))]
+        errors = [
+            line
+            for line in lines
+            if line.startswith(("error:", "No solution", "Because", "Failed", "Request"))
+        ]
         return _plain(" · ".join(errors[:2]) or "no answer", folder)
     text = (folder / "uv.lock").read_text("utf-8") if done.argv[1] == "lock" else done.out
     found = re.findall(r'^(?:name = ")?torch(?:==|"\nversion = ")([\w.+]+)', text, re.MULTILINE)
@@ -185,7 +225,17 @@ def extract(project: PublicProject, checkouts: Path, folder: Path) -> bool:
         return False
     folder.mkdir()
     # A snapshot may lack its largest files: what it has is written, and Git ends with an error.
-    words = ["git", "-C", str(repository), f"--work-tree={folder}", "checkout", "-q", project.commit, "--", "."]
+    words = [
+        "git",
+        "-C",
+        str(repository),
+        f"--work-tree={folder}",
+        "checkout",
+        "-q",
+        project.commit,
+        "--",
+        ".",
+    ]
     subprocess.run(words, capture_output=True, check=False)
     return True
 

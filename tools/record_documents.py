@@ -42,7 +42,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "probe-slices": ("probe", "--machine", str(SLICES)),
     "probe-refusing": ("probe", "--machine", str(BROKEN)),
     "plan": ("plan", "torch", "torchvision", "--python", PYTHON),
-    "plan-refused": ("plan", "torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15", "--python", PYTHON),
+    "plan-refused": (
+        "plan",
+        "torch==2.15.0",
+        "--gpu",
+        "RTX 5090",
+        "--driver",
+        "570.86.15",
+        "--python",
+        PYTHON,
+    ),
     "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
     "install": ("install", "torch", "--upgrade", "--python", PYTHON),
     "install-into": ("install", "--into", "--venv", "app", "torch"),
@@ -50,8 +59,21 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "verify": ("verify",),
     "doctor": ("doctor",),
     "explain": ("explain", f"RuntimeError: {NO_KERNEL}"),
-    "explain-other": ("explain", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
-    "lock": ("lock", "torch", "--python", PYTHON, "--target", "cu126", "--target", "cpu", "--upgrade"),
+    "explain-other": (
+        "explain",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ),
+    "lock": (
+        "lock",
+        "torch",
+        "--python",
+        PYTHON,
+        "--target",
+        "cu126",
+        "--target",
+        "cpu",
+        "--upgrade",
+    ),
     "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
     "lock-diff": ("lock", "diff", "pylock.cpu.toml", "pylock.cu126.toml"),
     "lock-download": ("lock", "download", "wheels"),
@@ -59,7 +81,15 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "shellenv": ("shellenv",),
     "hook": ("hook", "uv", "--project", "--show"),
     "table": ("table",),
-    "catalog-learn": ("catalog", "learn", "torch==2.16.0", "--platform", "linux-x86_64", "--backend", "cu132"),
+    "catalog-learn": (
+        "catalog",
+        "learn",
+        "torch==2.16.0",
+        "--platform",
+        "linux-x86_64",
+        "--backend",
+        "cu132",
+    ),
     "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),
     "catalog-show": ("catalog", "show", "torch==2.16.0", "--platform", "linux-x86_64"),
     "node": ("node", "survey", *RUN),
@@ -83,17 +113,31 @@ def main() -> None:
 def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run every command in one project below ``folder``; yield its document without this machine's paths."""
     (folder / "project").mkdir()
-    (folder / "failing.json").write_text(json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8")
-    wheels = catalog_index(folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON])
+    (folder / "failing.json").write_text(
+        json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8"
+    )
+    wheels = catalog_index(
+        folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON]
+    )
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
         (folder / "scratch").mkdir()
         node = {"GPUINSTALL_NODE": "n1", "GPUINSTALL_SCRATCH": str(folder / "scratch")}
-        variables = {**index.environment(), **node, **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+        variables = {
+            **index.environment(),
+            **node,
+            **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")},
+        }
         workshop = Workshop(folder / "project", folder / "caches", variables)
-        failing = Workshop(workshop.folder, workshop.caches, {**variables, "LAB_VERDICT": str(folder / "failing.json")})
-        process.run(uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment)
+        failing = Workshop(
+            workshop.folder,
+            workshop.caches,
+            {**variables, "LAB_VERDICT": str(folder / "failing.json")},
+        )
+        process.run(
+            uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment
+        )
         for words in PREPARATION:
             workshop.document(*words)
         for name, words in COMMANDS.items():
@@ -104,7 +148,10 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def shortened(value: Any, depth: int = 0) -> Any:
     """Keep one entry of each list of objects, three of any other list, and of a document inside another its name."""
     if isinstance(value, list):
-        return [shortened(entry, depth + 1) for entry in value[: 1 if any(isinstance(e, dict) for e in value) else 3]]
+        return [
+            shortened(entry, depth + 1)
+            for entry in value[: 1 if any(isinstance(e, dict) for e in value) else 3]
+        ]
     if not isinstance(value, dict):
         return value
     if depth > 1 and "schema" in value:
@@ -117,7 +164,9 @@ def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "index.example", text)
-    text = text.replace(str(folder / "project"), "/home/me/project").replace(str(folder), "/home/me")
+    text = text.replace(str(folder / "project"), "/home/me/project").replace(
+        str(folder), "/home/me"
+    )
     return text.replace(str(ROOT), "/home/me/gpuinstall")
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from gpuinstall.probe import read_recording
 
 MACHINES = Path(__file__).resolve().parent.parent / "tests" / "data" / "machines"
-PRIVATE = re.compile(r"/(?:home|Users)/(?!user\b)[\w.-]+|\b[\w.+-]+@[\w-]+\.\w+|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
+PRIVATE = re.compile(
+    r"/(?:home|Users)/(?!user\b)[\w.-]+|\b[\w.+-]+@[\w-]+\.\w+|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"
+)
 """A home folder, an address of mail, and one of a network card; serial numbers and host names are not recorded."""
 
 
@@ -25,14 +27,18 @@ def main() -> None:
         sys.exit(__doc__)
     recording, case = Path(sys.argv[1]), MACHINES / sys.argv[2]
     private = [
-        f"{path.name}: {hit[0]}" for path in files(recording) if (hit := PRIVATE.search(path.read_text("utf-8")))
+        f"{path.name}: {hit[0]}"
+        for path in files(recording)
+        if (hit := PRIVATE.search(path.read_text("utf-8")))
     ]
     if private:
         sys.exit("This looks private; change it in the recording first:\n" + "\n".join(private))
     machine = read_recording(recording).to_dict()
     shutil.copytree(recording, case)
     (case / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
-    (case / "SOURCE").write_text("Recorded by gpuinstall probe --record, and sent by its owner.\n", encoding="utf-8")
+    (case / "SOURCE").write_text(
+        "Recorded by gpuinstall probe --record, and sent by its owner.\n", encoding="utf-8"
+    )
     sys.stdout.write(f"{case}: {', '.join(gpu['name'] for gpu in machine['gpus']) or 'no GPU'}\n")
 
 

@@ -44,18 +44,24 @@ def main() -> None:
         write_bill_of_materials(Path(scratch) / "sbom")
         try_installations(Path(scratch), version)
     sums = digests(sorted(path for path in DIST.iterdir() if path.is_file()))
-    (DIST / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf-8")
+    (DIST / "SHA256SUMS").write_text(
+        "".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf-8"
+    )
     (DIST / "notes.md").write_text(notes, encoding="utf-8")
     sys.stdout.write((DIST / "SHA256SUMS").read_text(encoding="utf-8"))
 
 
 def check_version(version: str) -> str:
     """Return what the changelog says of ``version``; exit where tree, pyproject.toml or changelog are not ready."""
-    declared = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    declared = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "version"
+    ]
     if version != declared:
         sys.exit(f"VERSION is {version or 'missing'}, and pyproject.toml says {declared}")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = re.search(rf"^## {re.escape(version)}\n(.+?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL)
+    section = re.search(
+        rf"^## {re.escape(version)}\n(.+?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL
+    )
     if section is None:
         sys.exit(f"CHANGELOG.md has no section {version}")
     if changed := git("status", "--porcelain"):
@@ -70,7 +76,9 @@ def build(folder: Path) -> list[Path]:
     shutil.unpack_archive(folder / "tree.tar", folder / "tree", filter="data")
     epoch = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct")}
     subprocess.run(
-        [UV, "build", "-q", "--out-dir", folder / "dist", folder / "tree"], env=os.environ | epoch, check=True
+        [UV, "build", "-q", "--out-dir", folder / "dist", folder / "tree"],
+        env=os.environ | epoch,
+        check=True,
     )
     return sorted(path for path in (folder / "dist").iterdir() if path.suffix in {".whl", ".gz"})
 
@@ -84,14 +92,27 @@ def write_bill_of_materials(folder: Path) -> None:
     """Have uv write what the tool consists of as CycloneDX: its dependencies, at the versions of the lockfile."""
     folder.mkdir()
     declared = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    pins = re.findall(r"^\S+==\S+(?: ; [^\\]+)?", (ROOT / "lockfiles" / "tool.txt").read_text("utf-8"), re.MULTILINE)
+    pins = re.findall(
+        r"^\S+==\S+(?: ; [^\\]+)?",
+        (ROOT / "lockfiles" / "tool.txt").read_text("utf-8"),
+        re.MULTILINE,
+    )
     project = {
-        key: declared["project"][key] for key in ("name", "version", "license", "requires-python", "dependencies")
+        key: declared["project"][key]
+        for key in ("name", "version", "license", "requires-python", "dependencies")
     }
-    document = {"project": project, "tool": {"uv": {"constraint-dependencies": pins, "package": False}}}
+    document = {
+        "project": project,
+        "tool": {"uv": {"constraint-dependencies": pins, "package": False}},
+    }
     (folder / "pyproject.toml").write_text(tomli_w.dumps(document), encoding="utf-8")
     export = ["export", "-q", "--preview-features", "sbom-export", "--format", "cyclonedx1.5"]
-    subprocess.run([UV, *export, "-o", DIST / "sbom.cdx.json"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [UV, *export, "-o", DIST / "sbom.cdx.json"],
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def try_installations(scratch: Path, version: str) -> None:
@@ -100,29 +121,62 @@ def try_installations(scratch: Path, version: str) -> None:
     pip, pipx = scratch / "pip", scratch / "pipx"
     for folder, package in ((pip, str(wheel)), (pipx, "pipx")):
         subprocess.run([UV, "venv", "-q", folder], check=True)
-        subprocess.run([UV, "pip", "install", "-q", "--python", folder / "bin" / "python", package], check=True)
+        subprocess.run(
+            [UV, "pip", "install", "-q", "--python", folder / "bin" / "python", package], check=True
+        )
     script = (DIST / "bootstrap.py").read_bytes()
     ways: Mapping[str, tuple[list[str | Path], bytes | None]] = {
         "pip": ([pip / "bin" / "gpuinstall", "--version"], None),
         "uvx": ([UV, "tool", "run", "-q", "--from", wheel, "gpuinstall", "--version"], None),
-        "uv tool": (["sh", "-c", '"$0" tool install -q "$1" && ~/.local/bin/gpuinstall --version', UV, wheel], None),
+        "uv tool": (
+            [
+                "sh",
+                "-c",
+                '"$0" tool install -q "$1" && ~/.local/bin/gpuinstall --version',
+                UV,
+                wheel,
+            ],
+            None,
+        ),
         "pipx": ([pipx / "bin" / "pipx", "run", "--spec", wheel, "gpuinstall", "--version"], None),
-        "sdist": ([UV, "tool", "run", "-q", "--from", next(DIST.glob("*.tar.gz")), "gpuinstall", "--version"], None),
+        "sdist": (
+            [
+                UV,
+                "tool",
+                "run",
+                "-q",
+                "--from",
+                next(DIST.glob("*.tar.gz")),
+                "gpuinstall",
+                "--version",
+            ],
+            None,
+        ),
         "single file": ([sys.executable, "-", "--version"], script),
     }
     for name, (command, text) in ways.items():
         home = scratch / f"home of {name}"
         home.mkdir()
-        own = {"HOME": str(home), "XDG_DATA_HOME": str(home / ".local/share"), "PIPX_HOME": str(home / "pipx")}
-        done = subprocess.run(command, env=os.environ | own, cwd=home, input=text, capture_output=True, check=False)
+        own = {
+            "HOME": str(home),
+            "XDG_DATA_HOME": str(home / ".local/share"),
+            "PIPX_HOME": str(home / "pipx"),
+        }
+        done = subprocess.run(
+            command, env=os.environ | own, cwd=home, input=text, capture_output=True, check=False
+        )
         if done.returncode or version not in done.stdout.decode():
-            sys.exit(f"installed by {name}, it does not report its version:\n{done.stderr.decode()}")
+            sys.exit(
+                f"installed by {name}, it does not report its version:\n{done.stderr.decode()}"
+            )
         sys.stdout.write(f"{name}: {done.stdout.decode().strip()}\n")
 
 
 def git(*words: str) -> str:
     """What git answers."""
-    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", ROOT, *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

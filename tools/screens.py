@@ -59,7 +59,9 @@ class Scene(NamedTuple):
 
     def site(self, pattern: str) -> Path:
         """A file among the environment's packages."""
-        return next((self.workshop.folder / ".venv" / "lib").glob(f"python*/site-packages/{pattern}"))
+        return next(
+            (self.workshop.folder / ".venv" / "lib").glob(f"python*/site-packages/{pattern}")
+        )
 
 
 class Screen(NamedTuple):
@@ -148,7 +150,9 @@ SCREENS = (
     Screen("A name is mistyped", "install scpy"),
     Screen("The disk is full", "install jupyterlab", before=without_space),
     Screen("The proxy is wrong", "install rich", before=behind_a_wrong_proxy),
-    Screen("The torch index is down", "lock --only torch --upgrade", before=without_the_torch_index),
+    Screen(
+        "The torch index is down", "lock --only torch --upgrade", before=without_the_torch_index
+    ),
     Screen("No index answers", "install rich", before=without_an_index),
     Screen("A table", "table --gpu 'GTX 1080' --gpu 'RTX 4090' --gpu 'RTX 5090'"),
     Screen("A table, 120 columns", "table", 120),
@@ -164,10 +168,16 @@ def main() -> None:
         with StandInIndex(_wheels(folder / "index")) as index:
             for host in (index.torch, index.r2, index.default):
                 host.pace = PACE_S
-            own = {**index.environment(), **{key: played[key] for key in ("LAB_GPUS", "LD_LIBRARY_PATH")}}
+            own = {
+                **index.environment(),
+                **{key: played[key] for key in ("LAB_GPUS", "LD_LIBRARY_PATH")},
+            }
             home = folder / "home"
             own |= {"HOME": str(home), "SHELL": "/bin/bash", "TERM": "xterm-256color"}
-            own |= {"XDG_CACHE_HOME": str(home / ".cache"), "UV_CACHE_DIR": str(home / ".cache" / "uv")}
+            own |= {
+                "XDG_CACHE_HOME": str(home / ".cache"),
+                "UV_CACHE_DIR": str(home / ".cache" / "uv"),
+            }
             own["XDG_STATE_HOME"] = str(home / ".local" / "state")
             scene = Scene(Workshop(home / "project", folder / "caches", own), index)
             drawn = {screen: draw(screen, scene).replace(str(home), "~") for screen in SCREENS}
@@ -215,12 +225,21 @@ def run(screen: Screen, folder: Path, variables: Mapping[str, str]) -> str:
     if screen.columns is None:
         both, nothing = subprocess.STDOUT, subprocess.DEVNULL
         done = subprocess.run(
-            words, cwd=folder, env=variables, stdin=nothing, stdout=-1, stderr=both, text=True, check=False
+            words,
+            cwd=folder,
+            env=variables,
+            stdin=nothing,
+            stdout=-1,
+            stderr=both,
+            text=True,
+            check=False,
         )
         return done.stdout
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, screen.columns, 0, 0))
-    running = subprocess.Popen(words, cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs)
+    running = subprocess.Popen(
+        words, cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     raw = bytearray()
     try:
@@ -235,14 +254,21 @@ def run(screen: Screen, folder: Path, variables: Mapping[str, str]) -> str:
 
 def settled(raw: str, escapes: re.Pattern[str] = ESCAPE) -> str:
     """What stays on the screen: without the bars, each of which was drawn over, and without some ``escapes``."""
-    lines = [escapes.sub("", FRAME.split(line)[-1]).lstrip("\r") for line in raw.replace("\r\n", "\n").split("\n")]
-    return "\n".join(line.rstrip() for line in lines if not BAR.search(ESCAPE.sub("", line))).strip("\n")
+    lines = [
+        escapes.sub("", FRAME.split(line)[-1]).lstrip("\r")
+        for line in raw.replace("\r\n", "\n").split("\n")
+    ]
+    return "\n".join(line.rstrip() for line in lines if not BAR.search(ESCAPE.sub("", line))).strip(
+        "\n"
+    )
 
 
 def middle(raw: str) -> str:
     """The bars of the fullest moment of a download."""
     frames = [ESCAPE.sub("", frame).strip("\n") for frame in FRAME.split(raw.replace("\r\n", "\n"))]
-    return max((frame for frame in frames if "Download" in frame and " left" in frame), key=len, default="")
+    return max(
+        (frame for frame in frames if "Download" in frame and " left" in frame), key=len, default=""
+    )
 
 
 def _block(words: str, text: str) -> str:
@@ -258,7 +284,12 @@ def _wheels(folder: Path) -> Path:
     for name, version, size in (("numpy", "2.3.4", 9_000_000), ("scipy", "1.16.3", 24_000_000)):
         for old in simple.glob(f"{name}-*"):
             old.unlink()
-        make_wheel(simple, name, version, modules={f"{name}/data": os.urandom(size), f"{name}/__init__.py": ""})
+        make_wheel(
+            simple,
+            name,
+            version,
+            modules={f"{name}/data": os.urandom(size), f"{name}/__init__.py": ""},
+        )
     make_wheel(simple, "rich", "14.2.0", requires=["markdown-it-py"])
     make_wheel(simple, "markdown-it-py", "4.3.0")
     make_wheel(simple, "cowsay", "6.1")

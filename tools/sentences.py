@@ -26,7 +26,9 @@ PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [\w{“\"'`(-]")
 def main() -> None:
     """Print the sentences of a room (``cli``, ``docs``, ``failures/data``), or of all, or count their words."""
     rooms = [word for word in sys.argv[1:] if not word.startswith("-")]
-    lines = [(place, text) for place, text in sentences() if not rooms or place.startswith(tuple(rooms))]
+    lines = [
+        (place, text) for place, text in sentences() if not rooms or place.startswith(tuple(rooms))
+    ]
     if "--words" in sys.argv:
         counts: dict[str, int] = {}
         for place, text in lines:
@@ -44,10 +46,18 @@ def sentences() -> Iterator[tuple[str, str]]:
     for path in sorted((SOURCE / "failures" / "data").glob("*.toml")):
         texts = of_values(tomli.loads(path.read_text(encoding="utf-8")))
         yield from ((str(path.relative_to(SOURCE)), text) for text in texts if PROSE.search(text))
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]:
         text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         place = f"docs/{path.name}"
-        yield from ((place, " ".join(part.split())) for part in re.split(r"\n\s*\n|(?<=[.!?])\s", text) if part.strip())
+        yield from (
+            (place, " ".join(part.split()))
+            for part in re.split(r"\n\s*\n|(?<=[.!?])\s", text)
+            if part.strip()
+        )
 
 
 def of_module(path: Path) -> Iterator[tuple[str, str]]:
@@ -60,9 +70,18 @@ def of_module(path: Path) -> Iterator[tuple[str, str]]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
     for node in ast.walk(tree):
-        if id(node) in docstrings or id(node) in inside or not isinstance(node, ast.Constant | ast.JoinedStr):
+        if (
+            id(node) in docstrings
+            or id(node) in inside
+            or not isinstance(node, ast.Constant | ast.JoinedStr)
+        ):
             continue
         text = written(node)
         if PROSE.search(text):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from gpuinstall.support import condensed, kinds_of, known_drivers, served, support, support_of_others
+from gpuinstall.support import (
+    condensed,
+    kinds_of,
+    known_drivers,
+    served,
+    support,
+    support_of_others,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +40,15 @@ called `cpu` on the index and runs on the GPU (MPS). None was [run on a card](ma
 def support_page(catalog: Catalog) -> str:
     """Write the tables of all platforms."""
     drivers, kinds = known_drivers(catalog), kinds_of(catalog)
-    tables = [condensed(served(support(catalog, *platform, kinds, drivers))) for platform in PLATFORMS]
-    pages = (PREFACE.format(date=catalog.date), *map(_markdown, tables), OTHERS, *_of_other_makers(catalog))
+    tables = [
+        condensed(served(support(catalog, *platform, kinds, drivers))) for platform in PLATFORMS
+    ]
+    pages = (
+        PREFACE.format(date=catalog.date),
+        *map(_markdown, tables),
+        OTHERS,
+        *_of_other_makers(catalog),
+    )
     return "\n".join(pages)
 
 

@@ -32,7 +32,14 @@ from gpuinstall.sources import read_sources
 from gpuinstall.wheels.elf import read_elf
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import Limits
-from gpuinstall.wheels.torch_abi import OF_DEVICE, Exports, hashed, load_exports, ordinary_names, stable_names
+from gpuinstall.wheels.torch_abi import (
+    OF_DEVICE,
+    Exports,
+    hashed,
+    load_exports,
+    ordinary_names,
+    stable_names,
+)
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
@@ -57,12 +64,17 @@ def main(words: Sequence[str]) -> None:
     with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
         for word in words[1:]:
             version = word.removesuffix("+")
-            for part, libraries in (("common", COMMON), *([("device", DEVICE)] if word.endswith("+") else [])):
+            for part, libraries in (
+                ("common", COMMON),
+                *([("device", DEVICE)] if word.endswith("+") else []),
+            ):
                 file = folder / f"{version}-{part}.txt"
                 if not file.exists():
                     file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
     names = {}
-    for file in sorted(folder.glob("*-common.txt"), key=lambda file: Version(file.name.partition("-")[0])):
+    for file in sorted(
+        folder.glob("*-common.txt"), key=lambda file: Version(file.name.partition("-")[0])
+    ):
         version = file.name.partition("-")[0]
         of_device = folder / f"{version}-device.txt"
         minor = "{}.{}".format(*Version(version).release)
@@ -72,7 +84,9 @@ def main(words: Sequence[str]) -> None:
         )
     table = exports(names)
     TABLE.write_bytes(packed(table))
-    sys.stdout.write(f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n")
+    sys.stdout.write(
+        f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n"
+    )
 
 
 def add_newest() -> None:
@@ -137,8 +151,13 @@ def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]
         raise SystemExit("the default index has no torch")
     listed = parse_page(page)
     same = (wheel for wheel in listed if wheel.version.public == version)
-    wheel = max((one for one in same if ("linux", "x86_64") in platforms(one.tags)), key=lambda one: one.filename)
-    opened = WheelReader(HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450)), LIMITS)
+    wheel = max(
+        (one for one in same if ("linux", "x86_64") in platforms(one.tags)),
+        key=lambda one: one.filename,
+    )
+    opened = WheelReader(
+        HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450)), LIMITS
+    )
     names: set[bytes] = set()
     for library in libraries:
         with tempfile.TemporaryFile() as file:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 HOUSE = str(Path(gpuinstall.__path__[0]))
-NAMED = 0x03  # CO_OPTIMIZED | CO_NEWLOCALS: the code of a function, and not that of a module or a class
+NAMED = (
+    0x03  # CO_OPTIMIZED | CO_NEWLOCALS: the code of a function, and not that of a module or a class
+)
 JOURNEYS = {
     "installation": ("install",),
     "installation of a program": ("install", "painter"),
@@ -44,7 +46,9 @@ class Trace:
         code = frame.f_code
         if code.co_filename.startswith(HOUSE):
             self.code.add(code)
-        made = frame.f_locals if code.co_filename == "<string>" or code.co_name == "__init__" else {}
+        made = (
+            frame.f_locals if code.co_filename == "<string>" or code.co_name == "__init__" else {}
+        )
         kind = made.get("_cls") or type(made.get("self"))
         if kind.__module__.startswith("gpuinstall."):
             self.kinds.add(kind)
@@ -65,15 +69,23 @@ class Trace:
 
     def report(self, name: str, *, verbose: bool) -> str:
         """The numbers in a line, and with ``verbose`` the names behind them."""
-        functions = {code for code in self.code if code.co_flags & NAMED == NAMED and not code.co_name.startswith("<")}
+        functions = {
+            code
+            for code in self.code
+            if code.co_flags & NAMED == NAMED and not code.co_name.startswith("<")
+        }
         outer = {code for code in functions if "<locals>" not in code.co_qualname}
         modules = Counter(os.path.relpath(code.co_filename, HOUSE) for code in outer)
         kinds = sorted(kind.__qualname__ for kind in self.kinds)
         inner = f"({len(functions)} with those inside others)"
-        lines = [f"{name}: {len(outer)} functions {inner} in {len(modules)} modules, {len(kinds)} kinds of values"]
+        lines = [
+            f"{name}: {len(outer)} functions {inner} in {len(modules)} modules, {len(kinds)} kinds of values"
+        ]
         if verbose:
             lines += [f"  {count:4} {module}" for module, count in modules.most_common()]
-            lines += [f"  {os.path.relpath(code.co_filename, HOUSE)} {code.co_qualname}" for code in outer]
+            lines += [
+                f"  {os.path.relpath(code.co_filename, HOUSE)} {code.co_qualname}" for code in outer
+            ]
             lines.append(f"  {' '.join(kinds)}")
         return "\n".join(lines) + "\n"
 
@@ -106,12 +118,30 @@ def main() -> None:
                 home = folder / "-".join(command)
                 (home / "project").mkdir(parents=True)
                 workshop = Workshop(home / "project", home / "caches", played | index.environment())
-                started = [sys.executable, "-m", "tools.trace", "run", name, str("-v" in sys.argv), *command, "--quiet"]
+                started = [
+                    sys.executable,
+                    "-m",
+                    "tools.trace",
+                    "run",
+                    name,
+                    str("-v" in sys.argv),
+                    *command,
+                    "--quiet",
+                ]
                 variables = workshop.environment | {"PYTHONPATH": str(ROOT)}
                 done = subprocess.run(
-                    started, cwd=workshop.folder, env=variables, capture_output=True, text=True, check=False
+                    started,
+                    cwd=workshop.folder,
+                    env=variables,
+                    capture_output=True,
+                    text=True,
+                    check=False,
                 )
-                sys.stdout.write(done.stdout[done.stdout.index(f"{name}: ") :] if done.returncode == 0 else done.stderr)
+                sys.stdout.write(
+                    done.stdout[done.stdout.index(f"{name}: ") :]
+                    if done.returncode == 0
+                    else done.stderr
+                )
 
 
 if __name__ == "__main__":

@@ -39,7 +39,11 @@ def program_sha256(platform: str) -> str:
         which = ["--no-deps", "--only-binary", ":all:", "--platform", platform, "--dest", folder]
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True)
         with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            [name] = [name for name in wheel.namelist() if name.endswith(("/scripts/uv", "/scripts/uv.exe"))]
+            [name] = [
+                name
+                for name in wheel.namelist()
+                if name.endswith(("/scripts/uv", "/scripts/uv.exe"))
+            ]
             return hashlib.sha256(wheel.read(name)).hexdigest()
 
 

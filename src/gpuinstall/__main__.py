@@ -20,7 +20,9 @@ def main() -> NoReturn:
         run_again(sys.argv[2:])
     import gc
 
-    gc.set_threshold(100_000)  # a plan allocates and hardly frees: fewer collections make it a tenth faster
+    gc.set_threshold(
+        100_000
+    )  # a plan allocates and hardly frees: fewer collections make it a tenth faster
     try:
         from gpuinstall.interruption import install_handlers
 

@@ -19,7 +19,9 @@ OURS = "gpuinstall"
 REQUIREMENTS = "requirements"
 """The argument of a command that takes requirements."""
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
-_SAME = re.compile(r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE)
+_SAME = re.compile(
+    r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE
+)
 _ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirements>\S.*))")
 _OPTION = re.compile(r"(?<=\s)--[\w-]+")
 _IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
@@ -47,12 +49,18 @@ class Advice:
         except ValueError:  # a quote without its other half, or no word at all
             return None
         note = line.partition(NOTE)[2]
-        return None if _OPERATORS.intersection(arguments) else cls(program, tuple(arguments), note=note)
+        return (
+            None
+            if _OPERATORS.intersection(arguments)
+            else cls(program, tuple(arguments), note=note)
+        )
 
     @property
     def is_possible(self) -> bool:
         """Say whether the programs are on PATH; ours is by whatever name it was started."""
-        return all(program == OURS or shutil.which(program) for program in (self.program, *self.needs))
+        return all(
+            program == OURS or shutil.which(program) for program in (self.program, *self.needs)
+        )
 
     def __str__(self) -> str:
         move = f"cd {quoted(self.place)} && " if self.place and self.place != Path.cwd() else ""
@@ -78,13 +86,17 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
         change, note = same["change"], same["note"] or ""
         addition = _ADDITION.match(change)
         if addition and options is not None:
-            if addition["option"] and any(option not in options for option in _OPTION.findall(change)):
+            if addition["option"] and any(
+                option not in options for option in _OPTION.findall(change)
+            ):
                 return ""
             if addition["requirements"] and REQUIREMENTS not in options:
                 requirements = addition["requirements"]
                 if words[1:2] != ["run"]:
                     return f"Request {requirements} too{note.replace(NOTE, ': ', 1)}\n"
-                change = " ".join(["with", *(f"--with {quoted(one)}" for one in shlex.split(requirements))])
+                change = " ".join(
+                    ["with", *(f"--with {quoted(one)}" for one in shlex.split(requirements))]
+                )
         changed = _changed(change, plain)
         if changed is None:
             note = note.replace(NOTE, ": ", 1)
@@ -110,7 +122,9 @@ def _changed(change: str, words: list[str]) -> str | None:
     added = change.removeprefix("with ")
     option, _, value = added.partition(" ")
     earlier = words
-    if option != "--with":  # a second one adds to the first; any other option replaces what was given before
+    if (
+        option != "--with"
+    ):  # a second one adds to the first; any other option replaces what was given before
         earlier = _without(f"{option} *" if value else option, words)
     # What follows the command that "run" starts, or "--", is not for us.
     end = 2 if words[1:2] == ["run"] else earlier.index("--") if "--" in earlier else len(earlier)
@@ -121,7 +135,11 @@ def _without(removed: str, words: list[str]) -> list[str]:
     """Take a word out of a command line, or an option with its value, where ``*`` is any."""
     option, _, value = removed.partition(" ")
     if not (option.startswith("-") and value):
-        return [word for word in words if _squeezed(removed) not in {_squeezed(word), _squeezed(_name(word))}]
+        return [
+            word
+            for word in words
+            if _squeezed(removed) not in {_squeezed(word), _squeezed(_name(word))}
+        ]
     rest, waiting = list[str](), iter(words)
     for word in waiting:
         name, sign, given = word.partition("=")

@@ -118,10 +118,14 @@ def lock(
         declared = project.read_folder_request()
         request = project.request_for(declared.listed)
         requests = lock_requests(project, request, targets, [machine] if machine else [])
-        return write_locks(LockOptions(project.folder, requests, declared, upgrade=upgrade), project.session)
+        return write_locks(
+            LockOptions(project.folder, requests, declared, upgrade=upgrade), project.session
+        )
 
 
-def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT) -> Verdict:
+def verify(
+    venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT
+) -> Verdict:
     """Run kernels on every GPU in any environment, by its folder or its interpreter; a failure is in the verdict.
 
     Raise UsageError where there is no interpreter.
@@ -135,4 +139,6 @@ def verify(venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter
     python = interpreter(path) if path.is_dir() else path
     machine = read_machine(reporter)
     origin = read_origin(python.parent.parent, machine)
-    return verify_environment(python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter)
+    return verify_environment(
+        python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
+    )

@@ -41,7 +41,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         if key not in _KINDS:
             raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
     values = {key: _value(table, key, kind) for key, kind in _KINDS.items()}
-    required = _value(_table(pyproject, "project"), "requires-python", str, "[project]") or _python_of_poetry(pyproject)
+    required = _value(
+        _table(pyproject, "project"), "requires-python", str, "[project]"
+    ) or _python_of_poetry(pyproject)
     listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
     return replace(
         FOLDERS_OWN,
@@ -74,10 +76,14 @@ def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return table
 
 
-def _value(table: Mapping[str, Any], key: str, kind: type, section: str = "[tool.gpuinstall]") -> Any:
+def _value(
+    table: Mapping[str, Any], key: str, kind: type, section: str = "[tool.gpuinstall]"
+) -> Any:
     value = table.get(key)
     items = value if isinstance(value, list) else ()
-    if value is not None and not (isinstance(value, kind) and all(isinstance(item, str) for item in items)):
+    if value is not None and not (
+        isinstance(value, kind) and all(isinstance(item, str) for item in items)
+    ):
         raise _malformed(f"{section} {key} is {value!r}", f"it is {_IN_WORDS[kind]}")
     return tuple(value) if isinstance(value, list) else value
 

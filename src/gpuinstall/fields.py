@@ -7,7 +7,12 @@ from typing import Any, TypeVar
 
 _Value = TypeVar("_Value")
 
-_NAMES: dict[type, str] = {str: "a string", int: "an integer", bool: "true or false", dict: "an object"}
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    dict: "an object",
+}
 
 
 class MalformedError(ValueError):
@@ -19,7 +24,9 @@ class Fields:
 
     def __init__(self, body: object, place: str = "") -> None:
         if not isinstance(body, dict):
-            raise MalformedError(f"{place[:-1] or 'the document'} is not {_NAMES[dict] if place else 'a JSON object'}")
+            raise MalformedError(
+                f"{place[:-1] or 'the document'} is not {_NAMES[dict] if place else 'a JSON object'}"
+            )
         self.body: Mapping[str, Any] = body
         self.place = place
 

@@ -44,7 +44,12 @@ _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's rename
 _EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 _LOGIN = re.compile(rb"://[^/\s]+@")
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
-_AT_ONCE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_AT_ONCE = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -89,12 +94,18 @@ def check_outside(path: Path, named_by: Path) -> None:
         status = place.stat()
         owner = named_by.stat().st_uid
     except OSError as error:
-        raise UsageError("path-outside", f"{named_by} names {path}, which cannot be read: {error.strerror}") from None
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which cannot be read: {error.strerror}"
+        ) from None
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise UsageError("path-outside", f"{named_by} names {path}, which is not a regular file or a folder")
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which is not a regular file or a folder"
+        )
     if status.st_uid != owner:
         why = "a path outside the folder is followed only to what belongs to the same user"
-        raise UsageError("path-outside", f"{named_by} names {path}, which belongs to another user", why=why)
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which belongs to another user", why=why
+        )
 
 
 def read_document(path: Path, folder: Path | None = None) -> str:
@@ -126,7 +137,11 @@ def parse_json(text: str | bytes) -> Any:
     import json
 
     text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
-    if text.count("{") + text.count("[") > _CONTAINERS or text.count(",") > _VALUES or sys.getsizeof(text) > _WIDEST:
+    if (
+        text.count("{") + text.count("[") > _CONTAINERS
+        or text.count(",") > _VALUES
+        or sys.getsizeof(text) > _WIDEST
+    ):
         raise ValueError("it has too many values")
     try:
         return json.loads(text)
@@ -216,14 +231,25 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         return
     if os.name != "posix":
         return
-    if status.st_mode & stat.S_IWOTH:  # sticky too: what a cache is asked for has a name that can be foreseen
-        raise _unsafe_cache(folder, f"everyone can write to the cache {folder} and so change what is installed from it")
-    owners = {0, os.getuid(), Path("/").stat().st_uid}  # in a user namespace, root is seen as another user
+    if (
+        status.st_mode & stat.S_IWOTH
+    ):  # sticky too: what a cache is asked for has a name that can be foreseen
+        raise _unsafe_cache(
+            folder,
+            f"everyone can write to the cache {folder} and so change what is installed from it",
+        )
+    owners = {
+        0,
+        os.getuid(),
+        Path("/").stat().st_uid,
+    }  # in a user namespace, root is seen as another user
     others = []
     for part in _way_to(folder.absolute()):
         status = part.lstat()
         if stat.S_ISDIR(status.st_mode) and _is_everybodys(status):
-            raise _unsafe_cache(part, f"everyone can write to {part} and so exchange the cache {folder}")
+            raise _unsafe_cache(
+                part, f"everyone can write to {part} and so exchange the cache {folder}"
+            )
         if status.st_uid not in owners:
             others.append(f"{part} belongs to another user (uid {status.st_uid})")
     if others:
@@ -329,7 +355,9 @@ def write_anew(path: Path, text: str) -> None:
         file.write(text)
 
 
-def write_atomically(path: Path, text: str, folder: Path | None = None, *, is_private: bool = False) -> None:
+def write_atomically(
+    path: Path, text: str, folder: Path | None = None, *, is_private: bool = False
+) -> None:
     """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
     with written(path, folder, is_private=is_private) as file:
         file.write(text.encode())
@@ -428,7 +456,9 @@ def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
             with written(place, put=put, is_private=is_private) as file:
                 file.write(after)
             return
-    raise InstallationError("file-busy", f"{path} was changed by another program each time it was to be written")
+    raise InstallationError(
+        "file-busy", f"{path} was changed by another program each time it was to be written"
+    )
 
 
 class _ChangedMeanwhileError(Exception):
@@ -538,8 +568,14 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     """Say that ``path`` cannot be written, and why; on Windows often because a program uses it."""
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
     if os.name == "nt":
-        hint = "the same again   # once nothing there is in use" if isinstance(error, PermissionError) else ""
-    return InstallationError("not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None)
+        hint = (
+            "the same again   # once nothing there is in use"
+            if isinstance(error, PermissionError)
+            else ""
+        )
+    return InstallationError(
+        "not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None
+    )
 
 
 def make_private_folder(folder: Path) -> None:
@@ -561,7 +597,10 @@ def own_cache_folder() -> Path:
     On Linux it is found without platformdirs, which takes a twentieth of a plan's time to import.
     """
     if sys.platform == "linux":
-        return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache") / "gpuinstall"
+        return (
+            Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")
+            / "gpuinstall"
+        )
     from platformdirs import user_cache_path
 
     return user_cache_path("gpuinstall", appauthor=False)

@@ -90,7 +90,10 @@ class Finding:
     @property
     def fix(self) -> str | None:
         """What to do as text, one command a line; None where there is nothing, or its programs are not here."""
-        return "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible) or None
+        return (
+            "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible)
+            or None
+        )
 
     @classmethod
     def read(cls, fields: Fields) -> Finding:
@@ -110,7 +113,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a Machine document holds its problems, without what it does not say."""
-        optional = {"gpus": list(self.gpus), "why": self.why, "seen": self.evidence, "needs": list(self.needs)}
+        optional = {
+            "gpus": list(self.gpus),
+            "why": self.why,
+            "seen": self.evidence,
+            "needs": list(self.needs),
+        }
         return {
             "code": self.code,
             "id": self.id,

@@ -27,12 +27,16 @@ def check_shared(folder: Path, reporter: Reporter) -> None:
         inner = [Path(entry) for entry in entries if not entry.is_symlink()]
     for path in (folder, *inner):
         if path.stat().st_mode & stat.S_IWOTH:
-            message = f"everyone can write to {path}, and so change what is installed and run from it"
+            message = (
+                f"everyone can write to {path}, and so change what is installed and run from it"
+            )
             hint = f"chmod o-w {quoted(path)}   # or use a new folder: --run-dir"
             raise UsageError("unsafe-run-folder", message, hint=hint)
     owner = folder.stat().st_uid
     if owner not in {0, os.getuid()}:
-        reporter.warn(f"{folder} belongs to another user (uid {owner}), who can change what it holds")
+        reporter.warn(
+            f"{folder} belongs to another user (uid {owner}), who can change what it holds"
+        )
 
 
 def own_folder(path: Path, *, make: bool = True) -> Path:
@@ -45,7 +49,9 @@ def own_folder(path: Path, *, make: bool = True) -> Path:
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private:
             return path
     message = f"{path} cannot be used: it is not a folder that only you can write to"
-    raise InstallationError("not-writable", message, hint="Use another folder: --root DIR, or GPUINSTALL_SCRATCH")
+    raise InstallationError(
+        "not-writable", message, hint="Use another folder: --root DIR, or GPUINSTALL_SCRATCH"
+    )
 
 
 def inside(folder: Path, *names: str) -> Path:

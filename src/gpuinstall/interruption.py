@@ -144,5 +144,9 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def _end_if_interrupted() -> None:
     """Raise KeyboardInterrupt, unless one is on its way: it may say what was kept."""
-    if _Run.interrupted and not _Run.unfinished and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+    if (
+        _Run.interrupted
+        and not _Run.unfinished
+        and not isinstance(sys.exc_info()[1], KeyboardInterrupt)
+    ):
         raise KeyboardInterrupt

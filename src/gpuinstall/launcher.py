@@ -19,4 +19,8 @@ def command_file() -> Path:
 def tool_home() -> Path | None:
     """Return the folder that bootstrap.py made; None if something else has installed us."""
     folder = Path(sys.prefix).parent
-    return folder if (folder / "bin").is_dir() and Path(sys.prefix).name.startswith(f"{__version__}-") else None
+    return (
+        folder
+        if (folder / "bin").is_dir() and Path(sys.prefix).name.startswith(f"{__version__}-")
+        else None
+    )

@@ -26,7 +26,12 @@ class Location(NamedTuple):
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file" or "://" not in address:
-                return cls("file://", os.path.realpath(url2pathname(parts.path) if parts.scheme == "file" else address))
+                return cls(
+                    "file://",
+                    os.path.realpath(
+                        url2pathname(parts.path) if parts.scheme == "file" else address
+                    ),
+                )
             host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
             message = f"{address.rpartition('@')[2]!r} is not a URL: {error}"

@@ -84,7 +84,10 @@ class Gpu:
 
     def to_dict(self) -> dict[str, Any]:
         """Write it; the vendor and the architecture where they were said."""
-        slices = [{"uuid": mig.uuid, "profile": mig.profile, "memory_mib": mig.memory_mib} for mig in self.mig_devices]
+        slices = [
+            {"uuid": mig.uuid, "profile": mig.profile, "memory_mib": mig.memory_mib}
+            for mig in self.mig_devices
+        ]
         further = {"vendor": self.vendor, "architecture": self.architecture}
         return {
             "index": self.index,
@@ -135,7 +138,11 @@ class Driver:
 
     def to_dict(self) -> dict[str, Any]:
         """Write it."""
-        body = {"version": _text(self.version), "cuda": _text(self.cuda), "found_via": self.found_via}
+        body = {
+            "version": _text(self.version),
+            "cuda": _text(self.cuda),
+            "found_via": self.found_via,
+        }
         return {**body, **({"compat": True} if self.compat else {})}
 
 
@@ -159,7 +166,11 @@ class Environment:
 
     def to_dict(self) -> dict[str, Any]:
         """Write them."""
-        return {"wsl": self.wsl, "container": self.container, "jetson": {"l4t": self.l4t} if self.l4t else None}
+        return {
+            "wsl": self.wsl,
+            "container": self.container,
+            "jetson": {"l4t": self.l4t} if self.l4t else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,11 @@ class Machine:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:
         """Read a Machine document, with or without the envelope; raise UsageError where it is malformed."""
-        enveloped = isinstance(document, dict) and "schema" not in document and isinstance(document.get("data"), dict)
+        enveloped = (
+            isinstance(document, dict)
+            and "schema" not in document
+            and isinstance(document.get("data"), dict)
+        )
         try:
             return cls._read(Fields(document["data"] if enveloped else document))
         except MalformedError as fault:
@@ -195,7 +210,9 @@ class Machine:
     @classmethod
     def _read(cls, fields: Fields) -> Machine:
         if (schema := fields.body.get("schema")) != MACHINE_DOCUMENT:
-            raise fields.malformed("schema", f"is {schema!r}; this release reads {MACHINE_DOCUMENT!r}")
+            raise fields.malformed(
+                "schema", f"is {schema!r}; this release reads {MACHINE_DOCUMENT!r}"
+            )
         environment, driver = fields.fields("environment"), fields.fields("driver")
         return cls(
             os=fields.required("os", SYSTEMS),
@@ -209,7 +226,9 @@ class Machine:
             problems=tuple(map(Finding.read, fields.each("problems"))),
             distribution=fields.text("distribution"),
             signs=fields.texts("signs"),
-            makers={maker: facts.body for maker in MAKERS_WITH_FACTS if (facts := fields.fields(maker))},
+            makers={
+                maker: facts.body for maker in MAKERS_WITH_FACTS if (facts := fields.fields(maker))
+            },
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -242,7 +261,9 @@ class Machine:
     @cached_property
     def faulty(self) -> frozenset[int]:
         """The indices of the GPUs that a problem leaves unusable."""
-        return frozenset(index for problem in self.problems if problem.blocking for index in problem.gpus)
+        return frozenset(
+            index for problem in self.problems if problem.blocking for index in problem.gpus
+        )
 
     @property
     def refusing(self) -> tuple[Finding, ...]:
@@ -265,7 +286,9 @@ def _read_pythons(fields: Fields) -> tuple[str, ...] | None:
     pythons = fields.items("pythons")
     for position, python in enumerate(pythons):
         if not isinstance(python, str) or not re.match(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", python):
-            raise fields.malformed(f"pythons[{position}]", f"is {python!r}, not a version such as 3.12.1")
+            raise fields.malformed(
+                f"pythons[{position}]", f"is {python!r}, not a version such as 3.12.1"
+            )
     return tuple(pythons)
 
 

@@ -44,7 +44,11 @@ def with_block(text: str, at: int, note: str, lines: Sequence[str]) -> str:
     if at == 0:
         bom = BOM if text.startswith(BOM) else ""
         return f"{bom}{block}{end}{text.removeprefix(BOM)}"
-    return f"{text}{block}{end}" if text.endswith("\n") or not text.removeprefix(BOM) else f"{text}{end}{block}"
+    return (
+        f"{text}{block}{end}"
+        if text.endswith("\n") or not text.removeprefix(BOM)
+        else f"{text}{end}{block}"
+    )
 
 
 def without_blocks(text: str) -> str:
@@ -74,7 +78,9 @@ def _blocks(text: str) -> Iterator[_Block]:
             if note is None:
                 raise BrokenBlockError(f"line {number} ends a block that does not begin")
             if ending[1] != _checksum(inside):
-                raise BrokenBlockError(f"the lines between the marks were changed, before line {number}")
+                raise BrokenBlockError(
+                    f"the lines between the marks were changed, before line {number}"
+                )
             yield _block(text, note, start, place + len(line))
             note = None
         else:

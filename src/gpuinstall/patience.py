@@ -46,7 +46,12 @@ class Patience(NamedTuple):
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The same for uv, where its own variables say nothing else; and as few answers at once as bound its memory."""
         seconds = str(max(1, round(self.silence)))
-        ours = {"UV_HTTP_TIMEOUT": seconds, "UV_HTTP_RETRIES": "2", "UV_LOCK_TIMEOUT": "3600", UV_DOWNLOADS: "16"}
+        ours = {
+            "UV_HTTP_TIMEOUT": seconds,
+            "UV_HTTP_RETRIES": "2",
+            "UV_LOCK_TIMEOUT": "3600",
+            UV_DOWNLOADS: "16",
+        }
         return {name: environ.get(name) or value for name, value in ours.items()}
 
 
@@ -76,7 +81,9 @@ class Pace:
 
 def read_patience(environ: Mapping[str, str]) -> Patience:
     """Read ``GPUINSTALL_SILENCE`` and ``GPUINSTALL_FLOOR``; raise UsageError where they are no numbers."""
-    return Patience(_number(environ, SILENCE, USUAL.silence), int(_number(environ, FLOOR, USUAL.floor)))
+    return Patience(
+        _number(environ, SILENCE, USUAL.silence), int(_number(environ, FLOOR, USUAL.floor))
+    )
 
 
 def _number(environ: Mapping[str, str], name: str, usual: float) -> float:

@@ -20,7 +20,9 @@ def poetry_specifiers(text: str) -> list[str]:
         last = len(numbers) - 1
         # A caret lets everything change behind the first number that is not 0.
         raised = (
-            next((place for place, digits in enumerate(numbers) if digits), last) if part[0] == "^" else min(1, last)
+            next((place for place, digits in enumerate(numbers) if digits), last)
+            if part[0] == "^"
+            else min(1, last)
         )
         limit = (*numbers[:raised], numbers[raised] + 1)
         bounds += [f">={number}", f"<{'.'.join(map(str, limit))}"]

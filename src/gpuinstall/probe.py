@@ -40,12 +40,18 @@ def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
 
 
 def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
-    return tuple(prober.vendor for prober in PROBERS if prober.answers(facts.evidence[prober.vendor]))
+    return tuple(
+        prober.vendor for prober in PROBERS if prober.answers(facts.evidence[prober.vendor])
+    )
 
 
 def _devices(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
     """Ask Windows, which takes seconds, only where no maker's driver answers."""
-    return read_adapters(source) if facts.host.os == "windows" and not facts.answered else facts.devices
+    return (
+        read_adapters(source)
+        if facts.host.os == "windows" and not facts.answered
+        else facts.devices
+    )
 
 
 MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
@@ -64,13 +70,17 @@ MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
 
 def read_machine(reporter: Reporter | None = None, source: Source | None = None) -> Machine:
     """Say what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
-    return machine_of(take(MACHINE_STEPS, MachineFacts(), source or ThisMachine(reporter or SilentReporter())))
+    return machine_of(
+        take(MACHINE_STEPS, MachineFacts(), source or ThisMachine(reporter or SilentReporter()))
+    )
 
 
 def machine_of(facts: MachineFacts) -> Machine:
     """Conclude from the facts what the machine is and what is wrong with it. Pure."""
     evidence = {vendor: replace(read, facts=facts) for vendor, read in facts.evidence.items()}
-    findings = dict(numbered((prober.vendor, prober.conclude(evidence[prober.vendor])) for prober in PROBERS))
+    findings = dict(
+        numbered((prober.vendor, prober.conclude(evidence[prober.vendor])) for prober in PROBERS)
+    )
     concluded = tuple(findings.values())
     return Machine(
         os=facts.host.os,
@@ -96,7 +106,9 @@ def machine_of(facts: MachineFacts) -> Machine:
     )
 
 
-def numbered(findings: Iterable[tuple[str, VendorFindings]]) -> Iterator[tuple[str, VendorFindings]]:
+def numbered(
+    findings: Iterable[tuple[str, VendorFindings]],
+) -> Iterator[tuple[str, VendorFindings]]:
     """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
     first = 0
     for maker, finding in findings:
@@ -115,7 +127,11 @@ def _moved(problem: Finding, first: int) -> Finding:
 def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read this machine and write down what was read, nvidia-smi included, without serials, host and user names."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("folder-not-empty", f"{folder} is not empty", hint="the same with --record DIR   # a new one")
+        raise UsageError(
+            "folder-not-empty",
+            f"{folder} is not empty",
+            hint="the same with --record DIR   # a new one",
+        )
     try:
         return read_machine(source=recorder(folder, reporter or SilentReporter()))
     except OSError as error:
@@ -128,7 +144,10 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read a recorded machine; raise UsageError where the folder holds none."""
     recording = Recording(folder)
     if not is_told(recording.answer(PLATFORM, str)):
-        message, hint = f"{folder} holds no recorded machine", "gpuinstall probe --record DIR   # makes one"
+        message, hint = (
+            f"{folder} holds no recorded machine",
+            "gpuinstall probe --record DIR   # makes one",
+        )
         raise UsageError("recording-malformed", message, hint=hint)
     return read_machine(reporter, recording)
 
@@ -138,7 +157,9 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     start = monotonic()
     proofs = [prober.preflight(machine, reporter) for prober in PROBERS]
     cards = tuple(card for proof in proofs for card in proof.cards)
-    return Preflight(cards, tuple(problem for proof in proofs for problem in proof.problems), monotonic() - start)
+    return Preflight(
+        cards, tuple(problem for proof in proofs for problem in proof.problems), monotonic() - start
+    )
 
 
 def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
@@ -146,17 +167,35 @@ def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Find
 
     GPUs that no prober lists or speaks of are named where no other is there.
     """
-    named = {name for name, finding in findings.items() if finding.shows_gpu or finding.faults or finding.notes}
+    named = {
+        name
+        for name, finding in findings.items()
+        if finding.shows_gpu or finding.faults or finding.notes
+    }
     unknown = MAKERS.keys() - named
     displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
     foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
     if foreign and not any(finding.shows_gpu for finding in findings.values()):
-        names = ", ".join(f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign)
-        yield _note(facts, "gpu-not-supported", f"not used: {names}", "no build of PyTorch is chosen for them")
+        names = ", ".join(
+            f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign
+        )
+        yield _note(
+            facts,
+            "gpu-not-supported",
+            f"not used: {names}",
+            "no build of PyTorch is chosen for them",
+        )
     yield from _little_space(facts, sum(len(finding.gpus) for finding in findings.values()))
     if facts.missing_libraries:
-        message = f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
-        yield _note(facts, "runtime-library-missing", message, "PyTorch's own libraries are linked against it")
+        message = (
+            f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
+        )
+        yield _note(
+            facts,
+            "runtime-library-missing",
+            message,
+            "PyTorch's own libraries are linked against it",
+        )
     if facts.host.avx is False:  # often a virtual processor
         why = "parts of PyTorch end with an illegal instruction"
         yield _note(facts, "cpu-without-avx", "the processor has no AVX", why)
@@ -164,14 +203,22 @@ def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Find
 
 def _little_space(facts: MachineFacts, gpus: int) -> Iterator[Finding]:
     """Any build takes more than this, how much more the installation knows; several GPUs need room to pass data."""
-    for name, what in (("environment", "this folder"), ("cache", "uv's cache"), ("temporary", "TMPDIR")):
+    for name, what in (
+        ("environment", "this folder"),
+        ("cache", "uv's cache"),
+        ("temporary", "TMPDIR"),
+    ):
         if name in facts.folders and facts.folders[name].free < _GIB:
             message = f"{what} has {facts.folders[name].free // _MIB} MiB free"
-            yield _note(facts, "little-space", message, "an environment takes from one to eight GiB")
+            yield _note(
+                facts, "little-space", message, "an environment takes from one to eight GiB"
+            )
     shared = facts.folders.get("shared-memory")
     if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
         message = f"{shared.free // _MIB} MiB of shared memory are free"
-        yield _note(facts, "little-shared-memory", message, "NCCL passes data between GPUs through it")
+        yield _note(
+            facts, "little-shared-memory", message, "NCCL passes data between GPUs through it"
+        )
 
 
 def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:

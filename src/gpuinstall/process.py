@@ -51,13 +51,17 @@ class _Work(NamedTuple):
 
 
 @contextmanager
-def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, limited: bool) -> Iterator[None]:
+def watched(
+    program: Popen[str], words: Sequence[str], patience: Patience, *, limited: bool
+) -> Iterator[None]:
     """Watch over a program for the block; raise InstallationError where it had to be ended.
 
     ``limited`` bounds its memory too, and that of whatever it starts: not for what compiles.
     """
     done, reasons = threading.Event(), list[str]()
-    watcher = threading.Thread(target=_watch, args=(program, patience, limited, done, reasons), daemon=True)
+    watcher = threading.Thread(
+        target=_watch, args=(program, patience, limited, done, reasons), daemon=True
+    )
     watcher.start()
     try:
         yield
@@ -67,11 +71,20 @@ def watched(program: Popen[str], words: Sequence[str], patience: Patience, *, li
     if reasons:
         message = f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended"
         more = f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory"
-        why, hint = "a package index answers too slowly, or endlessly", f"the same again\nOr use another index; {more}"
+        why, hint = (
+            "a package index answers too slowly, or endlessly",
+            f"the same again\nOr use another index; {more}",
+        )
         raise InstallationError("standstill", message, why=why, hint=hint)
 
 
-def _watch(program: Popen[str], patience: Patience, limited: bool, done: threading.Event, reasons: list[str]) -> None:
+def _watch(
+    program: Popen[str],
+    patience: Patience,
+    limited: bool,
+    done: threading.Event,
+    reasons: list[str],
+) -> None:
     before, mark, every = _work(program.pid), monotonic(), _EVERY_S
     while not done.wait(every):
         held = memory(program.pid) if limited else 0
@@ -80,7 +93,9 @@ def _watch(program: Popen[str], patience: Patience, limited: bool, done: threadi
             reasons.append(f"took more than {most // 1_000_000} MB of memory")
         elif monotonic() - mark < patience.standstill:
             continue
-        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(program.pid):
+        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(
+            program.pid
+        ):
             before, mark = work, monotonic()
             continue
         else:
@@ -121,7 +136,11 @@ def memory(pid: int) -> int:
 def _most_memory(pid: int) -> int:
     """The bytes that a program may take: what a server sends is not counted as read from a file."""
     in_files = moved(pid, "rchar", "wchar")
-    return MEMORY_BYTES if in_files is None else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
+    return (
+        MEMORY_BYTES
+        if in_files is None
+        else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
+    )
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -251,7 +270,9 @@ def follow(
     ``patience`` is what it is for ``run``, but for the memory, which builds may need.
     """
     words, lines = tuple(str(word) for word in argv), []
-    with _started(words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+    with _started(
+        words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as running:
         for line in running.stderr or ():
             lines.append(line)
             each_line(line.rstrip())
@@ -286,18 +307,26 @@ def _communicated(
 
     streams = ((running.stdout, out, each_line), (running.stderr, err))
     readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
-    running.stdout = running.stderr = None  # who reads closes: to close what another thread reads waits for its end
+    running.stdout = running.stderr = (
+        None  # who reads closes: to close what another thread reads waits for its end
+    )
     for reader in readers:
         reader.start()
     end = math.inf if seconds is None else monotonic() + seconds
     # To wait for a program with a limit is to look ever more seldom; its streams end as soon as it does.
-    while running.poll() is None and monotonic() < end and any(reader.is_alive() for reader in readers):
+    while (
+        running.poll() is None
+        and monotonic() < end
+        and any(reader.is_alive() for reader in readers)
+    ):
         for reader in readers:
             reader.join(min(_EVERY_S, max(0.0, end - monotonic())))
     try:
         running.wait(None if seconds is None else max(0.0, end - monotonic()))
     except subprocess.TimeoutExpired as ended:
-        raise subprocess.TimeoutExpired(running.args, ended.timeout, "".join(out), "".join(err)) from None
+        raise subprocess.TimeoutExpired(
+            running.args, ended.timeout, "".join(out), "".join(err)
+        ) from None
     for reader in readers:
         reader.join(_AFTERWARDS_S)
     return "".join(out), "".join(err)

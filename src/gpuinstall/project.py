@@ -66,7 +66,9 @@ class Settings:
 
 
 @contextmanager
-def open_project(folder: Path, settings: Settings | None = None, reporter: Reporter | None = None) -> Iterator[Project]:
+def open_project(
+    folder: Path, settings: Settings | None = None, reporter: Reporter | None = None
+) -> Iterator[Project]:
     """Open the project in ``folder``; what it needs of the world is closed with it."""
     with ExitStack() as resources:
         yield Project(folder, settings or Settings(), reporter or SilentReporter(), resources)
@@ -103,7 +105,9 @@ class Project:
 
         chosen = self.settings.request.sourcing
         named = chosen.torch_index or os.environ.get(TORCH_INDEX)
-        sources = read_sources(named, os.environ, self.folder, configured=self.config.sourcing.torch_index)
+        sources = read_sources(
+            named, os.environ, self.folder, configured=self.config.sourcing.torch_index
+        )
         configured, file = self.config.sourcing.extension_sources, self.folder / "pyproject.toml"
         sources = sources.with_extensions(chosen.extension_sources, configured, file)
         sources = sources.with_settings(self.source_settings)
@@ -117,12 +121,20 @@ class Project:
         from gpuinstall.lock.folder_request import recorded_request
 
         chosen = self.settings.request.sourcing
-        only_binary = chosen.only_binary or self.config.sourcing.only_binary or ":all:" in self.sources.only_binary
+        only_binary = (
+            chosen.only_binary
+            or self.config.sourcing.only_binary
+            or ":all:" in self.sources.only_binary
+        )
         code_check = chosen.code_check
         if code_check is None:
-            code_check = self.settings.only or recorded_request(self.paths.folder, self.own_lock).code_check
+            code_check = (
+                self.settings.only or recorded_request(self.paths.folder, self.own_lock).code_check
+            )
             if not code_check:
-                self.reporter.warn("the code check is off, as in the locks here; --code-check turns it on")
+                self.reporter.warn(
+                    "the code check is off, as in the locks here; --code-check turns it on"
+                )
         return replace(chosen, only_binary=only_binary, code_check=code_check)
 
     @staticmethod
@@ -143,10 +155,18 @@ class Project:
 
         given = [listed.settings for listed in self.settings.files.values()]
         for name, listed in self.settings.files.items():
-            if not has_place(name, self.paths.folder) and any(one.is_obeyed for one in listed.settings):
+            if not has_place(name, self.paths.folder) and any(
+                one.is_obeyed for one in listed.settings
+            ):
                 hint = "Write it into a file, which later commands can read again"
-                raise UsageError("source-setting", f"{name} names sources, but is not a regular file", hint=hint)
-        given += [self.settings.source_settings, self.declaration.listed.settings, self._recorded_settings()]
+                raise UsageError(
+                    "source-setting", f"{name} names sources, but is not a regular file", hint=hint
+                )
+        given += [
+            self.settings.source_settings,
+            self.declaration.listed.settings,
+            self._recorded_settings(),
+        ]
         given.append(tuple(self._locked_indexes()))
         if self._team_lock:
             given.append(read_team_settings(self._team_lock))
@@ -255,14 +275,20 @@ class Project:
         """The lock of the project's own tool, if it counts."""
         from gpuinstall.lock.declaration import team_lock_in
 
-        return team_lock_in(self.folder) if self.settings.declared and not self.settings.only else None
+        return (
+            team_lock_in(self.folder) if self.settings.declared and not self.settings.only else None
+        )
 
     @cached_property
     def declaration(self) -> Declaration:
         """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
         from gpuinstall.lock.declaration import Declaration, read_declaration
 
-        return read_declaration(self.folder, self.config.requirements) if self.settings.declared else Declaration()
+        return (
+            read_declaration(self.folder, self.config.requirements)
+            if self.settings.declared
+            else Declaration()
+        )
 
     @cached_property
     def conda(self) -> CondaRequest:
@@ -279,7 +305,11 @@ class Project:
         from gpuinstall.lock.declaration import has_place
 
         settings = self.settings
-        piped = [listed for name, listed in settings.files.items() if not has_place(name, self.paths.folder)]
+        piped = [
+            listed
+            for name, listed in settings.files.items()
+            if not has_place(name, self.paths.folder)
+        ]
         return joined_files((self._requested_in_words, *piped))
 
     @cached_property
@@ -288,7 +318,9 @@ class Project:
         from gpuinstall.lock.declaration import has_place, lines_of
 
         folder = self.paths.folder
-        placed = {name: listed for name, listed in self.settings.files.items() if has_place(name, folder)}
+        placed = {
+            name: listed for name, listed in self.settings.files.items() if has_place(name, folder)
+        }
         return lines_of(placed, folder)
 
     @property
@@ -326,8 +358,12 @@ class Project:
         from gpuinstall.lock.folder_request import FolderRequest
 
         if self.settings.only:
-            return FolderRequest().adding(self._added_by_hand, self._added_files).following(recorded)
-        request = recorded.declaring(self._declaration_beside(recorded), forget=not self.settings.declared)
+            return (
+                FolderRequest().adding(self._added_by_hand, self._added_files).following(recorded)
+            )
+        request = recorded.declaring(
+            self._declaration_beside(recorded), forget=not self.settings.declared
+        )
         request = request.adding(self._added_by_hand, self._added_files)
         if self.settings.without:
             request = request.without(self.settings.without)
@@ -356,7 +392,9 @@ class Project:
             uncounted = declared.uncounted({*recorded.files, *self._added_files})
             reporter.step("Project", f"{declared}{kept}{uncounted}")
         for name in declared.unread:
-            reporter.warn(f"{name} is not read, except for its sources; to request its packages: {EXPORTED_BY[name]}")
+            reporter.warn(
+                f"{name} is not read, except for its sources; to request its packages: {EXPORTED_BY[name]}"
+            )
         unread = {name: lines for name, lines in recorded.files.items() if name not in read}
         for change in changed_inputs(unread, self.paths.folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
@@ -378,16 +416,25 @@ class Project:
         folder = self.folder.resolve()
         inclusions = dict.fromkeys(inclusion for file in files for inclusion in file.included)
         outside = [each for each in inclusions if not each.file.is_relative_to(folder)]
-        settings = [FolderSetting("-r", each.included_by, str(each.file), "requirements") for each in outside]
+        settings = [
+            FolderSetting("-r", each.included_by, str(each.file), "requirements")
+            for each in outside
+        ]
         if settings:
             self.sources.admit(settings, reporter)
 
-    def admit_addresses(self, declared: FolderRequest, own: Container[str], reporter: Reporter) -> None:
+    def admit_addresses(
+        self, declared: FolderRequest, own: Container[str], reporter: Reporter
+    ) -> None:
         """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
 
         Raise UsageError if the folder is not trusted; then also for packages in it, whose code would run.
         """
-        settings = [self._address_setting(text, declared) for text in declared.requirements if text not in own]
+        settings = [
+            self._address_setting(text, declared)
+            for text in declared.requirements
+            if text not in own
+        ]
         named = [setting for setting in settings if setting]
         if named:
             self.sources.admit(named, reporter)
@@ -408,7 +455,9 @@ class Project:
             return None
         if location.server == "file://" and not is_inside:
             check_outside(Path(location.path), self.folder)
-        file = next((name for name, lines in declared.files.items() if text in lines), "pylock.*.toml")
+        file = next(
+            (name for name, lines in declared.files.items() if text in lines), "pylock.*.toml"
+        )
         role = f"the source of {requirement.name}"
         return FolderSetting(requirement.name, self.folder / file, redacted(place), role)
 
@@ -461,7 +510,9 @@ class Project:
             if not path or requirement.name == "torch":  # torch by a path is refused later
                 continue
             if not (self.folder / Path(path).expanduser()).exists():
-                raise UsageError("requirement-not-there", f"there is no {path}", hint="Check the path")
+                raise UsageError(
+                    "requirement-not-there", f"there is no {path}", hint="Check the path"
+                )
             folders.append(text)
         return folders
 
@@ -489,9 +540,15 @@ class Project:
         from gpuinstall.environments.environment import read_marker
         from gpuinstall.plan.demand import parse_request
 
-        request, existing, own = self.request_for(declared.listed), read_marker(self.paths.venv), self.own_lock
+        request, existing, own = (
+            self.request_for(declared.listed),
+            read_marker(self.paths.venv),
+            self.own_lock,
+        )
         if existing:
-            request = replace(request, preferred_pythons=(existing.python, *request.preferred_pythons))
+            request = replace(
+                request, preferred_pythons=(existing.python, *request.preferred_pythons)
+            )
         if own and not self.settings.anew:
             request = replace(request, backend=request.backend or own.asked_backend)
         parse_request(request, self.catalog.family, self.machine)
@@ -499,7 +556,10 @@ class Project:
 
 
 def lock_requests(
-    project: Project, request: Request, targets: Sequence[str] = (), machines: Sequence[Machine] = ()
+    project: Project,
+    request: Request,
+    targets: Sequence[str] = (),
+    machines: Sequence[Machine] = (),
 ) -> tuple[LockRequest, ...]:
     """The locks to make: for the targets and machines that are named, else those that the project or its locks name.
 
@@ -513,22 +573,30 @@ def lock_requests(
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
     targets = targets or (() if machines else project.config.targets)
     if not (targets or machines):
-        here = LockRequest(project.machine, request, catalog, builds_here=project.settings.machine is None)
+        here = LockRequest(
+            project.machine, request, catalog, builds_here=project.settings.machine is None
+        )
         return _locked_requests(project, here) or (here,)
     alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
     if len(alone) == 1 and not targets:
         return tuple(alone)
     named = [Target.parse(text) for text in targets]
     if request.backend and any(target.backend != request.backend for target in named):
-        message = f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}"
-        raise UsageError("backend-and-target", message, hint="Leave out --backend (and GPUINSTALL_BACKEND)")
+        message = (
+            f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}"
+        )
+        raise UsageError(
+            "backend-and-target", message, hint="Leave out --backend (and GPUINSTALL_BACKEND)"
+        )
     serving = dict.fromkeys(named, frozenset[int]())
     if alone:
         from gpuinstall.lock.cover import cover_with_programs  # which takes long to load
 
         serving |= cover_with_programs(alone, project.session)
     return tuple(
-        LockRequest.for_target(target, request, catalog, tuple(machines[position] for position in sorted(positions)))
+        LockRequest.for_target(
+            target, request, catalog, tuple(machines[position] for position in sorted(positions))
+        )
         for target, positions in serving.items()
     )
 
@@ -542,7 +610,11 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     own, requests = project.own_lock, []
     for target in targets_of(project.folder) if not here.request.backend else ():
         request = LockRequest.for_target(target, here.request, here.catalog)
-        if own and own.name == target.filename and (here.machine.os, here.machine.arch) == (target.os, target.arch):
+        if (
+            own
+            and own.name == target.filename
+            and (here.machine.os, here.machine.arch) == (target.os, target.arch)
+        ):
             exact = replace(request, machine=here.machine)
             request = exact if isinstance(exact.outcome, Plan) else request
         requests.append(request)

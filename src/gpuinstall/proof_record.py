@@ -111,7 +111,9 @@ def read_proof_record(path: str) -> ProofRecord | None:
     import json
 
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
             if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
@@ -139,7 +141,9 @@ def file_stamp(path: str) -> Stamp:
 
 def stamped_python(venv: str) -> str:
     """Return the path of the interpreter behind an environment's own, with its stamp."""
-    program = os.path.join(venv, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
+    program = os.path.join(
+        venv, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python"))
+    )
     real = os.path.realpath(program)
     return f"{real} {file_stamp(real)}"
 

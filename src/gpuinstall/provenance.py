@@ -96,7 +96,9 @@ SETTING_RULES = (
     SettingRule("uv", "index (default)", Effect.INDEX),
     SettingRule("uv", "index (flat)", Effect.FIND_LINKS),
     SettingRule("uv", "index (flat, default)", Effect.REFUSED, _WITHOUT),
-    SettingRule("uv", "index (by relative path)", Effect.REFUSED, "find-links, or a URL: file:///…"),
+    SettingRule(
+        "uv", "index (by relative path)", Effect.REFUSED, "find-links, or a URL: file:///…"
+    ),
     SettingRule("uv", "index-url", Effect.INDEX),
     SettingRule("uv", "extra-index-url", Effect.EXTRA_INDEX),
     SettingRule("uv", "find-links", Effect.FIND_LINKS),
@@ -128,7 +130,9 @@ SETTING_RULES = (
     SettingRule("uv", "allow-insecure-host", Effect.UNRELATED),
     SettingRule("Poetry", "source of a dependency", Effect.PACKAGE_INDEX),
     SettingRule("Poetry", "source of torch", Effect.TORCH),
-    SettingRule("Poetry", "source that is not listed", Effect.REFUSED, "list it in [[tool.poetry.source]]"),
+    SettingRule(
+        "Poetry", "source that is not listed", Effect.REFUSED, "list it in [[tool.poetry.source]]"
+    ),
     SettingRule("Poetry", "[[source]] (supplemental)", Effect.EXTRA_INDEX),
     SettingRule("Poetry", "[[source]] (primary)", Effect.INDEX),
     SettingRule("Poetry", "url, git, path of a dependency", Effect.ADDRESS),
@@ -136,7 +140,10 @@ SETTING_RULES = (
     SettingRule("PDM", "[[source]] pypi", Effect.INDEX),
     SettingRule("PDM", "[[source]] of find_links", Effect.FIND_LINKS),
     SettingRule(
-        "PDM", "include_packages, exclude_packages", Effect.REFUSED, "[tool.uv.sources] with an explicit index"
+        "PDM",
+        "include_packages, exclude_packages",
+        Effect.REFUSED,
+        "[tool.uv.sources] with an explicit index",
     ),
     SettingRule("PDM", "overrides", Effect.REFUSED, _OVERRIDES),
     SettingRule("PDM", "pdm.toml: pypi.url", Effect.INDEX),
@@ -251,7 +258,10 @@ def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if "index-url" in part:
             yield "index-url", part["index-url"]
         for address in _texts(part, "extra-index-url"):
-            yield "index (by relative path)" if _is_relative(address) else "extra-index-url", address
+            yield (
+                "index (by relative path)" if _is_relative(address) else "extra-index-url",
+                address,
+            )
         for link in _texts(part, "find-links"):
             yield "find-links", link
 
@@ -292,7 +302,13 @@ def _texts(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 def uv_settings(table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield tool, key and value of what uv's settings say beside indexes, sources and constraints."""
-    read_elsewhere = {"index", "index-url", "extra-index-url", "find-links", "constraint-dependencies"}
+    read_elsewhere = {
+        "index",
+        "index-url",
+        "extra-index-url",
+        "find-links",
+        "constraint-dependencies",
+    }
     for key, value in (*table.items(), *table.get("pip", {}).items()):
         if key in read_elsewhere or not is_known("uv", key) or not value:
             continue
@@ -309,7 +325,11 @@ def pip_settings(options: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     read_elsewhere = {"--index-url", "--extra-index-url", "--find-links"}
     for name, value in options.items():
         key = f"--{name}"
-        if key not in read_elsewhere and is_known("pip", key) and value.lower() not in {"", "0", "no", "off", "false"}:
+        if (
+            key not in read_elsewhere
+            and is_known("pip", key)
+            and value.lower() not in {"", "0", "no", "off", "false"}
+        ):
             yield "pip", key, value
 
 

@@ -19,7 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add the marker; without the option, that is all."""
-    config.addinivalue_line("markers", "gpu_required: with --require-gpu, fails unless it runs on a GPU")
+    config.addinivalue_line(
+        "markers", "gpu_required: with --require-gpu, fails unless it runs on a GPU"
+    )
     if config.getoption("--require-gpu"):
         config.pluginmanager.register(GpuRequirement())
 
@@ -28,7 +30,9 @@ def allocations() -> int:
     """How often this process has had memory of a GPU so far, as torch counts it; 0 where it has no torch."""
     torch = sys.modules.get("torch")
     devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
-    running = [device for device in devices if device and device.is_available() and device.is_initialized()]
+    running = [
+        device for device in devices if device and device.is_available() and device.is_initialized()
+    ]
     return sum(
         device.memory_stats(index).get("allocation.all.allocated", 0)
         for device in running
@@ -55,7 +59,9 @@ class GpuRequirement:
         """Fail a test that is marked, passed or was skipped, and did not use a GPU."""
         report = yield
         is_call = call.when == "call"
-        is_green = (is_call or report.skipped) and not (report.failed or hasattr(report, "wasxfail"))
+        is_green = (is_call or report.skipped) and not (
+            report.failed or hasattr(report, "wasxfail")
+        )
         if is_call and allocations() > self.before:
             report.user_properties.append(USED)
         elif is_green and item.get_closest_marker("gpu_required"):
@@ -70,7 +76,16 @@ class GpuRequirement:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a run in which no test used a GPU, once, where the reports come together."""
-        is_worker, only_collects = hasattr(session.config, "workerinput"), session.config.getoption("collectonly")
-        if not (self.used or is_worker or only_collects) and session.exitstatus == pytest.ExitCode.OK:
+        is_worker, only_collects = (
+            hasattr(session.config, "workerinput"),
+            session.config.getoption("collectonly"),
+        )
+        if (
+            not (self.used or is_worker or only_collects)
+            and session.exitstatus == pytest.ExitCode.OK
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            print("\nerror: --require-gpu, and no test ran on a GPU: gpuinstall doctor says why", file=sys.stderr)
+            print(
+                "\nerror: --require-gpu, and no test ran on a GPU: gpuinstall doctor says why",
+                file=sys.stderr,
+            )

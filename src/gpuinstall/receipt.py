@@ -19,13 +19,45 @@ KEPT_RECEIPTS = 32
 _MOST_BYTES = 3_000_000
 COARSE_NS = 1_000_000_000
 """What changed so shortly before it was looked at may change again and show the same time."""
-_VARIABLES = ("CUDA_", "GPUINSTALL_", "HIP_", "HOME", "HSA_", "LD_", "NVIDIA_", "PIP_", "ROCR_", "UV_", "XDG_C", "ZE_")
+_VARIABLES = (
+    "CUDA_",
+    "GPUINSTALL_",
+    "HIP_",
+    "HOME",
+    "HSA_",
+    "LD_",
+    "NVIDIA_",
+    "PIP_",
+    "ROCR_",
+    "UV_",
+    "XDG_C",
+    "ZE_",
+)
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_FACTS = (_BOOT, "/proc/bus/pci/devices", "/proc/driver/nvidia/version", "/sys/module/amdgpu/version")
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "COBALT_JOBID", "_CONDOR_SLOT")
+_FACTS = (
+    _BOOT,
+    "/proc/bus/pci/devices",
+    "/proc/driver/nvidia/version",
+    "/sys/module/amdgpu/version",
+)
+_JOBS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "SGE_TASK_ID",
+    "COBALT_JOBID",
+    "_CONDOR_SLOT",
+)
 _ALONE, _WITH_VALUE = ("--any", "--install"), ("--venv", "--wheels")
 """The options with which ``run --any`` chooses in the same way each time."""
-_PLACES = ("/dev/dri", "/dev/nvidia-caps", "/etc/ld.so.cache", "/usr/lib/wsl/drivers", "/usr/lib/wsl/lib")
+_PLACES = (
+    "/dev/dri",
+    "/dev/nvidia-caps",
+    "/etc/ld.so.cache",
+    "/usr/lib/wsl/drivers",
+    "/usr/lib/wsl/lib",
+)
 
 
 class Receipt:
@@ -37,12 +69,19 @@ class Receipt:
     def __init__(self, options: list[str], command: list[str]) -> None:
         """Read what this machine is."""
         self.command = command
-        nodes = [name for name in sorted(os.listdir("/dev")) if name.startswith(("nvidia", "kfd", "dxg"))]
+        nodes = [
+            name for name in sorted(os.listdir("/dev")) if name.startswith(("nvidia", "kfd", "dxg"))
+        ]
         variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
         # Only a job has nodes that its controller of devices denies; elsewhere each is not opened for nothing, which
         # without persistence starts its card and takes it down again.
         usable = _opens if any(os.environ.get(name) for name in _JOBS) else _is_permitted
-        state = [_text(path) for path in _FACTS], [usable(f"/dev/{name}") for name in nodes], nodes, variables
+        state = (
+            [_text(path) for path in _FACTS],
+            [usable(f"/dev/{name}") for name in nodes],
+            nodes,
+            variables,
+        )
         script = command[0] if command[0].endswith(".py") else ""
         place = "\t".join((os.getcwd(), *options, script, sys.executable))
         self.file = f"{_cache_folder()}/runs/{zlib.crc32(os.fsencode(place)):08x}"
@@ -60,15 +99,25 @@ class Receipt:
         known = f"{os.path.dirname(__file__)}/catalog/data", learned, *_PLACES
         libraries = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
         rows = [(_stamp(path), path) for path in (*paths, *known, *libraries)]
-        if any(abs(self.since - int(stamp.partition(" ")[0] or 0)) < COARSE_NS for stamp, _ in rows):
+        if any(
+            abs(self.since - int(stamp.partition(" ")[0] or 0)) < COARSE_NS for stamp, _ in rows
+        ):
             return
         file = Path(self.file)
         try:
-            write_atomically(file, "\n".join((self.state, venv, "python" * is_script, *map("\t".join, rows))))
+            write_atomically(
+                file, "\n".join((self.state, venv, "python" * is_script, *map("\t".join, rows)))
+            )
             file.chmod(0o600)
-            for old in sorted(file.parent.glob("[0-9a-f]" * 8), key=lambda kept: kept.stat().st_mtime)[:-KEPT_RECEIPTS]:
+            for old in sorted(
+                file.parent.glob("[0-9a-f]" * 8), key=lambda kept: kept.stat().st_mtime
+            )[:-KEPT_RECEIPTS]:
                 old.unlink(missing_ok=True)
-        except (InstallationError, OSError, ValueError):  # a cache that is not to be had, a path that is no text
+        except (
+            InstallationError,
+            OSError,
+            ValueError,
+        ):  # a cache that is not to be had, a path that is no text
             return
 
 
@@ -81,7 +130,13 @@ def receipt_of(words: list[str]) -> Receipt | None:
         options += command[:count]
         command = command[count:]
     is_known = not options or "--any" in options
-    if sys.platform != "linux" or not is_known or not command or command[0].startswith("-") or not _text(_BOOT):
+    if (
+        sys.platform != "linux"
+        or not is_known
+        or not command
+        or command[0].startswith("-")
+        or not _text(_BOOT)
+    ):
         return None
     return Receipt(options, command)
 
@@ -93,7 +148,9 @@ def run_again(words: list[str]) -> None:
         if receipt is None:
             return
         # Neither a pipe, on which to open it would wait, nor a link, which could lead to /dev/zero.
-        descriptor = os.open(receipt.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(
+            receipt.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
         with open(descriptor, encoding="utf-8") as file:
             status = os.fstat(descriptor)
             is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
@@ -129,7 +186,10 @@ def activated(venv: str) -> dict[str, str]:
     """The variables of a command in the environment ``venv``, as activating it sets them."""
     programs = os.path.join(venv, "Scripts" if os.name == "nt" else "bin")
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-    return variables | {"PATH": f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}", "VIRTUAL_ENV": venv}
+    return variables | {
+        "PATH": f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}",
+        "VIRTUAL_ENV": venv,
+    }
 
 
 def _stamp(path: str) -> str:

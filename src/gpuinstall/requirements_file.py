@@ -29,7 +29,9 @@ MAX_DEPTH = 100
 MAX_LINE = 100_000
 """The characters of a line; one with 200 hashes has 17,000."""
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
-_FLAGS = frozenset({"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"})
+_FLAGS = frozenset(
+    {"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"}
+)
 """The options that take no value."""
 _PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
@@ -113,12 +115,16 @@ def read_conda(path: Path) -> RequirementsFile:
             inside, pip = key[1] == "dependencies", -1
             if inside and line[key.end() :].strip() not in {"", "[]"}:
                 raise _not_on_lines(path, number)
-    return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(conda=tuple(conda))
+    return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(
+        conda=tuple(conda)
+    )
 
 
 def _not_on_lines(path: Path, number: int) -> UsageError:
     message = f"{path}, line {number}: dependencies are read only as a list with a line for each"
-    return UsageError("requirements-malformed", message, hint="conda env export   # writes them like that")
+    return UsageError(
+        "requirements-malformed", message, hint="conda env export   # writes them like that"
+    )
 
 
 def check_count(requirements: int, source: Path | str) -> None:
@@ -162,7 +168,9 @@ class _Reader:
         self.seen: set[tuple[Path, bool]] = set()
         self.requirements = 0
 
-    def read(self, path: Path, including: tuple[Path, ...] = (), *, constrains: bool = False) -> RequirementsFile:
+    def read(
+        self, path: Path, including: tuple[Path, ...] = (), *, constrains: bool = False
+    ) -> RequirementsFile:
         """Read a file.
 
         Args:
@@ -171,7 +179,9 @@ class _Reader:
             constrains: Whether it is included by ``-c``.
         """
         if "\0" in str(path):
-            raise UsageError("requirements-unreadable", "the name of a requirements file is not valid")
+            raise UsageError(
+                "requirements-unreadable", "the name of a requirements file is not valid"
+            )
         place = path.resolve()
         if place in including:
             raise UsageError("requirements-circular", f"{path} includes itself")
@@ -207,11 +217,17 @@ class _Reader:
             check_count(self.requirements, self.first)
         return joined_files(parts)
 
-    def _parse_line(self, line: str, number: int, path: Path, including: tuple[Path, ...]) -> RequirementsFile:
+    def _parse_line(
+        self, line: str, number: int, path: Path, including: tuple[Path, ...]
+    ) -> RequirementsFile:
         """Parse a line of a requirement, of options, or both."""
         is_shown = not _is_outside(path, including)
         place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
-        quoted = re.match(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""", place) if place != line else None
+        quoted = (
+            re.match(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""", place)
+            if place != line
+            else None
+        )
         # One blank before an option: to skip all of them would be tried anew at each of 90,000.
         option = re.compile(r"(?:^|\s)--?[A-Za-z]").search(place, quoted.end() if quoted else 0)
         plain = place[: option.start()].rstrip() if option else place
@@ -224,9 +240,13 @@ class _Reader:
             package = _check_requirement(text, f"{path}, line {number}", is_shown=is_shown)
             requirements = (text,)
             self.requirements += 1
-        return RequirementsFile(requirements, settings=tuple(_read_options(options, path, number, package, is_shown)))
+        return RequirementsFile(
+            requirements, settings=tuple(_read_options(options, path, number, package, is_shown))
+        )
 
-    def _include(self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool) -> RequirementsFile:
+    def _include(
+        self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool
+    ) -> RequirementsFile:
         """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
 
         A stranger's file could otherwise have the secrets of this user read, and shown in an error.
@@ -236,7 +256,9 @@ class _Reader:
             return self.read(included, including, constrains=constrains)
         check_outside(included, path)
         inclusion = Inclusion(included.resolve(), path)
-        return RequirementsFile(included=(inclusion,)) | self.read(included, including, constrains=constrains)
+        return RequirementsFile(included=(inclusion,)) | self.read(
+            included, including, constrains=constrains
+        )
 
 
 def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
@@ -244,7 +266,9 @@ def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
     return not path.resolve().is_relative_to(including[0].parent)
 
 
-def _read_options(text: str, path: Path, number: int, package: str, is_shown: bool) -> Iterator[SourceSetting]:
+def _read_options(
+    text: str, path: Path, number: int, package: str, is_shown: bool
+) -> Iterator[SourceSetting]:
     """Yield pip's options of a line, those of a requirement with its package."""
     try:
         words = deque(shlex.split(text))
@@ -258,7 +282,10 @@ def _read_options(text: str, path: Path, number: int, package: str, is_shown: bo
             option, equals, value = word[:2], "=", word[2:].removeprefix("=")
         option = _SHORT.get(option, option)
         if not (option.startswith("-") and (is_shown or is_known("pip", option))):
-            raise UsageError("requirements-malformed", f"{path}, line {number} is neither a requirement nor an option")
+            raise UsageError(
+                "requirements-malformed",
+                f"{path}, line {number} is neither a requirement nor an option",
+            )
         if not equals and option not in _FLAGS and words:
             value = words.popleft()
         if option == "--find-links" and "://" not in value:

@@ -77,7 +77,11 @@ KEYRING_S = 60
 
 @contextmanager
 def open_session(
-    sources: Sources, reporter: Reporter, folder: Path | None = None, *, sourcing: Sourcing = DEFAULT_SOURCING
+    sources: Sources,
+    reporter: Reporter,
+    folder: Path | None = None,
+    *,
+    sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
     from gpuinstall.files import check_cache, own_cache_folder, remove_path
@@ -96,12 +100,24 @@ def open_session(
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))
     scratch = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
-    client = Client(sources.certificates, logins=logins, offline=sourcing.offline, patience=patience)
+    client = Client(
+        sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
+    )
     with ExitStack() as resources:
         resources.callback(remove_path, scratch)
         resources.enter_context(client)
-        if variables.pop("UV_NO_CACHE", "0").lower() not in {"", "0", "false", "no", "off", "n", "f"}:
-            variables["UV_CACHE_DIR"] = str(scratch / "uv")  # one for all steps of this run, as uv's own would not be
+        if variables.pop("UV_NO_CACHE", "0").lower() not in {
+            "",
+            "0",
+            "false",
+            "no",
+            "off",
+            "n",
+            "f",
+        }:
+            variables["UV_CACHE_DIR"] = str(
+                scratch / "uv"
+            )  # one for all steps of this run, as uv's own would not be
         yield Session(
             sources,
             client,
@@ -116,7 +132,9 @@ def open_session(
         )
 
 
-def _with_passwords(logins: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _with_passwords(
+    logins: Mapping[str, str], variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Ask the program ``keyring`` for the password of a user who has none, as uv does where it is told to."""
     from gpuinstall.process import run
 
@@ -134,8 +152,14 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         return {}
     netrc = scratch / "netrc"
     netrc.touch(mode=0o600)
-    accounts = ((host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items())
-    lines = (f"machine {host} login {user} password {password}\n" for host, user, password in accounts)
-    whole = (line for line in lines if len(line.split()) == 6)  # without a space, which such a file cannot hold
+    accounts = (
+        (host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items()
+    )
+    lines = (
+        f"machine {host} login {user} password {password}\n" for host, user, password in accounts
+    )
+    whole = (
+        line for line in lines if len(line.split()) == 6
+    )  # without a space, which such a file cannot hold
     netrc.write_text("".join(whole), encoding="utf-8")
     return {"NETRC": str(netrc)}

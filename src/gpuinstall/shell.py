@@ -26,7 +26,11 @@ _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
 
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
     """Name the shell: the program that started us, as far as that is told, else what the variables say."""
-    names: dict[str, ShellName] = {"dash": "sh", "pwsh": "powershell", **{name: name for name in get_args(ShellName)}}
+    names: dict[str, ShellName] = {
+        "dash": "sh",
+        "pwsh": "powershell",
+        **{name: name for name in get_args(ShellName)},
+    }
     if parent in names:
         return names[parent]
     if "NU_VERSION" in environ:
@@ -62,10 +66,20 @@ def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
 
 def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     """The line that activates an environment."""
-    name = {"fish": "activate.fish", "nu": "activate.nu", "powershell": "activate.ps1", "cmd": "activate.bat"}
+    name = {
+        "fish": "activate.fish",
+        "nu": "activate.nu",
+        "powershell": "activate.ps1",
+        "cmd": "activate.bat",
+    }
     plain = ("\\Scripts\\" if windows else "/bin/").join((venv, name.get(shell, "activate")))
     file = quoted(plain, shell)
-    verb = {"nu": "overlay use ", "sh": ". ", "cmd": "", "powershell": "" if file == plain else "& "}
+    verb = {
+        "nu": "overlay use ",
+        "sh": ". ",
+        "cmd": "",
+        "powershell": "" if file == plain else "& ",
+    }
     return verb.get(shell, "source ") + file
 
 
@@ -83,7 +97,12 @@ def on_path(folder: str, shell: ShellName) -> str:
 
 def start_files(home: Path) -> dict[str, Path]:
     """Name the file that each shell reads as it starts; of other shells it lies anywhere."""
-    names = {"bash": ".bashrc", "zsh": ".zshrc", "sh": ".profile", "fish": ".config/fish/config.fish"}
+    names = {
+        "bash": ".bashrc",
+        "zsh": ".zshrc",
+        "sh": ".profile",
+        "fish": ".config/fish/config.fish",
+    }
     return {shell: home / name for shell, name in names.items()}
 
 
@@ -107,14 +126,21 @@ def _value(text: str, shell: ShellName) -> str:
 def _printable(text: str) -> str:
     """Write what can be printed: a backslash before ``'`` and before another one means the same in all four."""
     parts = re.split(r"([\\'])", text)
-    return "".join(f"\\{part}" if part in {"\\", "'"} else f"'{part}'" for part in parts if part) or "''"
+    return (
+        "".join(f"\\{part}" if part in {"\\", "'"} else f"'{part}'" for part in parts if part)
+        or "''"
+    )
 
 
 def _sh(text: str) -> str:
     # The shell takes line breaks off the end of a command's output. Only folders have names that end in one.
     if text.endswith("\n"):
         text += "/."
-    return _printable(text) if text.isprintable() else f"\"$(printf -- '{_octal(text).replace('%', '%%')}')\""
+    return (
+        _printable(text)
+        if text.isprintable()
+        else f"\"$(printf -- '{_octal(text).replace('%', '%%')}')\""
+    )
 
 
 def _bash(text: str) -> str:
@@ -124,7 +150,9 @@ def _bash(text: str) -> str:
 def _fish(text: str) -> str:
     parts = re.split(r"([^ -~]+)", text)
     return "".join(
-        _printable(part) if part.isprintable() else "".join(f"\\X{byte:02x}" for byte in _bytes(part))
+        _printable(part)
+        if part.isprintable()
+        else "".join(f"\\X{byte:02x}" for byte in _bytes(part))
         for part in parts
         if part
     )
@@ -132,7 +160,11 @@ def _fish(text: str) -> str:
 
 def _nu(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(mark if mark.isprintable() else f"\\u{{{ord(mark):x}}}" for mark in escaped) + '"'
+    return (
+        '"'
+        + "".join(mark if mark.isprintable() else f"\\u{{{ord(mark):x}}}" for mark in escaped)
+        + '"'
+    )
 
 
 def _powershell(text: str) -> str:
@@ -151,7 +183,9 @@ def _cmd(text: str) -> str:
 def _octal(text: str) -> str:
     """Write what cannot be printed, and what would end or bend a text in quotes, as bytes of three digits each."""
     return "".join(
-        mark if mark.isprintable() and mark not in "!\\'" else "".join(f"\\{byte:03o}" for byte in _bytes(mark))
+        mark
+        if mark.isprintable() and mark not in "!\\'"
+        else "".join(f"\\{byte:03o}" for byte in _bytes(mark))
         for mark in text
     )
 
@@ -159,5 +193,6 @@ def _octal(text: str) -> str:
 def _bytes(text: str) -> bytes:
     """The bytes of a text; one that a file's name has and that is no text is itself."""
     return b"".join(
-        mark.encode("utf-8", "surrogateescape" if "\udc80" <= mark <= "\udcff" else "surrogatepass") for mark in text
+        mark.encode("utf-8", "surrogateescape" if "\udc80" <= mark <= "\udcff" else "surrogatepass")
+        for mark in text
     )

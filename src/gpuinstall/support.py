@@ -46,11 +46,17 @@ class Support(NamedTuple):
 
 
 def support(
-    catalog: Catalog, os: str, arch: str, kinds: dict[str, ComputeCapability], drivers: tuple[DriverVersion, ...]
+    catalog: Catalog,
+    os: str,
+    arch: str,
+    kinds: dict[str, ComputeCapability],
+    drivers: tuple[DriverVersion, ...],
 ) -> Support:
     """Choose for each kind of GPU and each driver; a build that runs as PTX alone is not counted."""
     rows = [
-        support_of(catalog, Machine(os, arch, gpus=(Gpu(0, kind, compute_capability=capability),)), drivers).rows[0]
+        support_of(
+            catalog, Machine(os, arch, gpus=(Gpu(0, kind, compute_capability=capability),)), drivers
+        ).rows[0]
         for kind, capability in kinds.items()
     ]
     return Support(os, arch, tuple(str(driver) for driver in drivers), tuple(rows))
@@ -73,7 +79,9 @@ def support_of_others(catalog: Catalog, os: str, arch: str) -> Iterator[OfChip]:
     for chip in other_chips():
         platform = (chip.os, "arm64") if chip.os else (os, arch)
         gpu = Gpu(0, chip.name, vendor=chip.maker, architecture=chip.architecture)
-        yield OfChip(chip, platform[0], support_by_chip(catalog, *platform, [gpu]).rows[0].builds[0])
+        yield OfChip(
+            chip, platform[0], support_by_chip(catalog, *platform, [gpu]).rows[0].builds[0]
+        )
 
 
 def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -> Support:
@@ -89,9 +97,14 @@ def _build_name(plan: Plan | Rejected) -> str:
 
 def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
     """Name every compute capability that a product has, such as ``Pascal 6.1``; not those of Jetsons before Thor."""
-    capabilities = sorted({product.capability for product in products()} - set(catalog.drivers.tegra))
+    capabilities = sorted(
+        {product.capability for product in products()} - set(catalog.drivers.tegra)
+    )
     generations = {chip: catalog.drivers.generation(chip) for chip in capabilities}
-    return {f"{generation.name if generation else 'unknown'} {chip}": chip for chip, generation in generations.items()}
+    return {
+        f"{generation.name if generation else 'unknown'} {chip}": chip
+        for chip, generation in generations.items()
+    }
 
 
 def named(kind: str) -> str:
@@ -109,7 +122,9 @@ def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:
 def served(table: Support) -> Support:
     """Leave out the GPUs and the drivers that run nothing."""
     rows = [row for row in table.rows if set(row.builds) != {NOTHING}]
-    return _of_columns(table, rows, [column for column in _columns(table, rows) if set(column[1:]) != {NOTHING}])
+    return _of_columns(
+        table, rows, [column for column in _columns(table, rows) if set(column[1:]) != {NOTHING}]
+    )
 
 
 def condensed(table: Support) -> Support:

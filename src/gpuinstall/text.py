@@ -13,7 +13,9 @@ MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
 """The user and password of an address. The mere name of SSH's user, mostly git, is no secret, and needed there."""
-_DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
+_DAMAGED_LOGIN = (
+    r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
+)
 """The same where a path has taken a slash of the address, or it has no scheme."""
 
 
@@ -43,6 +45,8 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        mark if mark.isprintable() or mark in keep or category(mark) == "Zs" else mark.encode("unicode_escape").decode()
+        mark
+        if mark.isprintable() or mark in keep or category(mark) == "Zs"
+        else mark.encode("unicode_escape").decode()
         for mark in text
     )

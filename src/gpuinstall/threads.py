@@ -10,7 +10,9 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def side_by_side(call: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int = 16) -> list[_Result]:
+def side_by_side(
+    call: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int = 16
+) -> list[_Result]:
     """Make a call for each item, a few at once, and return what they return in order; raise what the first raises."""
     arguments = list(items)
     if len(arguments) < 2:

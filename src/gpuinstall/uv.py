@@ -41,23 +41,37 @@ def default_index(variables: Mapping[str, str]) -> str | None:
     """Ask uv for the address of its default index."""
     from gpuinstall.process import run
 
-    command = [*_pip("compile", Path(sys.executable)), "--quiet", "--no-header", "--emit-index-url", "-"]
-    setting = run(command, env=variables, text="").out  # without --python uv would run the folder's .venv
+    command = [
+        *_pip("compile", Path(sys.executable)),
+        "--quiet",
+        "--no-header",
+        "--emit-index-url",
+        "-",
+    ]
+    setting = run(
+        command, env=variables, text=""
+    ).out  # without --python uv would run the folder's .venv
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
 
 
-def environment(environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False) -> dict[str, str]:
+def environment(
+    environ: Mapping[str, str], sources: Mapping[str, str], *, offline: bool = False
+) -> dict[str, str]:
     """Build uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
     dropped = {
-        name for name in environ if name.startswith("UV_") and not name.startswith(tuple(_KEPT.split()))
+        name
+        for name in environ
+        if name.startswith("UV_") and not name.startswith(tuple(_KEPT.split()))
     } | _INDEX_LISTS
     kept = {name: value for name, value in environ.items() if name not in dropped}
     fixed = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "manual", "UV_PREVIEW_FEATURES": "pylock"}
     return {**kept, **fixed, **sources, **({"UV_OFFLINE": "1"} if offline else {})}
 
 
-def compile_lock(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
+def compile_lock(
+    python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()
+) -> list[str]:
     """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
 
     The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
@@ -67,7 +81,9 @@ def compile_lock(python: Path, version: str, platform: str, wheels_only: Iterabl
     return [*_compile(python, version, platform, wheels_only), *form]
 
 
-def compile_with_reasons(python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()) -> list[str]:
+def compile_with_reasons(
+    python: Path, version: str, platform: str, wheels_only: Iterable[str] = ()
+) -> list[str]:
     """The same into requirements, each followed by who demanded it."""
     return [*_compile(python, version, platform, wheels_only), "--annotation-style", "line"]
 
@@ -136,7 +152,13 @@ def fetch_python(version: str) -> list[str]:
 
 def audit_lock(service: str | None) -> list[str]:
     """Audit the uv.lock of the working folder as it is; ``service`` is another than uv's own."""
-    form = ["--preview-features", "audit-command,json-output", "--frozen", "--output-format", "json"]
+    form = [
+        "--preview-features",
+        "audit-command,json-output",
+        "--frozen",
+        "--output-format",
+        "json",
+    ]
     return [str(uv()), "audit", "--quiet", *form, *(["--service-url", service] if service else [])]
 
 

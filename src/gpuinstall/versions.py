@@ -76,7 +76,9 @@ class DriverVersion(NamedTuple):
     @staticmethod
     def of_windows(text: str) -> str | None:
         """Turn the number in Windows' device manager into the driver's own: ``31.0.15.3623`` is ``536.23``."""
-        number = re.fullmatch(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text)
+        number = re.fullmatch(
+            r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text
+        )
         return f"{number[1]}{number[2]}.{number[3]}" if number else None
 
     @property

@@ -12,11 +12,17 @@ from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.support import condensed, known_drivers, served, support_of
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
-_CUDA = re.compile(r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?")
+_CUDA = re.compile(
+    r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?"
+)
 _COMPAT = re.compile(r"(\S+)(?: with|,| \+)? cuda[ -]compat[ -](\d{2})[.-](\d)")
-_VGPU = re.compile(r"(?:nvidia )?(?:grid|vgpu)(?: software)?[ -]?(\d{2})(?:\.\d{1,2})?|(1[4-9]|2\d)\.\d{1,2}")
+_VGPU = re.compile(
+    r"(?:nvidia )?(?:grid|vgpu)(?: software)?[ -]?(\d{2})(?:\.\d{1,2})?|(1[4-9]|2\d)\.\d{1,2}"
+)
 """A release of vGPU software: named so, or a number that no CUDA has (13 is the newest)."""
-_DRIVER = re.compile(r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?")
+_DRIVER = re.compile(
+    r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?"
+)
 _ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
 
 
@@ -39,9 +45,15 @@ def machine_in_words(
     if driver is None and system != "macos" and not all(card.architecture for card in cards):
         raise _driver_missing(Machine(system, processor, gpus=cards))
     if glibc and (system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc)):
-        raise UsageError("glibc-malformed", f"{glibc!r} is no glibc of {system}", hint="the same with --glibc 2.35")
+        raise UsageError(
+            "glibc-malformed",
+            f"{glibc!r} is no glibc of {system}",
+            hint="the same with --glibc 2.35",
+        )
     libc = "glibc" if glibc else None
-    return Machine(system, processor, libc, glibc, driver=_driver(driver) if driver else None, gpus=cards)
+    return Machine(
+        system, processor, libc, glibc, driver=_driver(driver) if driver else None, gpus=cards
+    )
 
 
 def _driver(text: str) -> Driver:
@@ -49,14 +61,23 @@ def _driver(text: str) -> Driver:
     compat = _COMPAT.fullmatch(text.strip().lower())
     if compat is None:
         return Driver(driver_in_words(text), found_via="words")
-    return Driver(driver_in_words(compat[1]), CudaVersion(int(compat[2]), int(compat[3])), "words", compat=True)
+    return Driver(
+        driver_in_words(compat[1]),
+        CudaVersion(int(compat[2]), int(compat[3])),
+        "words",
+        compat=True,
+    )
 
 
-def platform_in_words(gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> tuple[str, str]:
+def platform_in_words(
+    gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None
+) -> tuple[str, str]:
     """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
     named = [find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
     system = os or next((gpu.os for gpu in named if gpu.os), None)
-    system = system or ("windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux")
+    system = system or (
+        "windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux"
+    )
     if arch or system == "macos":
         return system, arch or "arm64"
     return system, "aarch64" if named and all(gpu.arm for gpu in named) else "x86_64"
@@ -73,7 +94,9 @@ def driver_in_words(text: str) -> DriverVersion:
         raise UsageError("driver-malformed", message, hint=hint)
     words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", words)
     if cuda := _CUDA.fullmatch(words):
-        raise _cuda_for_a_driver(text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0)))
+        raise _cuda_for_a_driver(
+            text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0))
+        )
     plain = _DRIVER.fullmatch(words)
     try:
         return DriverVersion.parse(plain[1] if plain else text)
@@ -85,7 +108,12 @@ def driver_in_words(text: str) -> DriverVersion:
 def gpu_in_words(name: str, index: int = 0) -> Gpu:
     """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
     if exact := _ARCHITECTURE.fullmatch(name.lower()):
-        return Gpu(index, name, compute_capability=ComputeCapability.from_sm(int(exact[1])), found_via="words")
+        return Gpu(
+            index,
+            name,
+            compute_capability=ComputeCapability.from_sm(int(exact[1])),
+            found_via="words",
+        )
     named = find_gpu(name)
     return Gpu(
         index,
@@ -98,10 +126,14 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
 
 
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:
-    branch = next((str(branch) for branch, served in load_catalog().drivers.branches if served >= cuda), None)
+    branch = next(
+        (str(branch) for branch, served in load_catalog().drivers.branches if served >= cuda), None
+    )
     brings = f"; a driver for CUDA {cuda} is --driver {branch} or newer" if branch else ""
     hint = f'Give the "Driver Version" shown by nvidia-smi{brings}'
-    return UsageError("driver-malformed", f"{text!r} is a CUDA version, not a driver version", hint=hint)
+    return UsageError(
+        "driver-malformed", f"{text!r} is a CUDA version, not a driver version", hint=hint
+    )
 
 
 def _driver_missing(machine: Machine) -> UsageError:
@@ -116,6 +148,10 @@ def _driver_missing(machine: Machine) -> UsageError:
     # The recommended branch where it runs a build, else the newest that does.
     spans = [[int(branch) for branch in drivers.split("–")] for drivers in table.drivers]
     recommended = catalog.drivers.recommended_branch
-    to_get = recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]
-    ask = f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
+    to_get = (
+        recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]
+    )
+    ask = (
+        f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
+    )
     return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))

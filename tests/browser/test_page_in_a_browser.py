@@ -65,7 +65,9 @@ def address(visit: Visit) -> str:
     kind = kinds_of_gpus(frozen_catalog())[visit.kind]
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
     driver = str(visit.driver) if visit.driver else ""
-    return urlencode({"gpu": name, "driver": driver, "os": visit.platform.key, "with": visit.packages})
+    return urlencode(
+        {"gpu": name, "driver": driver, "os": visit.platform.key, "with": visit.packages}
+    )
 
 
 def shown(page: Browser, addresses: Sequence[str]) -> list[dict[str, Any]]:
@@ -81,7 +83,9 @@ def wrong_answers(page: Browser, platforms: Sequence[Platform], count: int) -> l
     # The page knows Apple's GPUs in Macs alone.
     visits = [visit for visit in drawn if kinds[visit.kind].os in {None, visit.platform.os}]
     wrong = []
-    for visit, answer in zip(visits, shown(page, [address(visit) for visit in visits]), strict=True):
+    for visit, answer in zip(
+        visits, shown(page, [address(visit) for visit in visits]), strict=True
+    ):
         words = ["plan", *PACKAGES[visit.packages], "--machine", "-", "--json"]
         document = json.loads(gpuinstall(*words, text=json.dumps(visit.machine.to_dict())).out)
         build = document["data"]["build"]
@@ -123,7 +127,9 @@ def test_a_card_is_found_by_the_name_that_people_use(opened: Browser) -> None:
         "b580": "xe 20.1",
         "m3 max": "metal",
     }
-    found = opened.run(f"{json.dumps(list(codes))}.map((name) => data.kinds[search(name)[0].kind].code)")
+    found = opened.run(
+        f"{json.dumps(list(codes))}.map((name) => data.kinds[search(name)[0].kind].code)"
+    )
 
     assert dict(zip(codes, found, strict=True)) == codes
     assert opened.run("search('frobnicator 9000').length") == 0
@@ -164,7 +170,14 @@ def test_the_keyboard_alone_suffices_and_the_address_keeps_it(opened: Browser, p
 
 
 def test_hostile_text_in_the_address_is_only_text(opened: Browser) -> None:
-    shown(opened, [urlencode({"gpu": "<img src=x>" * 1000, "driver": "\u202e", "os": "zzz", "__proto__": "1"})])
+    shown(
+        opened,
+        [
+            urlencode(
+                {"gpu": "<img src=x>" * 1000, "driver": "\u202e", "os": "zzz", "__proto__": "1"}
+            )
+        ],
+    )
 
     assert opened.run("document.querySelectorAll('img').length") == 0
     assert shown(opened, ["gpu=GeForce+RTX+4090&driver=580.95.05"])[0]["title"].startswith("torch ")
@@ -175,7 +188,9 @@ def test_nothing_is_asked_of_anyone(opened: Browser, place: Path) -> None:
     opened.open(place.as_uri())
     shown(opened, ["gpu=GeForce+RTX+4090&driver=580.95.05"])
 
-    assert {request.partition("#")[0] for request in opened.requests} - {"about:blank"} == {place.as_uri()}
+    assert {request.partition("#")[0] for request in opened.requests} - {"about:blank"} == {
+        place.as_uri()
+    }
 
 
 def test_a_phone_needs_no_sideways_scrolling_and_everything_has_a_name(opened: Browser) -> None:
@@ -192,7 +207,11 @@ def test_a_phone_needs_no_sideways_scrolling_and_everything_has_a_name(opened: B
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("pixels", [360, 1600])
 def test_a_checker_of_accessibility_finds_nothing_serious(
-    started: Browser, place: Path, tmp_path_factory: pytest.TempPathFactory, scheme: str, pixels: int
+    started: Browser,
+    place: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    scheme: str,
+    pixels: int,
 ) -> None:
     script = axe(tmp_path_factory)
     started.scheme(scheme)

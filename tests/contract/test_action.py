@@ -23,9 +23,15 @@ def action() -> dict[str, Any]:
 def test_every_input_is_used_and_has_a_default() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
 
-    assert all("default" in told and f"inputs.{name} " in text for name, told in action()["inputs"].items())
+    assert all(
+        "default" in told and f"inputs.{name} " in text for name, told in action()["inputs"].items()
+    )
     assert all(step["shell"] == "bash" for step in action()["runs"]["steps"] if "run" in step)
-    assert all(len(step["uses"].partition("@")[2]) == 40 for step in action()["runs"]["steps"] if "uses" in step)
+    assert all(
+        len(step["uses"].partition("@")[2]) == 40
+        for step in action()["runs"]["steps"]
+        if "uses" in step
+    )
 
 
 RESULT = {
@@ -34,7 +40,10 @@ RESULT = {
     "errors": [],
     "data": {
         "environment": {"torch": "2.14.1+cu126", "python": "3.12"},
-        "verdict": {"status": "passed", "devices": [{"name": "RTX | 4090", "checks": [{"status": "passed"}] * 14}]},
+        "verdict": {
+            "status": "passed",
+            "devices": [{"name": "RTX | 4090", "checks": [{"status": "passed"}] * 14}],
+        },
         "lock": {"path": "pylock.cu126.toml", "status": "unchanged"},
         "bytes": 2_900_000_000,
         "seconds": 61.2,
@@ -66,17 +75,27 @@ def test_a_text_from_outside_is_no_markdown_in_the_summary() -> None:
     assert text.replace("\n", "").isprintable()
 
 
-def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(tmp_path: Path) -> None:
+def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(
+    tmp_path: Path,
+) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     said, path, output, page = (tmp_path / name for name in ("said", "path", "output", "summary"))
     log = f'#!/bin/sh\nprintf "%s|" {{}} "$@" >> {said}\n'
     python = f'case "$1" in *.py) [ "${{1##*/}}" = bootstrap.py ] || exec {sys.executable} "$@" ;; esac\n'
-    (programs / "gpuinstall").write_text(log.format("gpuinstall") + f"cat <<'END'\n{json.dumps(RESULT)}\nEND\nexit 5\n")
-    (programs / "python3").write_text(f"#!/bin/sh\n{python}" + log.format("python3").partition("\n")[2])
+    (programs / "gpuinstall").write_text(
+        log.format("gpuinstall") + f"cat <<'END'\n{json.dumps(RESULT)}\nEND\nexit 5\n"
+    )
+    (programs / "python3").write_text(
+        f"#!/bin/sh\n{python}" + log.format("python3").partition("\n")[2]
+    )
     for program in programs.iterdir():
         program.chmod(0o755)
-    files = {"GITHUB_PATH": str(path), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(page)}
+    files = {
+        "GITHUB_PATH": str(path),
+        "GITHUB_OUTPUT": str(output),
+        "GITHUB_STEP_SUMMARY": str(page),
+    }
     runner = {"GITHUB_ACTION_PATH": str(ROOT), "RUNNER_OS": "Linux", "RUNNER_TEMP": str(tmp_path)}
     inputs = {"COMMAND": "sync", "REQUIREMENTS": "torch\nvllm  numpy<3\n", "OPTIONS": "--venv env"}
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
@@ -110,7 +129,14 @@ def test_the_summary_of_a_failure_has_its_reason_and_what_to_do() -> None:
         "message": "the driver <b>is</b> too old",
         "hint": "sudo apt install nvidia-driver",
     }
-    text = summary({"command": "install", "status": "error", "data": {"plan": {"build": None}}, "errors": [error]})
+    text = summary(
+        {
+            "command": "install",
+            "status": "error",
+            "data": {"plan": {"build": None}},
+            "errors": [error],
+        }
+    )
 
     assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n    sudo apt" in text
     document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text(encoding="utf-8"))

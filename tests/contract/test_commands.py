@@ -20,7 +20,18 @@ from tests.lab.forked import gpuinstall
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
 PLAN = {"schema", "status", "build", "gpus", "reasons", "rejected", "warnings"}
-MACHINE = {"schema", "os", "arch", "libc", "glibc", "environment", "pythons", "driver", "gpus", "problems"}
+MACHINE = {
+    "schema",
+    "os",
+    "arch",
+    "libc",
+    "glibc",
+    "environment",
+    "pythons",
+    "driver",
+    "gpus",
+    "problems",
+}
 
 
 def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
@@ -28,7 +39,11 @@ def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
     done = gpuinstall(*arguments, "--json", cwd=cwd)
     parsed: dict[str, Any] = json.loads(done.out)
     assert set(parsed) | {"data"} == ENVELOPE
-    assert (parsed["gpuinstall"], parsed["command"], parsed["exit_code"]) == (1, arguments[0], done.status)
+    assert (parsed["gpuinstall"], parsed["command"], parsed["exit_code"]) == (
+        1,
+        arguments[0],
+        done.status,
+    )
     assert all(set(error) == {"code", "message", "hint"} for error in parsed["errors"])
     assert (parsed["status"] == "error") == bool(parsed["errors"])
     return parsed
@@ -37,7 +52,11 @@ def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
 def words() -> list[tuple[str, ...]]:
     """The commands, and below groups such as ``export`` theirs."""
     found = {name: import_module(f"gpuinstall.cli.{name}").command for name in COMMANDS}
-    groups = {name: list(command.commands) for name, command in found.items() if isinstance(command, click.Group)}
+    groups = {
+        name: list(command.commands)
+        for name, command in found.items()
+        if isinstance(command, click.Group)
+    }
     below = [(name, inner) for name, inners in groups.items() for inner in inners]
     alone = [name for name in COMMANDS if name not in groups or found[name].invoke_without_command]
     return [*((name,) for name in alone), *below]
@@ -77,14 +96,20 @@ def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None
         status = run_command_line([*command, "--help"])
         printed = capsys.readouterr()
         begins = f"Usage: gpuinstall {' '.join(command)}" in printed.out
-        if (status, printed.err) != (0, "") or not begins or not all(option in printed.out for option in options):
+        if (
+            (status, printed.err) != (0, "")
+            or not begins
+            or not all(option in printed.out for option in options)
+        ):
             wrong[command] = printed
 
     assert wrong == {}
 
 
 @pytest.mark.parametrize(
-    "line", [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]], ids=" ".join
+    "line",
+    [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]],
+    ids=" ".join,
 )
 def test_help_has_a_short_name_wherever_it_is_asked_for(line: list[str]) -> None:
     done = gpuinstall(*line)
@@ -92,7 +117,9 @@ def test_help_has_a_short_name_wherever_it_is_asked_for(line: list[str]) -> None
     assert (done.status, "Usage: gpuinstall" in done.out) == (0, True), done.err
 
 
-def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wrong = {}
     for command in words():
         status = run_command_line([*command, "--no-such-option"])
@@ -139,7 +166,9 @@ def test_plan_is_a_plan() -> None:
         ("RTX 4090", "580.95.05", ["torch=="], 2),
     ],
 )
-def test_a_refusal_has_the_exit_status_of_its_kind(gpu: str, driver: str, request_: list[str], status: int) -> None:
+def test_a_refusal_has_the_exit_status_of_its_kind(
+    gpu: str, driver: str, request_: list[str], status: int
+) -> None:
     parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
 
     assert (parsed["status"], parsed["exit_code"]) == ("error", status)
@@ -148,7 +177,9 @@ def test_a_refusal_has_the_exit_status_of_its_kind(gpu: str, driver: str, reques
         assert parsed["errors"][0]["code"] == parsed["data"]["reasons"][0]["code"]
 
 
-@pytest.mark.parametrize("content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}'])
+@pytest.mark.parametrize(
+    "content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}']
+)
 def test_a_machine_file_that_is_none_is_exit_2(content: str, tmp_path: Path) -> None:
     (tmp_path / "machine.json").write_text(content)
 
@@ -162,8 +193,15 @@ def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path: Path) -> None:
 
 
 def test_the_docs_list_every_exit_status_that_an_error_has() -> None:
-    usage = Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text(encoding="utf-8")
-    listed = {int(number) for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])}
-    kinds: list[type[errors.GpuInstallError]] = [errors.GpuInstallError, *errors.GpuInstallError.__subclasses__()]
+    usage = (
+        Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text(encoding="utf-8")
+    )
+    listed = {
+        int(number) for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])
+    }
+    kinds: list[type[errors.GpuInstallError]] = [
+        errors.GpuInstallError,
+        *errors.GpuInstallError.__subclasses__(),
+    ]
 
     assert listed == {0, *(kind.exit_code for kind in kinds)}

@@ -30,7 +30,9 @@ def test_the_pages_show_what_their_commands_say_now() -> None:
 
 
 def test_the_pages_made_from_data_are_what_the_data_say() -> None:
-    stale = [name for name, text in made().items() if (ROOT / name).read_text(encoding="utf-8") != text]
+    stale = [
+        name for name, text in made().items() if (ROOT / name).read_text(encoding="utf-8") != text
+    ]
 
     assert stale == [], "run: make docs"
 
@@ -50,14 +52,24 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path: P
 
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
-    listed = home(*((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md")))
-    menu = {line for part in re.findall(r"```{toctree}(.+?)```", listed, re.DOTALL) for line in part.split("\n")}
+    listed = home(
+        *((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
+    )
+    menu = {
+        line
+        for part in re.findall(r"```{toctree}(.+?)```", listed, re.DOTALL)
+        for line in part.split("\n")
+    }
 
-    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - menu == {"index"}, "name it in docs/index.md"
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} - menu == {"index"}, (
+        "name it in docs/index.md"
+    )
 
 
 def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n")
+    (tmp_path / "a.md").write_text(
+        "# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n"
+    )
 
     assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
 
@@ -73,7 +85,10 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
 
-    assert [commands[0].split("\n")[0].partition("  #")[0], commands[1].split("\n")[0].partition("  #")[0]] == [
+    assert [
+        commands[0].split("\n")[0].partition("  #")[0],
+        commands[1].split("\n")[0].partition("  #")[0],
+    ] == [
         "python3 bootstrap.py",
         "make test",
     ]
@@ -102,10 +117,16 @@ def test_the_architecture_has_a_row_for_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
 
-    assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {"plan", "__main__", "gpuinstall"}
+    assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {
+        "plan",
+        "__main__",
+        "gpuinstall",
+    }
 
 
-def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> None:
+def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> (
+    None
+):
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text("utf-8"))
     build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
     steps = [*build["steps"], *publish["steps"]]
@@ -115,5 +136,9 @@ def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rig
     assert (workflow["permissions"], build["permissions"]) == ({}, {"contents": "read"})
     assert publish["permissions"] == {"pages": "write", "id-token": "write"}
     assert publish["needs"] == "build"
-    assert [step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")] == ["site"]
-    assert all(len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step)
+    assert [
+        step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")
+    ] == ["site"]
+    assert all(
+        len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step
+    )

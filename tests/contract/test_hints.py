@@ -51,7 +51,11 @@ def known(words: str) -> set[str]:
             break
         command = below
     assert command is not None, words
-    options = (option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts))
+    options = (
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    )
     return {*options, "--help"}
 
 
@@ -59,7 +63,9 @@ def test_an_option_that_is_told_is_one_of_its_command() -> None:
     options = hints()
 
     assert {("lock", "--upgrade"), ("install", "--backend")} <= options
-    assert [(words, option) for words, option in sorted(options) if option not in known(words)] == []
+    assert [
+        (words, option) for words, option in sorted(options) if option not in known(words)
+    ] == []
 
 
 def test_an_option_of_a_command_as_a_value_is_its_own() -> None:
@@ -73,7 +79,9 @@ def test_an_option_of_a_command_as_a_value_is_its_own() -> None:
             options = [word for word in after if re.fullmatch(r"--?[a-z][a-z-]*", word)]
             names = " ".join(takewhile(lambda word: re.fullmatch(r"[a-z]+", word), after))
             seen.update(options)
-            wrong += [(path.name, names, option) for option in options if option not in known(names)]
+            wrong += [
+                (path.name, names, option) for option in options if option not in known(names)
+            ]
     assert {"--venv", "--fix", "--target"} <= seen
     assert wrong == []
 
@@ -107,20 +115,35 @@ def texts(folder: Path = SOURCE) -> set[str]:
         others = {id(part) for node in formatted for part in ast.walk(node)}
         others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found.update("".join(map(_part, node.values)) for node in formatted)
-        constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in others)
+        constants = (
+            node for node in nodes if isinstance(node, ast.Constant) and id(node) not in others
+        )
         found.update(node.value for node in constants if isinstance(node.value, str))
     return found
 
 
 def changes(folder: Path = SOURCE) -> set[str]:
     """Each line in the source that says what to change of the command that was run."""
-    return {line for text in texts(folder) for line in re.findall(r"(?m)^the same (?:again|with(?:out)? \S.*)", text)}
+    return {
+        line
+        for text in texts(folder)
+        for line in re.findall(r"(?m)^the same (?:again|with(?:out)? \S.*)", text)
+    }
 
 
 def test_an_option_in_a_sentence_is_one_of_ours() -> None:
-    sentences = {line for text in texts() for line in text.splitlines() if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)}
+    sentences = {
+        line
+        for text in texts()
+        for line in text.splitlines()
+        if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)
+    }
     parameters = [parameter for _, command in commands() for parameter in command.params]
-    ours = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    ours = {
+        option
+        for parameter in parameters
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     assert "Use another with --python PATH or --venv DIR" in sentences
     wrong = {}
     for sentence in sentences:
@@ -135,7 +158,11 @@ def test_what_a_plan_advises_is_an_option_of_install_too() -> None:
     lines = changes(SOURCE / "plan")
     assert "the same with --backend cpu   # the CPU build instead" in lines
     options = known("install")
-    named = {option for line in lines for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition("   #")[0])}
+    named = {
+        option
+        for line in lines
+        for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition("   #")[0])
+    }
     assert named - options == set()
 
 
@@ -143,7 +170,9 @@ def _part(part: ast.expr) -> str:
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def commands(group: click.Group = entrance, words: tuple[str, ...] = ()) -> Iterator[tuple[list[str], click.Command]]:
+def commands(
+    group: click.Group = entrance, words: tuple[str, ...] = ()
+) -> Iterator[tuple[list[str], click.Command]]:
     """Yield the words that run each command, with whatever it needs, and the command."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
@@ -163,7 +192,10 @@ def _needed(parameter: click.Parameter) -> list[str]:
 
 def test_what_the_same_with_a_change_becomes_runs_for_every_command() -> None:
     lines = changes()
-    assert {"the same again", "the same with --into   # installs torch into it, and keeps the rest"} <= lines
+    assert {
+        "the same again",
+        "the same with --into   # installs torch into it, and keeps the rest",
+    } <= lines
     wrong = {}
     for words, command in commands():
         assert judged(shlex.join(words)) is None

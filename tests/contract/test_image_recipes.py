@@ -45,14 +45,31 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
 @pytest.mark.parametrize(
     ("package", "program", "recipe", "shown"),
     [
-        ("skypilot==0.14.1", SKYPILOT, "skypilot.yml", "python3 bootstrap.py sync .venv/bin/python train.py"),
-        ("dstack==0.22.5", DSTACK, "dstack.yml", "gpuinstall run --any --venv /opt/torch/.venv jupyter lab"),
-        ("runpod==1.12.0", RUNPOD, "runpod-template.json", 'imageName: "registry.example/torch-any:1"'),
+        (
+            "skypilot==0.14.1",
+            SKYPILOT,
+            "skypilot.yml",
+            "python3 bootstrap.py sync .venv/bin/python train.py",
+        ),
+        (
+            "dstack==0.22.5",
+            DSTACK,
+            "dstack.yml",
+            "gpuinstall run --any --venv /opt/torch/.venv jupyter lab",
+        ),
+        (
+            "runpod==1.12.0",
+            RUNPOD,
+            "runpod-template.json",
+            'imageName: "registry.example/torch-any:1"',
+        ),
         ("spython==0.3.14", APPTAINER, "apptainer.def", "registry.example/torch-any:1"),
     ],
     ids=["skypilot", "dstack", "runpod", "apptainer"],
 )
-def test_the_tools_own_parser_reads_the_template(package: str, program: str, recipe: str, shown: str) -> None:
+def test_the_tools_own_parser_reads_the_template(
+    package: str, program: str, recipe: str, shown: str
+) -> None:
     words: list[str | Path] = [
         uv(),
         "run",
@@ -75,7 +92,9 @@ def test_the_tools_own_parser_reads_the_template(package: str, program: str, rec
 @pytest.mark.heavy
 def test_kubernetes_schemas_accept_the_pod() -> None:
     tool = ("--from", "kubernetes-validate==1.37.0", "kubernetes-validate")
-    done = process.run([uv(), "tool", "run", *tool, "--strict", RECIPES / "kubernetes-pod.yml"], seconds=300)
+    done = process.run(
+        [uv(), "tool", "run", *tool, "--strict", RECIPES / "kubernetes-pod.yml"], seconds=300
+    )
     assert done.ok, done.out + done.err
 
 
@@ -86,10 +105,22 @@ def test_the_dev_containers_cli_reads_the_devcontainer(tmp_path: Path) -> None:
     if npm is None:
         pytest.skip("no npm here")
     image = AnyImage.of([cuda_lock("cu126"), cuda_lock("cu130")])
-    for name, text in (("Dockerfile", image.dockerfile()), (".devcontainer/devcontainer.json", image.devcontainer())):
+    for name, text in (
+        ("Dockerfile", image.dockerfile()),
+        (".devcontainer/devcontainer.json", image.devcontainer()),
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    tool = (npm, "exec", "--yes", "--", "@devcontainers/cli@0.89.0", "read-configuration", "--docker-path", "/bin/true")
+    tool = (
+        npm,
+        "exec",
+        "--yes",
+        "--",
+        "@devcontainers/cli@0.89.0",
+        "read-configuration",
+        "--docker-path",
+        "/bin/true",
+    )
     done = process.run([*tool, "--workspace-folder", tmp_path], cwd=tmp_path, seconds=300)
     assert done.ok, done.out + done.err
     assert '"postStartCommand":["gpuinstall","run","--any"' in done.out

@@ -22,7 +22,9 @@ def formatted(page: Path) -> tuple[str, str]:
     if shutil.which("man") is None:
         pytest.skip("no man here")
     wide = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(["man", "--warnings=all", "-l", page], env=wide, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["man", "--warnings=all", "-l", page], env=wide, capture_output=True, text=True, check=True
+    )
     return done.stdout, done.stderr
 
 
@@ -30,16 +32,24 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_status_and_varia
     text, warnings = formatted(PAGE)
 
     assert warnings == ""
-    assert [name for name in COMMANDS if not re.search(rf"^   gpuinstall {name}\b", text, re.MULTILINE)] == []
-    assert {0, 1, 2, 3, 4, 5, 6, 7, 8, 130} == set(map(int, re.findall(r"^       (\d+) ", text, re.MULTILINE)))
+    assert [
+        name for name in COMMANDS if not re.search(rf"^   gpuinstall {name}\b", text, re.MULTILINE)
+    ] == []
+    assert {0, 1, 2, 3, 4, 5, 6, 7, 8, 130} == set(
+        map(int, re.findall(r"^       (\d+) ", text, re.MULTILINE))
+    )
     assert "       GPUINSTALL_TORCH_INDEX\n              the same as --torch-index\n" in text
     told = re.findall(r"^       (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
-    assert sorted(EVERYWHERE.intersection(told)) == sorted(each for each in told if each in EVERYWHERE), "told once"
+    assert sorted(EVERYWHERE.intersection(told)) == sorted(
+        each for each in told if each in EVERYWHERE
+    ), "told once"
 
 
 def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path: Path) -> None:
     said = ".venv\\Scripts it's --here"
-    (tmp_path / "page.1").write_text(f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', encoding="utf-8")
+    (tmp_path / "page.1").write_text(
+        f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', encoding="utf-8"
+    )
     text, warnings = formatted(tmp_path / "page.1")
 
     assert (said in text, warnings) == (True, "")
@@ -48,6 +58,11 @@ def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path: Path) -> N
 def test_man_finds_it_where_the_command_that_bootstrap_py_made_is_on_path(equipped: Person) -> None:
     if shutil.which("man") is None:
         pytest.skip("no man here")
-    done = equipped.run("/usr/bin/man", "-w", "gpuinstall", settings={"PATH": f"{equipped.data / 'bin'}:/usr/bin:/bin"})
+    done = equipped.run(
+        "/usr/bin/man",
+        "-w",
+        "gpuinstall",
+        settings={"PATH": f"{equipped.data / 'bin'}:/usr/bin:/bin"},
+    )
 
     assert Path(done.stdout.strip()).resolve().is_relative_to(equipped.tools[0]), done.stderr

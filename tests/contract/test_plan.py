@@ -75,7 +75,11 @@ def test_a_malformed_machine_is_one_line_and_exit_2(change: dict[str, Any]) -> N
 def test_a_machine_that_is_partly_served_is_partial_and_exit_0() -> None:
     document = plan("--gpu", "P40", "--gpu", "P40", "--gpu", "RTX 5090", "--driver", "580")
 
-    assert (document["status"], document["exit_code"], document["data"]["status"]) == ("partial", 0, "partial")
+    assert (document["status"], document["exit_code"], document["data"]["status"]) == (
+        "partial",
+        0,
+        "partial",
+    )
     assert [gpu["how"] for gpu in document["data"]["gpus"]] == ["none", "none", "sass"]
 
 
@@ -83,7 +87,9 @@ def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix() -> None:
     document = plan("torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15")
 
     assert (document["status"], document["exit_code"]) == ("error", 3)
-    assert document["errors"][0]["code"] == document["data"]["reasons"][0]["code"] == "driver-too-old"
+    assert (
+        document["errors"][0]["code"] == document["data"]["reasons"][0]["code"] == "driver-too-old"
+    )
     assert "580" in document["errors"][0]["hint"]
     assert document["data"]["build"] is None
 
@@ -115,7 +121,9 @@ def test_all_shows_every_build_that_was_passed_over() -> None:
     assert sum(line.startswith(("1.", "2.")) for line in table.splitlines()) == len(passed_over)
 
 
-@pytest.mark.parametrize(("gpu", "driver", "rows"), [("GTX 980", "590.48.01", False), ("GT 710", "470.256.02", True)])
+@pytest.mark.parametrize(
+    ("gpu", "driver", "rows"), [("GTX 980", "590.48.01", False), ("GT 710", "470.256.02", True)]
+)
 def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, rows: bool) -> None:
     done = gpuinstall("plan", "--gpu", gpu, "--driver", driver, "--all")
 
@@ -160,7 +168,9 @@ def test_why_knows_a_build_where_none_is_looked_at(change: dict[str, Any], answe
 
 
 def test_programs_are_said_not_to_have_been_looked_at() -> None:
-    (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"]["warnings"]
+    (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"][
+        "warnings"
+    ]
 
     assert warning["code"] == "programs-not-looked-at"
     assert warning["message"].startswith("vllm was not resolved: plan --live resolves it")
@@ -170,14 +180,20 @@ def test_requirements_come_from_files_too(tmp_path: Path) -> None:
     (tmp_path / "base.txt").write_text("torchvision  # pictures\n")
     (tmp_path / "requirements.txt").write_text("# ours\n\n-r base.txt\ntorch<2.14\n")
 
-    assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["data"]["build"]["requirements"] == [
+    assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["data"]["build"][
+        "requirements"
+    ] == [
         "torch==2.13.0+cu126",
         "torchvision==0.28.0+cu126",
     ]
 
 
-@pytest.mark.parametrize("content", ["--no-index\n", "-r missing.txt\n", "-r requirements.txt\n", "torch ==\n"])
-def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content", ["--no-index\n", "-r missing.txt\n", "-r requirements.txt\n", "torch ==\n"]
+)
+def test_a_requirements_file_that_cannot_be_followed_is_exit_2(
+    tmp_path: Path, content: str
+) -> None:
     (tmp_path / "requirements.txt").write_text(content)
 
     assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["exit_code"] == 2
@@ -203,7 +219,9 @@ def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path:
 
 
 def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Path) -> None:
-    named = plan("--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, cwd=tmp_path)
+    named = plan(
+        "--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, cwd=tmp_path
+    )
 
     assert named["data"]["build"]["index"] == "https://index.example/whl/cu126"
     assert plan("--torch-index", "nowhere", *GTX_1080, cwd=tmp_path)["exit_code"] == 2
@@ -211,8 +229,20 @@ def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Pa
 
 @pytest.mark.parametrize(("visible", "indices"), [("1", [1]), ("0,1", [0, 1]), ("1,-1,0", [1])])
 def test_visible_gpus_are_those_of_this_process(visible: str, indices: list[int]) -> None:
-    two = A100 | {"gpus": [{"index": 0, "compute_capability": "6.1"}, {"index": 1, "compute_capability": "8.0"}]}
-    document = plan("--machine", "-", "--gpus", "visible", text=json.dumps(two), env={"CUDA_VISIBLE_DEVICES": visible})
+    two = A100 | {
+        "gpus": [
+            {"index": 0, "compute_capability": "6.1"},
+            {"index": 1, "compute_capability": "8.0"},
+        ]
+    }
+    document = plan(
+        "--machine",
+        "-",
+        "--gpus",
+        "visible",
+        text=json.dumps(two),
+        env={"CUDA_VISIBLE_DEVICES": visible},
+    )
 
     assert [gpu["index"] for gpu in document["data"]["gpus"]] == indices
 
@@ -225,7 +255,13 @@ def test_no_visible_gpu_is_no_silent_cpu_build(visible: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--driver", "580"], ["--gpu", "RTX 4090"], ["--os", "windows"], ["--machine", "-", *GTX_1080]]
+    "arguments",
+    [
+        ["--driver", "580"],
+        ["--gpu", "RTX 4090"],
+        ["--os", "windows"],
+        ["--machine", "-", *GTX_1080],
+    ],
 )
 def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]) -> None:
     assert plan(*arguments)["exit_code"] == 2
@@ -250,7 +286,9 @@ def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work(gpu: st
         (["pytorch", *GTX_1080], (2, "requirement-misnamed")),
     ],
 )
-def test_what_is_named_wrongly_is_refused_with_what_to_say(arguments: list[str], outcome: tuple[int, str]) -> None:
+def test_what_is_named_wrongly_is_refused_with_what_to_say(
+    arguments: list[str], outcome: tuple[int, str]
+) -> None:
     document = plan(*arguments)
 
     assert (document["exit_code"], document["errors"][0]["code"]) == outcome
@@ -264,6 +302,8 @@ def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path) -> None:
         "heavy = {'requests', 'rich', 'pynvml', 'packaging.tags', 'subprocess'}; "
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
 
     assert done.stderr == "[]\n"

@@ -44,19 +44,30 @@ def test_the_grammar_sees_what_is_wrong() -> None:
 
 def test_bootstrap_ps1_parses_and_needs_no_encoding_to_be_read() -> None:
     assert not parsed(SCRIPT).root_node.has_error
-    assert SCRIPT.isascii(), "Windows PowerShell 5.1 reads a file without a mark in the system's old encoding"
+    assert SCRIPT.isascii(), (
+        "Windows PowerShell 5.1 reads a file without a mark in the system's old encoding"
+    )
 
 
 def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python() -> None:
     names = set(texts(parsed(SCRIPT), "command_name"))
 
-    assert names == {"Select-Object", "Get-Command", "Join-Path", "New-Item", "Remove-Item", "Test-Path"}
+    assert names == {
+        "Select-Object",
+        "Get-Command",
+        "Join-Path",
+        "New-Item",
+        "Remove-Item",
+        "Test-Path",
+    }
 
 
 def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window() -> None:
     calls = [text for text in texts(parsed(SCRIPT), "command") if text.startswith("& $python ")]
 
-    assert sorted(calls) == [f'& $python @options "{at}\\bootstrap.py" @args' for at in ("$PSScriptRoot", "$folder")]
+    assert sorted(calls) == [
+        f'& $python @options "{at}\\bootstrap.py" @args' for at in ("$PSScriptRoot", "$folder")
+    ]
     assert re.findall(r"^.*\bexit \$.*$", SCRIPT, re.MULTILINE) == ["    exit $LASTEXITCODE"]
     assert "if ($PSCommandPath) {\n    exit $LASTEXITCODE\n}\n" in SCRIPT
 
@@ -96,7 +107,11 @@ def test_the_lines_that_people_are_given_parse(text: str) -> None:
 
 def test_the_pages_blocks_parse() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    blocks = [text for page in pages for text in re.findall(r"```powershell\n(.+?)```", page.read_text(), re.DOTALL)]
+    blocks = [
+        text
+        for page in pages
+        for text in re.findall(r"```powershell\n(.+?)```", page.read_text(), re.DOTALL)
+    ]
 
     assert blocks
     assert [block for block in blocks if parsed(block).root_node.has_error] == []

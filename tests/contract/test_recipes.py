@@ -33,7 +33,9 @@ def read(path: Path) -> Any:
 
 def calls(text: str) -> list[list[str]]:
     """The words of each call of the tool in a text, those of bootstrap.py as it hands them over."""
-    called = re.findall(r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text)
+    called = re.findall(
+        r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text
+    )
     split = [(name, shlex.split(rest.rstrip("."))) for name, rest in called]
     found = [words if name == "gpuinstall" else handed_over(words) for name, words in split]
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]
@@ -72,7 +74,9 @@ def fault_of(words: list[str]) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_no_index_is_asked_for_the_tool(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert not re.search(r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text)
+    assert not re.search(
+        r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text
+    )
 
 
 def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
@@ -99,7 +103,10 @@ def test_the_recipes_for_ci_do_the_same(tmp_path: Path) -> None:
         program.write_text(f'#!/bin/sh\necho {program.name} "$@" >> {log}\n', encoding="utf-8")
         program.chmod(0o755)
     job = read(GITLAB)["torch"]
-    variables = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CI_PROJECT_DIR": str(tmp_path)}
+    variables = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "CI_PROJECT_DIR": str(tmp_path),
+    }
     variables["HOME"] = str(tmp_path)
     exports = [f'export {name}="{value}"' for name, value in job["variables"].items()]
     called = []
@@ -118,7 +125,9 @@ def test_the_job_asks_for_a_gpu_and_runs_without_rights() -> None:
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert pod["securityContext"]["runAsNonRoot"] is True
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    }
 
 
 def test_the_job_starts_with_a_shell_that_can_read_its_script() -> None:

@@ -37,7 +37,10 @@ def test_every_recorded_document_is_valid_by_its_schema() -> None:
 
 
 def test_every_key_of_a_recorded_document_has_a_meaning() -> None:
-    found = {name: list(unexplained(read(f"documents/{name}.json"), read(schema))) for name, schema in SCHEMAS.items()}
+    found = {
+        name: list(unexplained(read(f"documents/{name}.json"), read(schema)))
+        for name, schema in SCHEMAS.items()
+    }
 
     assert {name: keys for name, keys in found.items() if keys} == {}
 
@@ -52,7 +55,12 @@ def test_a_key_without_a_meaning_is_found() -> None:
 
 
 def test_documents_that_are_not_ours_are_invalid(tmp_path: Path) -> None:
-    wrong: list[dict[str, Any]] = [{"exit_code": "0"}, {"status": "fine"}, {"errors": [{"code": 3}]}, {"data": []}]
+    wrong: list[dict[str, Any]] = [
+        {"exit_code": "0"},
+        {"status": "fine"},
+        {"errors": [{"code": 3}]},
+        {"data": []},
+    ]
     files = [tmp_path / f"{number}.json" for number in range(len(wrong))]
     for file, change in zip(files, wrong, strict=True):
         file.write_text(json.dumps(read("documents/plan.json") | change), encoding="utf-8")

@@ -37,7 +37,9 @@ def index(folder: Path) -> Iterator[StandInIndex]:
 
 def _get(url: str, method: str = "GET", **headers: str) -> HTTPResponse:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    answer: HTTPResponse = urlopen(Request(url, headers={**OURS, **named}, method=method), timeout=5)
+    answer: HTTPResponse = urlopen(
+        Request(url, headers={**OURS, **named}, method=method), timeout=5
+    )
     return answer
 
 
@@ -49,7 +51,9 @@ def _refused(url: str, **headers: str) -> int:
 
 
 def test_package_page_is_html_whatever_is_accepted(index: StandInIndex) -> None:
-    with _get(f"{index.torch_index}/cu126/torch/", Accept="application/vnd.pypi.simple.v1+json") as page:
+    with _get(
+        f"{index.torch_index}/cu126/torch/", Accept="application/vnd.pypi.simple.v1+json"
+    ) as page:
         assert page.headers["Content-Type"] == "text/html"
         assert page.headers["Cache-Control"] == "max-age=600"
         text = page.read().decode()
@@ -59,7 +63,9 @@ def test_package_page_is_html_whatever_is_accepted(index: StandInIndex) -> None:
     assert re.search(r'data-core-metadata="sha256=[0-9a-f]{64}"', text)
 
 
-@pytest.mark.parametrize("path", ["/cu127/", "/cu126/cowsay/", "/cu127/torch/", "/cu126/torch-9.whl", "/../simple/x"])
+@pytest.mark.parametrize(
+    "path", ["/cu127/", "/cu126/cowsay/", "/cu127/torch/", "/cu126/torch-9.whl", "/../simple/x"]
+)
 def test_what_does_not_exist_is_denied_and_not_missing(path: str, index: StandInIndex) -> None:
     assert _refused(index.torch_index + path) == 403
 
@@ -73,10 +79,17 @@ def test_file_host_denies_pythons_default_name(index: StandInIndex) -> None:
 
 def test_file_is_served_whole_in_parts_and_by_its_head(index: StandInIndex) -> None:
     url = f"{index.r2.url}/whl/cu126/{WHEEL}"
-    with _get(url) as whole, _get(url, Range="bytes=-100") as end, _get(url, Range="bytes=0-9") as start:
+    with (
+        _get(url) as whole,
+        _get(url, Range="bytes=-100") as end,
+        _get(url, Range="bytes=0-9") as start,
+    ):
         body = whole.read()
         assert (end.status, end.read()) == (206, body[-100:])
-        assert (start.headers["Content-Range"], start.read()) == (f"bytes 0-9/{len(body)}", body[:10])
+        assert (start.headers["Content-Range"], start.read()) == (
+            f"bytes 0-9/{len(body)}",
+            body[:10],
+        )
     with _get(url, "HEAD") as head:
         assert (head.headers["Content-Length"], head.read()) == (str(len(body)), b"")
     assert index.sent() == {WHEEL.replace("%2B", "+"): len(body) + 110}
@@ -96,7 +109,9 @@ def test_metadata_lies_beside_the_wheel(index: StandInIndex, folder: Path) -> No
     assert b"Requires-Dist: triton==3.8.0" in text
 
 
-def test_dependencies_are_listed_with_the_addresses_of_the_default_index(index: StandInIndex) -> None:
+def test_dependencies_are_listed_with_the_addresses_of_the_default_index(
+    index: StandInIndex,
+) -> None:
     with _get(f"{index.torch_index}/cu126/filelock/") as page:
         assert f'href="{index.default.url}/files/filelock-' in page.read().decode()
 
@@ -105,7 +120,10 @@ def test_default_index_speaks_json_with_hashes_and_wants_its_login(folder: Path)
     with StandInIndex(folder, Habits(credentials="me:secret")) as index:
         url = f"{index.default.url}/simple/numpy/"
         assert _refused(url) == 401
-        login = {"Authorization": "Basic bWU6c2VjcmV0", "Accept": "application/vnd.pypi.simple.v1+json"}
+        login = {
+            "Authorization": "Basic bWU6c2VjcmV0",
+            "Accept": "application/vnd.pypi.simple.v1+json",
+        }
         with _get(url, **login) as page:
             assert page.headers["Content-Type"] == "application/vnd.pypi.simple.v1+json"
             assert b'"sha256"' in page.read()

@@ -44,7 +44,10 @@ def test_a_gpu_that_is_asked_for_is_shown_where_nothing_runs_too() -> None:
 
 
 def test_a_gpu_begins_with_the_first_driver_that_knows_it() -> None:
-    cells = {driver: table("--gpu", "sm_89", "--driver", driver)["rows"][0][driver] for driver in ("515", "520.56.06")}
+    cells = {
+        driver: table("--gpu", "sm_89", "--driver", driver)["rows"][0][driver]
+        for driver in ("515", "520.56.06")
+    }
 
     assert cells == {"515": "–", "520.56.06": "2.7.1+cu118"}
 
@@ -55,7 +58,10 @@ def test_what_is_no_driver_and_no_gpu_is_exit_2(arguments: tuple[str, str]) -> N
 
 
 def test_another_platform_has_another_table() -> None:
-    assert table("--gpu", "RTX 5070 Ti", "--driver", "572.83", "--os", "windows")["rows"][0]["572.83"] == "2.11.0+cu128"
+    assert (
+        table("--gpu", "RTX 5070 Ti", "--driver", "572.83", "--os", "windows")["rows"][0]["572.83"]
+        == "2.11.0+cu128"
+    )
 
 
 def test_the_table_reads_names_and_drivers_as_the_plan_does() -> None:
@@ -85,8 +91,12 @@ def test_other_makers_chips_have_the_builds_that_plan_gives_their_cards() -> Non
 
     for architecture in ("gfx942", "gfx1031", "gfx1100", "xe 20.1", "metal"):
         row = others[architecture]
-        planned = json.loads(gpuinstall("plan", "--gpu", row["products"][0], "--json").out)["data"]["build"]
-        assert row["build"] == (f"{planned['torch']}+{planned['backend']}" if planned else "–"), architecture
+        planned = json.loads(gpuinstall("plan", "--gpu", row["products"][0], "--json").out)["data"][
+            "build"
+        ]
+        assert row["build"] == (f"{planned['torch']}+{planned['backend']}" if planned else "–"), (
+            architecture
+        )
 
 
 def test_other_makers_chips_are_those_of_the_system_asked_for() -> None:
@@ -96,10 +106,18 @@ def test_other_makers_chips_are_those_of_the_system_asked_for() -> None:
     assert table("--driver", "580")["others"] == []
 
 
-def test_people_see_the_other_makers_chips_that_something_runs_on_and_that_nothing_is_proven() -> None:
+def test_people_see_the_other_makers_chips_that_something_runs_on_and_that_nothing_is_proven() -> (
+    None
+):
     lines = gpuinstall("table").out.splitlines()
 
-    assert any(line.startswith("Radeon RX 7900 XTX") and line.endswith("2.14.1 rocm7.2  Linux") for line in lines)
+    assert any(
+        line.startswith("Radeon RX 7900 XTX") and line.endswith("2.14.1 rocm7.2  Linux")
+        for line in lines
+    )
     assert not any("gfx1031" in line for line in lines)
-    assert "Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet" in lines
+    assert (
+        "Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet"
+        in lines
+    )
     assert "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)" in lines[-1]

@@ -10,15 +10,27 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-REGISTRIES = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))]
+REGISTRIES = [
+    ".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))
+]
 MACHINE = [
-    "/".join(("", *parts)) for parts in (("work", "main"), ("work", "shared"), ("opt", "pypi"), ("opt", "wheels"))
+    "/".join(("", *parts))
+    for parts in (("work", "main"), ("work", "shared"), ("opt", "pypi"), ("opt", "wheels"))
 ]
 BINARY = {".png", ".ico", ".whl", ".gz"}
 
 
 def project_files() -> list[Path]:
-    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = [
+        "git",
+        "-C",
+        str(ROOT),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     done = subprocess.run(listed, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout, so the project's files cannot be listed")
@@ -28,7 +40,11 @@ def project_files() -> list[Path]:
 
 @pytest.mark.parametrize("text", [*REGISTRIES, *MACHINE])
 def test_no_file_names(text: str) -> None:
-    found = [str(path.relative_to(ROOT)) for path in project_files() if text.encode() in path.read_bytes()]
+    found = [
+        str(path.relative_to(ROOT))
+        for path in project_files()
+        if text.encode() in path.read_bytes()
+    ]
 
     assert found == []
 
@@ -38,7 +54,9 @@ def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
         lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)
-        assert all(line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" "))
+        assert all(
+            line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" ")
+        )
 
 
 def test_every_dependency_is_pinned() -> None:

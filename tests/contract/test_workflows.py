@@ -24,11 +24,16 @@ def jobs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False
+    )
 
 
 def test_they_are_valid_by_the_schema() -> None:
-    for schema, files in (("github-workflows", WORKFLOWS), ("github-actions", [ROOT / "action.yml"])):
+    for schema, files in (
+        ("github-workflows", WORKFLOWS),
+        ("github-actions", [ROOT / "action.yml"]),
+    ):
         done = run(PROGRAMS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
         assert done.returncode == 0, done.stdout
 
@@ -44,15 +49,26 @@ def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path: Path) -> 
     for name, job in jobs(path).items():
         assert job["timeout-minutes"] <= 90, name
         assert "permissions" in job, name
-        assert all(len(step["uses"].partition("@")[2]) == 40 for step in job["steps"] if "uses" in step), name
+        assert all(
+            len(step["uses"].partition("@")[2]) == 40 for step in job["steps"] if "uses" in step
+        ), name
 
 
 def test_each_step_of_the_tests_is_a_target_of_make() -> None:
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    lines = [step["run"] for job in jobs(WORKFLOWS[-1]).values() for step in job["steps"] if "run" in step]
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    lines = [
+        step["run"]
+        for job in jobs(WORKFLOWS[-1]).values()
+        for step in job["steps"]
+        if "run" in step
+    ]
     called = {line.split()[1] for line in lines if line.startswith(("make ", ".\\make.ps1 "))}
 
-    assert [line for line in lines if not line.startswith(("make ", ".\\make.ps1 "))] == ["python bootstrap.py plan"]
+    assert [line for line in lines if not line.startswith(("make ", ".\\make.ps1 "))] == [
+        "python bootstrap.py plan"
+    ]
     assert called <= targets
 
 
@@ -70,7 +86,9 @@ def test_what_runs_on_windows_is_powershell() -> None:
 
 def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> None:
     script = (ROOT / "make.ps1").read_text(encoding="utf-8")
-    recipe = re.search(r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    recipe = re.search(
+        r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
 
     assert not parsed(script).root_node.has_error
     assert recipe is not None

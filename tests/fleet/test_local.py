@@ -28,13 +28,17 @@ KILLER = ROOT / "tests" / "lab" / "killer"
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
-    wheels = catalog_index(tmp_path_factory.mktemp("index"), ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=["3.11"])
+    wheels = catalog_index(
+        tmp_path_factory.mktemp("index"), ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=["3.11"]
+    )
     with StandInIndex(wheels) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def up(index: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Nodes, dict[str, Any]]:
+def up(
+    index: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Nodes, dict[str, Any]]:
     """A fleet after ``fleet up``, and its report."""
     nodes = Nodes.played(tmp_path_factory.mktemp("fleet"), CLASSES, libraries, index.environment())
     return nodes, nodes.fleet("up", "--engine", "local", "--alone", "--python", "3.11", exit_code=7)
@@ -43,7 +47,9 @@ def up(index: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def nodes(index: StandInIndex, libraries: Path, tmp_path: Path) -> Nodes:
     """Three nodes that nobody has looked at."""
-    return Nodes.played(tmp_path / "fleet", {"n1": H100, "n2": A100, "n3": H100}, libraries, index.environment())
+    return Nodes.played(
+        tmp_path / "fleet", {"n1": H100, "n2": A100, "n3": H100}, libraries, index.environment()
+    )
 
 
 def test_one_command_proves_every_node_that_can_be_and_says_what_is_wrong_with_the_rest(
@@ -59,7 +65,9 @@ def test_one_command_proves_every_node_that_can_be_and_says_what_is_wrong_with_t
 
 def test_the_lock_is_the_same_on_every_node(up: tuple[Nodes, dict[str, Any]]) -> None:
     nodes, report = up
-    records = [json.loads(path.read_text()) for path in sorted((nodes.run_dir / "install").glob("*.json"))]
+    records = [
+        json.loads(path.read_text()) for path in sorted((nodes.run_dir / "install").glob("*.json"))
+    ]
 
     assert {record["data"]["sha256"] for record in records} == {report["locks"][0]["sha256"]}
     assert len({record["data"]["environment"] for record in records}) == 3
@@ -95,16 +103,37 @@ def test_one_node_of_each_kind_compiles_for_the_others(libraries: Path, tmp_path
     make_sdist(wheels / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True)
     nvcc, compiled = tmp_path / "bin" / "nvcc", tmp_path / "compiled"
     nvcc.parent.mkdir()
-    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n", encoding="utf-8")
+    nvcc.write_text(
+        "#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n", encoding="utf-8"
+    )
     nvcc.chmod(0o755)
-    variables = {"PATH": f"{nvcc.parent}:{os.environ['PATH']}", "LAB_COMPILED": str(compiled), "MAX_JOBS": "1"}
+    variables = {
+        "PATH": f"{nvcc.parent}:{os.environ['PATH']}",
+        "LAB_COMPILED": str(compiled),
+        "MAX_JOBS": "1",
+    }
     variables["LAB_COMPILES_FOR"] = "5"  # so that nodes which compile at once all do
     with StandInIndex(wheels) as served:
         drivers = {"n1": H100, "n2": H100, "n3": A100, "n4": H100}
-        nodes = Nodes.played(tmp_path / "fleet", drivers, libraries, {**served.environment(), **variables})
+        nodes = Nodes.played(
+            tmp_path / "fleet", drivers, libraries, {**served.environment(), **variables}
+        )
         for node in drivers:
-            nodes.change(node, UV_CACHE_DIR=str(tmp_path / "uv" / node), XDG_CACHE_HOME=str(tmp_path / "xdg" / node))
-        words = ("torch", "flash-attn", "--build-extensions", "--python", "3.11", "--backend", "cu126", "--alone")
+            nodes.change(
+                node,
+                UV_CACHE_DIR=str(tmp_path / "uv" / node),
+                XDG_CACHE_HOME=str(tmp_path / "xdg" / node),
+            )
+        words = (
+            "torch",
+            "flash-attn",
+            "--build-extensions",
+            "--python",
+            "3.11",
+            "--backend",
+            "cu126",
+            "--alone",
+        )
         report = nodes.fleet("up", "--engine", "local", "--mode", "node", *words)
 
     assert report["hosts"] == {"ok": "n[1-4]"}
@@ -127,7 +156,9 @@ def test_a_second_run_in_the_same_folder_is_refused(up: tuple[Nodes, dict[str, A
         ("verify", "{run}/verify/n2.json"),
     ],
 )
-def test_a_node_that_is_killed_in_the_middle_is_lost_and_finished_later(nodes: Nodes, step: str, when: str) -> None:
+def test_a_node_that_is_killed_in_the_middle_is_lost_and_finished_later(
+    nodes: Nodes, step: str, when: str
+) -> None:
     pattern = when.format(scratch=nodes.folder / "n2" / "scratch", run=nodes.run_dir)
     nodes.change("n2", PYTHONPATH=str(KILLER), LAB_KILL_WHEN=pattern)
     report = nodes.fleet("up", "--engine", "local", "--alone", exit_code=7)
@@ -150,11 +181,14 @@ def test_a_node_that_is_down_never_started(nodes: Nodes) -> None:
 def test_one_node_builds_what_all_share(nodes: Nodes) -> None:
     report = nodes.fleet("up", "--engine", "local", "--alone", "--mode", "shared")
     records = {
-        path.stem: json.loads(path.read_text())["data"] for path in sorted((nodes.run_dir / "install").glob("*.json"))
+        path.stem: json.loads(path.read_text())["data"]
+        for path in sorted((nodes.run_dir / "install").glob("*.json"))
     }
 
     assert report["hosts"] == {"ok": "n[1-3]"}
-    assert [records[node]["change"] for node in ("n1", "n2", "n3")].count("built") == len(report["locks"])
+    assert [records[node]["change"] for node in ("n1", "n2", "n3")].count("built") == len(
+        report["locks"]
+    )
     assert {record["environment"] for record in records.values()} == {records["n1"]["environment"]}
 
 
@@ -179,7 +213,9 @@ def test_hosts_are_printed_for_srun(up: tuple[Nodes, dict[str, Any]]) -> None:
     assert nodes.run("report", "--hosts", "lost").out == "\n"
 
 
-def test_bad_nodes_are_reserved_first_and_drained_only_when_meant(up: tuple[Nodes, dict[str, Any]]) -> None:
+def test_bad_nodes_are_reserved_first_and_drained_only_when_meant(
+    up: tuple[Nodes, dict[str, Any]],
+) -> None:
     nodes, _ = up
     reserved = nodes.run("report", "--scontrol").out
     drained = nodes.run("report", "--scontrol", "--yes").out
@@ -205,9 +241,19 @@ def test_a_prolog_answers_from_the_last_proof(up: tuple[Nodes, dict[str, Any]]) 
     nodes, _ = up
 
     def answer(node: str, played: str | None = None) -> str:
-        environment = {**nodes.workshop.environment, **(nodes.variables[played or node] or {}), "GPUINSTALL_NODE": node}
+        environment = {
+            **nodes.workshop.environment,
+            **(nodes.variables[played or node] or {}),
+            "GPUINSTALL_NODE": node,
+        }
         (proofs,) = (nodes.folder / "n1" / "scratch").glob("*")
-        command = ["node", "verify", "--prolog", "--may-drain", *(["--root", str(proofs)] if played else [])]
+        command = [
+            "node",
+            "verify",
+            "--prolog",
+            "--may-drain",
+            *(["--root", str(proofs)] if played else []),
+        ]
         done = process.run([*GPUINSTALL, *command], env=environment, cwd=nodes.folder)
         assert done.status == 0
         return done.out
@@ -218,7 +264,16 @@ def test_a_prolog_answers_from_the_last_proof(up: tuple[Nodes, dict[str, Any]]) 
 
 
 def test_a_folder_that_a_node_does_not_see_is_found_before_anything_is_done(nodes: Nodes) -> None:
-    command = ["node", "survey", "--run-dir", str(nodes.folder / "elsewhere"), "--run", "0123", "--node", "n1"]
+    command = [
+        "node",
+        "survey",
+        "--run-dir",
+        str(nodes.folder / "elsewhere"),
+        "--run",
+        "0123",
+        "--node",
+        "n1",
+    ]
     done = process.run([*GPUINSTALL, *command], env=nodes.workshop.environment, cwd=nodes.folder)
     record = json.loads(done.out)
 
@@ -237,7 +292,9 @@ def test_a_folder_that_a_node_does_not_see_is_found_before_anything_is_done(node
         (("install",), "run-missing"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(nodes: Nodes, arguments: tuple[str, ...], code: str) -> None:
+def test_what_cannot_be_done_is_one_line(
+    nodes: Nodes, arguments: tuple[str, ...], code: str
+) -> None:
     without_slurm = {**nodes.workshop.variables, "PATH": str(Path(sys.executable).parent)}
     apart = replace(nodes, workshop=replace(nodes.workshop, variables=without_slurm))
     error = apart.document(*arguments, exit_code=2)["errors"][0]
@@ -250,10 +307,15 @@ def test_what_cannot_be_done_is_one_line(nodes: Nodes, arguments: tuple[str, ...
     ("found", "code"),
     [
         ("raise ModuleNotFoundError", "no-ray"),
-        ("is_initialized = bool\ndef init(**_): raise ConnectionError('none found')", "no-ray-cluster"),
+        (
+            "is_initialized = bool\ndef init(**_): raise ConnectionError('none found')",
+            "no-ray-cluster",
+        ),
     ],
 )
-def test_without_ray_and_without_its_cluster_each_way_out_is_named(nodes: Nodes, found: str, code: str) -> None:
+def test_without_ray_and_without_its_cluster_each_way_out_is_named(
+    nodes: Nodes, found: str, code: str
+) -> None:
     (nodes.folder / "path").mkdir()
     (nodes.folder / "path" / "ray.py").write_text(found, encoding="utf-8")
     variables = {**nodes.workshop.variables, "PYTHONPATH": str(nodes.folder / "path")}
@@ -269,11 +331,16 @@ def test_a_step_that_comes_too_early_names_the_one_before_it(nodes: Nodes) -> No
     nodes.fleet("survey", "--engine", "local")
     error = nodes.document("install", exit_code=2)["errors"][0]
 
-    assert (error["code"], error["hint"]) == ("step-missing", f"gpuinstall fleet plan --run-dir {nodes.run_dir}")
+    assert (error["code"], error["hint"]) == (
+        "step-missing",
+        f"gpuinstall fleet plan --run-dir {nodes.run_dir}",
+    )
 
 
 @pytest.mark.heavy
-def test_nodes_with_another_release_of_the_tool_are_found_before_anything_is_installed(nodes: Nodes) -> None:
+def test_nodes_with_another_release_of_the_tool_are_found_before_anything_is_installed(
+    nodes: Nodes,
+) -> None:
     nodes.fleet("survey", "--engine", "local")
     record = json.loads((nodes.run_dir / "survey" / "n2.json").read_text())
     (nodes.run_dir / "survey" / "n2.json").write_text(json.dumps({**record, "tool": "0.0.1"}))

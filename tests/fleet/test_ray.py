@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'ray>=2.40'")
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason="needs the extra ray: pip install 'ray>=2.40'"
+)
 NAMES = ("r1", "r2", "r3", "r4")
 HOLD = """
 import sys
@@ -46,9 +48,16 @@ def cluster(libraries: Path, tmp_path: Path) -> Iterator[tuple[Nodes, subprocess
         variables = {**nodes.workshop.environment, **played, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
         words = [sys.executable, "-c", HOLD]
         with subprocess.Popen(
-            words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            words,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         ) as held:
-            address = next(line.split()[1] for line in held.stdout or () if line.startswith("address"))
+            address = next(
+                line.split()[1] for line in held.stdout or () if line.startswith("address")
+            )
             told = {**nodes.workshop.variables, **played, "RAY_ADDRESS": address}
             yield replace(nodes, workshop=replace(nodes.workshop, variables=told)), held
             if held.stdin:

@@ -32,7 +32,12 @@ def commands() -> list[list[str]]:
     for task in tasks():
         for item in task.get("loop", [""]):
             argv = task["ansible.builtin.command"]["argv"]
-            found.append([word.replace("{{ item }}", item).replace("{{ run_dir }}", "/run-dir") for word in argv])
+            found.append(
+                [
+                    word.replace("{{ item }}", item).replace("{{ run_dir }}", "/run-dir")
+                    for word in argv
+                ]
+            )
     return found
 
 
@@ -70,7 +75,13 @@ def test_the_job_has_one_pod_on_each_node_and_no_rights() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ansible does not run on Windows")
 def test_ansible_takes_the_playbook(tmp_path: Path) -> None:
-    words: list[str | Path] = [TOOLS / "ansible-playbook", "--syntax-check", "-i", "localhost,", PLAYBOOK]
+    words: list[str | Path] = [
+        TOOLS / "ansible-playbook",
+        "--syntax-check",
+        "-i",
+        "localhost,",
+        PLAYBOOK,
+    ]
     done = process.run(words, env={**os.environ, "ANSIBLE_HOME": str(tmp_path)}, seconds=60)
 
     assert done.ok, done.err

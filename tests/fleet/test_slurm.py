@@ -79,7 +79,9 @@ def states(report: dict[str, Any], step: str) -> dict[str, str]:
     return {node: steps[step]["state"] for node, steps in report["nodes"].items() if step in steps}
 
 
-def test_eight_nodes_of_three_classes_one_with_a_broken_driver_one_with_a_full_disk(cluster: SlurmCluster) -> None:
+def test_eight_nodes_of_three_classes_one_with_a_broken_driver_one_with_a_full_disk(
+    cluster: SlurmCluster,
+) -> None:
     report = cluster.document(*up("n[1-8]", "all"), exit_code=7)
 
     assert report["hosts"] == {"failed": "n[7-8]", "ok": "n[1-6]"}
@@ -89,7 +91,9 @@ def test_eight_nodes_of_three_classes_one_with_a_broken_driver_one_with_a_full_d
 
 
 @pytest.mark.parametrize("step", ["install", "verify"])
-def test_a_node_that_dies_in_the_middle_is_lost_and_finished_when_it_is_back(cluster: SlurmCluster, step: str) -> None:
+def test_a_node_that_dies_in_the_middle_is_lost_and_finished_when_it_is_back(
+    cluster: SlurmCluster, step: str
+) -> None:
     run = f"dying-in-{step}"
     words = up("n[1-4]", run, "--root", f"{OWN}/{run}")
     started = cluster.gpuinstall(*words, "--json")
@@ -109,7 +113,11 @@ def test_a_node_that_dies_in_the_middle_is_lost_and_finished_when_it_is_back(clu
 
 @pytest.mark.parametrize(
     ("faults", "culprits", "good"),
-    [({}, [], "n[1-4]"), ({"n3": "hang"}, [["n3"]], "n[1-2,4]"), ({"n2": "die"}, [["n2"]], "n[1,3-4]")],
+    [
+        ({}, [], "n[1-4]"),
+        ({"n3": "hang"}, [["n3"]], "n[1-2,4]"),
+        ({"n2": "die"}, [["n2"]], "n[1,3-4]"),
+    ],
     ids=["sound", "one hangs", "one dies"],
 )
 def test_a_real_torch_sums_over_the_nodes_and_who_spoils_it_is_named_in_half_a_minute(
@@ -118,9 +126,16 @@ def test_a_real_torch_sums_over_the_nodes_and_who_spoils_it_is_named_in_half_a_m
     (cluster.share / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
     run = f"together-{len(list(cluster.share.glob('together-*')))}"
     (cluster.share / run).mkdir()
-    proven_one_by_one(RunFolder(cluster.share / run), "slurm", Path("/mnt") / torch.relative_to(cluster.share), NAMES)
+    proven_one_by_one(
+        RunFolder(cluster.share / run),
+        "slurm",
+        Path("/mnt") / torch.relative_to(cluster.share),
+        NAMES,
+    )
     start = time.monotonic()
-    verifying = cluster.gpuinstall("fleet", "verify", "--run-dir", f"/mnt/{run}", "--root", "/mnt/torch", "--json")
+    verifying = cluster.gpuinstall(
+        "fleet", "verify", "--run-dir", f"/mnt/{run}", "--root", "/mnt/torch", "--json"
+    )
     for node in faults:
         cluster.hear(verifying, f"Together    {node}: rank")
     named = time.monotonic() - start
@@ -137,17 +152,29 @@ def test_a_real_torch_sums_over_the_nodes_and_who_spoils_it_is_named_in_half_a_m
 
 def test_two_runs_at_once_on_the_same_nodes_both_end_well(cluster: SlurmCluster) -> None:
     root = ("--root", f"{OWN}/both")
-    both = [cluster.gpuinstall(*up("n[1-4]", f"run-{name}", *root), "--json") for name in ("a", "b")]
+    both = [
+        cluster.gpuinstall(*up("n[1-4]", f"run-{name}", *root), "--json") for name in ("a", "b")
+    ]
 
     assert [cluster.ended(one).status for one in both] == [0, 0]
     third = cluster.run(*up("n[1-4]", "run-a", *root))
     assert (third.status, "already contains a run" in third.err) == (2, True)
 
 
-def test_a_node_that_slurm_calls_drained_never_started_and_keeps_nobody_waiting(cluster: SlurmCluster) -> None:
+def test_a_node_that_slurm_calls_drained_never_started_and_keeps_nobody_waiting(
+    cluster: SlurmCluster,
+) -> None:
     cluster.ended(cluster.start("scontrol update NodeName=n5 State=DRAIN Reason=test", {}))
     report = cluster.document(
-        "fleet", "survey", "--engine", "slurm", "--nodes", "n[4-5]", "--run-dir", "/mnt/down", exit_code=7
+        "fleet",
+        "survey",
+        "--engine",
+        "slurm",
+        "--nodes",
+        "n[4-5]",
+        "--run-dir",
+        "/mnt/down",
+        exit_code=7,
     )
     cluster.ended(cluster.start("scontrol update NodeName=n5 State=RESUME", {}))
 
@@ -159,16 +186,26 @@ def test_a_node_that_slurm_calls_drained_never_started_and_keeps_nobody_waiting(
     ("arguments", "code"),
     [((), "no-allocation"), (("--nodes", "n[7-9]"), "no-such-node")],
 )
-def test_what_slurm_cannot_do_is_one_line(cluster: SlurmCluster, arguments: tuple[str, ...], code: str) -> None:
-    done = cluster.run("fleet", "survey", "--engine", "slurm", *arguments, "--run-dir", "/mnt/none", "--json")
+def test_what_slurm_cannot_do_is_one_line(
+    cluster: SlurmCluster, arguments: tuple[str, ...], code: str
+) -> None:
+    done = cluster.run(
+        "fleet", "survey", "--engine", "slurm", *arguments, "--run-dir", "/mnt/none", "--json"
+    )
 
     assert (done.status, f'"code": "{code}"' in done.out) == (2, True)
 
 
-def test_a_folder_that_the_nodes_do_not_share_is_found_before_anything_is_installed(cluster: SlurmCluster) -> None:
-    done = cluster.run("fleet", "up", "--engine", "slurm", "--nodes", "n[1-2]", "--run-dir", "/root/own", "--json")
+def test_a_folder_that_the_nodes_do_not_share_is_found_before_anything_is_installed(
+    cluster: SlurmCluster,
+) -> None:
+    done = cluster.run(
+        "fleet", "up", "--engine", "slurm", "--nodes", "n[1-2]", "--run-dir", "/root/own", "--json"
+    )
 
-    assert (done.status, '"code": "run-folder-not-shared"' in done.out) == (2, True), done.out + done.err
+    assert (done.status, '"code": "run-folder-not-shared"' in done.out) == (2, True), (
+        done.out + done.err
+    )
 
 
 def test_a_run_inside_an_allocation_takes_its_nodes(cluster: SlurmCluster) -> None:

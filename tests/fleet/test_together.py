@@ -28,7 +28,9 @@ DIGEST = Sha256("0" * 64)
 @pytest.fixture(scope="module")
 def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with a real torch, whose ranks read ``faults.json`` beside it."""
-    folder = copied(cpu_torch(tmp_path_factory), tmp_path_factory.mktemp("together") / DIGEST[:16] / ".venv")
+    folder = copied(
+        cpu_torch(tmp_path_factory), tmp_path_factory.mktemp("together") / DIGEST[:16] / ".venv"
+    )
     faulty_rank.put_into(packages(folder), folder.parent / "faults.json")
     mark(folder)
     return folder
@@ -36,7 +38,9 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def mark(venv: Path) -> None:
     """Let it be the environment of the plan's lock."""
-    Marker("an-id", "pylock.cpu.toml", DIGEST, "3.11", "2.13.0+cpu", "cpu", "a-machine", {}).write(venv)
+    Marker("an-id", "pylock.cpu.toml", DIGEST, "3.11", "2.13.0+cpu", "cpu", "a-machine", {}).write(
+        venv
+    )
 
 
 @pytest.fixture
@@ -49,10 +53,14 @@ def nodes(venv: Path, tmp_path: Path) -> Nodes:
     return nodes
 
 
-def proven_one_by_one(folder: RunFolder, engine: str, venv: Path, names: tuple[NodeName, ...]) -> None:
+def proven_one_by_one(
+    folder: RunFolder, engine: str, venv: Path, names: tuple[NodeName, ...]
+) -> None:
     """Write what a run holds once every node has been verified alone."""
     run = folder.begin(engine, names, {})
-    group = LockGroup("torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", names, DIGEST)
+    group = LockGroup(
+        "torch-2.13.0-cpu", "pylock.cpu.toml", "2.13.0+cpu", "cpu", "3.11", names, DIGEST
+    )
     folder.write_document("plan", {"locks": [group.to_dict()]})
     for name in names:
         for step, data in told(venv).items():
@@ -69,7 +77,9 @@ def spoil(venv: Path, **faults: str) -> None:
     (venv.parent / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
 
 
-def test_good_nodes_pass_and_their_bandwidth_stands_beside_their_links(nodes: Nodes, venv: Path) -> None:
+def test_good_nodes_pass_and_their_bandwidth_stands_beside_their_links(
+    nodes: Nodes, venv: Path
+) -> None:
     spoil(venv)
     (group,) = nodes.fleet("verify", "--root", str(venv.parent.parent))["together"]
 
@@ -86,7 +96,9 @@ def test_the_rank_that_spoils_it_is_named_and_the_others_are_proven(
     start = time.monotonic()
     with nodes.start("verify", "--root", str(venv.parent.parent)) as verifying:
         named = next(
-            time.monotonic() - start for line in verifying.stderr or () if f"Together    n3: rank 2 {said}" in line
+            time.monotonic() - start
+            for line in verifying.stderr or ()
+            if f"Together    n3: rank 2 {said}" in line
         )
         verifying.communicate()
     report = nodes.fleet("report", exit_code=7)

@@ -11,7 +11,9 @@ from gpuinstall.reporter import SilentReporter
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU here (/dev/nvidiactl)"),
+    pytest.mark.skipif(
+        not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU here (/dev/nvidiactl)"
+    ),
 ]
 
 

@@ -48,15 +48,21 @@ def _has_cuda(python: Path) -> bool:
 
 def test_every_gpu_passes_every_check(machine: Machine, python: Path) -> None:
     verdict = verify_environment(python, machine, deep=True)
-    faults = [check for device in verdict.devices for check in device.checks if check.status == "failed"]
+    faults = [
+        check for device in verdict.devices for check in device.checks if check.status == "failed"
+    ]
     assert faults == []
     assert verdict.status == "passed"
 
 
-def test_products_and_memory_reach_nine_tenths_of_what_the_card_can(machine: Machine, python: Path) -> None:
+def test_products_and_memory_reach_nine_tenths_of_what_the_card_can(
+    machine: Machine, python: Path
+) -> None:
     for device in bench_environment(python, machine).devices:
         shares = {measurement.name: measurement.share for measurement in device.measurements}
-        products = [share for name, share in shares.items() if name.startswith("product-") and share]
+        products = [
+            share for name, share in shares.items() if name.startswith("product-") and share
+        ]
         if not products:
             pytest.skip(f"the ceilings of {device.name} are not in the table")
         assert max(products) >= 0.9, shares

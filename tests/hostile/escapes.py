@@ -54,7 +54,9 @@ class Source(NamedTuple):
 
 def toml(text: str) -> str:
     """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
-    return json.dumps("".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text))
+    return json.dumps(
+        "".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text)
+    )
 
 
 def put(path: str, form: str) -> Callable[[Repository, str], object]:
@@ -68,7 +70,11 @@ def in_record(**fields: str) -> Callable[[Repository, str], object]:
     def write(repository: Repository, text: str) -> None:
         run_folders.prepare(repository)
         told = {key: value.format(text=text) for key, value in fields.items()}
-        record = run_folders.record("n1", "survey", {}) | {"status": "failed", "code": "a-code", "message": ""}
+        record = run_folders.record("n1", "survey", {}) | {
+            "status": "failed",
+            "code": "a-code",
+            "message": "",
+        }
         run_folders.write(repository, "survey/n1.json", record | told)
 
     return write
@@ -84,7 +90,12 @@ def in_plan(key: str) -> Callable[[Repository, str], object]:
 
 def in_machine(key: str) -> Callable[[Repository, str], object]:
     def write(repository: Repository, text: str) -> None:
-        gpu: dict[str, Any] = {"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 81920}
+        gpu: dict[str, Any] = {
+            "index": 0,
+            "name": "A100",
+            "compute_capability": "8.0",
+            "memory_mib": 81920,
+        }
         machine: dict[str, Any] = {**run_folders.MACHINE, "glibc": "2.36", "gpus": [gpu]}
         (gpu if key in gpu else machine)[key] = f"A {text}"
         machine["driver"] = {"version": "580.95.05", "cuda": "13.0"}
@@ -107,7 +118,9 @@ def notebook(repository: Repository, text: str) -> None:
 
 SOURCES = {
     "an index of uv.toml": Source(
-        lambda repository, text: repository.write("uv.toml", f"index-url = {toml(f'https://x.example/{text}')}"),
+        lambda repository, text: repository.write(
+            "uv.toml", f"index-url = {toml(f'https://x.example/{text}')}"
+        ),
         "install --offline",
     ),
     "an index of pyproject.toml": Source(
@@ -116,7 +129,9 @@ SOURCES = {
         ),
         "lock --offline",
     ),
-    "a requirement": Source(put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"),
+    "a requirement": Source(
+        put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"
+    ),
     "a project's requirement": Source(
         lambda repository, text: repository.write(
             "pyproject.toml", f"[tool.gpuinstall]\nrequirements = [{toml(f'torch {text}')}]"
@@ -130,7 +145,8 @@ SOURCES = {
         "sync --offline",
     ),
     "a lock's address": Source(
-        lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"), "export requirements"
+        lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"),
+        "export requirements",
     ),
     "a record's message": Source(in_record(message="{text}"), "fleet report --run-dir ."),
     "a record's hint": Source(in_record(hint="{text}", message="a"), "fleet report --run-dir ."),
@@ -146,7 +162,8 @@ SOURCES = {
         lambda text: {"GPU_NAME": text},
     ),
     "a log": Source(
-        put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"), "explain log.txt"
+        put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"),
+        "explain log.txt",
     ),
     "a folder of an environment": Source(leftover, "doctor"),
     "a notebook": Source(notebook, "explain train.ipynb"),
@@ -164,7 +181,8 @@ SOURCES = {
     ),
     "a page of extensions": Source(
         lambda repository, text: repository.write(
-            "pyproject.toml", f"[tool.gpuinstall]\nextension-sources = [{toml(f'https://x.example/{text}')}]"
+            "pyproject.toml",
+            f"[tool.gpuinstall]\nextension-sources = [{toml(f'https://x.example/{text}')}]",
         ),
         "lock --offline",
     ),
@@ -178,14 +196,18 @@ SOURCES = {
     ),
     "what a lock was asked for": Source(
         lambda repository, text: repository.write(
-            LOCK, lock_text() + f"[tool.gpuinstall.requirements-files]\n{toml(f'a {text}.txt')} = [{toml(text)}]\n"
+            LOCK,
+            lock_text()
+            + f"[tool.gpuinstall.requirements-files]\n{toml(f'a {text}.txt')} = [{toml(text)}]\n",
         ),
         "lock --check --offline",
     ),
 }
 
 
-def seen(source: Source, text: str, repository: Repository, variables: Mapping[str, str], library: Path) -> Case:
+def seen(
+    source: Source, text: str, repository: Repository, variables: Mapping[str, str], library: Path
+) -> Case:
     """Run the command of a source in a terminal; say what is not as it should be."""
     source.write(repository, text)
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
@@ -193,7 +215,12 @@ def seen(source: Source, text: str, repository: Repository, variables: Mapping[s
         driver = FakeDriver((FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),))
         env |= environment(driver, library, repository.home)
     ended, raw = in_a_terminal((*GPUINSTALL, *source.command.split()), env, repository.folder)
-    return judged(source.command, ended, {0, 2, 3, 4, 5, 6, 7, 8}, ", ".join(faults(shown(raw, COLUMNS, LINES))))
+    return judged(
+        source.command,
+        ended,
+        {0, 2, 3, 4, 5, 6, 7, 8},
+        ", ".join(faults(shown(raw, COLUMNS, LINES))),
+    )
 
 
 def in_a_terminal(words: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[Ended, bytes]:
@@ -219,8 +246,12 @@ def faults(screen: pyte.Screen) -> list[str]:
     found = {
         "the first line is gone": rows[0] != FIRST,
         "the window has a name": bool(screen.title),
-        "a line is forged": any(row.startswith(FORGED) and len(above) < COLUMNS for above, row in pairwise(rows)),
-        "a mark is raw": any(unicodedata.category(mark)[:1] == "C" for data in marks for mark in data),
+        "a line is forged": any(
+            row.startswith(FORGED) and len(above) < COLUMNS for above, row in pairwise(rows)
+        ),
+        "a mark is raw": any(
+            unicodedata.category(mark)[:1] == "C" for data in marks for mark in data
+        ),
         "a colour is another's": any(letter.fg == "red" for letter in letters),
     }
     return [fault for fault, is_there in found.items() if is_there]

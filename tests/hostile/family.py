@@ -36,9 +36,13 @@ class Attack:
         folder, code = self.index.folder / "simple", f"open({str(self.mark)!r}, 'w').close()\n"
         for name in names:
             if wheels:
-                make_wheel(folder, name, "99.0", modules={f"{name.replace('-', '_')}/__init__.py": code})
+                make_wheel(
+                    folder, name, "99.0", modules={f"{name.replace('-', '_')}/__init__.py": code}
+                )
             if sources:
-                setup = f"{code}from setuptools import setup\nsetup(name={name!r}, version='99.1')\n"
+                setup = (
+                    f"{code}from setuptools import setup\nsetup(name={name!r}, version='99.1')\n"
+                )
                 make_sdist(folder, name, "99.1", setup=setup)
 
     def demand(self, names: Iterable[str]) -> None:

@@ -98,19 +98,23 @@ class Repository:
         make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
         for venv in (self.venv, self.work / "previous"):
             path = venv / "gpuinstall.json"
-            path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8")
+            path.write_text(
+                json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8"
+            )
 
     def journal(self, newcomer: object, *, identity: object = "mine", keep: object = False) -> None:
         """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""
         self.environment()
         self.write(
-            ".venv.gpuinstall/journal.json", json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1)
+            ".venv.gpuinstall/journal.json",
+            json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1),
         )
 
     def lock(self, address: str, extra: str = "") -> None:
         """Bring a lock along whose torch comes from ``address``."""
         text = lock_text().replace(
-            'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"', f"{address}\n{extra}"
+            'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',
+            f"{address}\n{extra}",
         )
         self.write(LOCK, text)
 

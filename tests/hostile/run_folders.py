@@ -29,7 +29,13 @@ REPORTS = ("fleet report", "fleet report --scontrol --yes", "fleet report --json
 REPORT, VERIFY, INSTALL = REPORTS[:1], ("node verify --node n1",), ("node install --node n2",)
 SURVEY = ("node survey --node n1", *REPORT)
 MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": []}
-RUN = {"schema": "gpuinstall.run/1", "id": "0123", "engine": "local", "nodes": ["n1", "n2"], "hints": {}}
+RUN = {
+    "schema": "gpuinstall.run/1",
+    "id": "0123",
+    "engine": "local",
+    "nodes": ["n1", "n2"],
+    "hints": {},
+}
 GROUP: dict[str, Any] = {
     "name": "torch-2.14.1-cpu",
     "lock": LOCK,
@@ -42,7 +48,13 @@ GROUP: dict[str, Any] = {
 }
 PLAN: dict[str, Any] = {"locks": [GROUP], "uncovered": [], "apart": None}
 DONE = {"sha256": SHA256, "environment": "/nowhere", "verdict": "passed"}
-TOGETHER: dict[str, Any] = {"nodes": "n[1-2]", "backend": "gloo", "good": "n[1-2]", "gb_s": 1.0, "culprits": []}
+TOGETHER: dict[str, Any] = {
+    "nodes": "n[1-2]",
+    "backend": "gloo",
+    "good": "n[1-2]",
+    "gb_s": 1.0,
+    "culprits": [],
+}
 ODD: tuple[object, ...] = (
     None,
     7,
@@ -79,7 +91,14 @@ def prepare(repository: Repository) -> None:
 
 
 def record(node: str, step: str, data: object) -> dict[str, Any]:
-    own = {"schema": "gpuinstall.node/1", "run": "0123", "node": node, "step": step, "status": "ok", "tool": "0.1.0"}
+    own = {
+        "schema": "gpuinstall.node/1",
+        "run": "0123",
+        "node": node,
+        "step": step,
+        "status": "ok",
+        "tool": "0.1.0",
+    }
     return {**own, "attempt": 1, "exit_code": 0, "started": 1.0, "seconds": 1.0, "data": data}
 
 
@@ -116,8 +135,17 @@ def linked(path: str, target: str) -> Craft:
 
 def strangely_named(repository: Repository) -> None:
     (repository.folder / "run.json").unlink()
-    for name in ("n1;touch executed;#", "$(touch executed)", "`touch executed`", "n9\nerror: all is well"):
-        write(repository, f"survey/{name}.json", record("n9", "survey", {"machine": MACHINE}) | {"status": "failed"})
+    for name in (
+        "n1;touch executed;#",
+        "$(touch executed)",
+        "`touch executed`",
+        "n9\nerror: all is well",
+    ):
+        write(
+            repository,
+            f"survey/{name}.json",
+            record("n9", "survey", {"machine": MACHINE}) | {"status": "failed"},
+        )
 
 
 def open_to_all(path: str) -> Craft:
@@ -137,12 +165,18 @@ def forged(place: str, through: str) -> Craft:
         program = venv / "bin" / "python"
         program.write_text(f"#!/bin/sh\ntouch {repository.executed}\n", encoding="utf-8")
         program.chmod(0o755)
-        Marker("mine", LOCK, SHA256, "3.12", "2.14.1", "cpu", "here", {"status": "passed"}).write(venv)
+        Marker("mine", LOCK, SHA256, "3.12", "2.14.1", "cpu", "here", {"status": "passed"}).write(
+            venv
+        )
         named = venv
         if through:
             named = repository.folder / through
             repository.link(through, venv)
-        write(repository, "install/n1.json", record("n1", "install", {**DONE, "environment": str(named)}))
+        write(
+            repository,
+            "install/n1.json",
+            record("n1", "install", {**DONE, "environment": str(named)}),
+        )
 
     return craft
 
@@ -151,7 +185,10 @@ def records() -> Iterator[tuple[str, RunAttack]]:
     """Records in which one thing is another."""
     survey = record("n1", "survey", {"machine": MACHINE})
     for key, value in product((*survey, "data.machine"), ODD):
-        yield f"a survey whose {key} is {value!r}", RunAttack(altered("survey/n1.json", survey, key, value))
+        yield (
+            f"a survey whose {key} is {value!r}",
+            RunAttack(altered("survey/n1.json", survey, key, value)),
+        )
     for key, value in product(("sha256", "verdict", "environment"), ODD):
         craft = altered("install/n1.json", record("n1", "install", DONE), f"data.{key}", value)
         yield f"an installation whose {key} is {value!r}", RunAttack(craft, (*REPORT, *VERIFY))
@@ -160,18 +197,28 @@ def records() -> Iterator[tuple[str, RunAttack]]:
 
 def documents() -> Iterator[tuple[str, RunAttack]]:
     """The run, the plan and what came of nodes together, in which one thing is another."""
-    for key, value in product(("locks", "uncovered", "apart", *(f"locks.0.{key}" for key in GROUP)), ODD):
+    for key, value in product(
+        ("locks", "uncovered", "apart", *(f"locks.0.{key}" for key in GROUP)), ODD
+    ):
         craft = altered("plan.json", PLAN, key, value)
         yield f"a plan whose {key} is {value!r}", RunAttack(craft, (*REPORT, *INSTALL))
     for value in ("../victim", "../../victim", ".", "0" * 63):
         craft = altered("plan.json", PLAN, "locks.0.sha256", value)
-        yield f"a plan whose digest is {value!r}", RunAttack(craft, INSTALL, "plan.json: locks[0].sha256 ")
+        yield (
+            f"a plan whose digest is {value!r}",
+            RunAttack(craft, INSTALL, "plan.json: locks[0].sha256 "),
+        )
     for key, value in product(RUN, ODD):
-        yield f"a run whose {key} is {value!r}", RunAttack(altered("run.json", RUN, key, value), SURVEY)
+        yield (
+            f"a run whose {key} is {value!r}",
+            RunAttack(altered("run.json", RUN, key, value), SURVEY),
+        )
     for key, value in product(TOGETHER, ODD):
         craft = altered("together.json", {"groups": [TOGETHER]}, f"groups.0.{key}", value)
         yield f"an all-reduce whose {key} is {value!r}", RunAttack(craft)
-    many = raw("plan.json", json.dumps({"locks": [{**GROUP, "nodes": "n[1-999999]"}] * 2000}).encode())
+    many = raw(
+        "plan.json", json.dumps({"locks": [{**GROUP, "nodes": "n[1-999999]"}] * 2000}).encode()
+    )
     yield "a plan of more nodes than there are", RunAttack(many, REPORT, "plan.json: ")
 
 
@@ -184,15 +231,25 @@ def files() -> Iterator[tuple[str, RunAttack]]:
     for path in own:
         yield f"a link in the place of {path}", RunAttack(linked(path, "bashrc"), SURVEY)
     for path in ("survey", "install", "locks", "wheels", "environments"):
-        yield f"a link in the place of {path}", RunAttack(linked(path, "thesis"), (*SURVEY, *INSTALL, *VERIFY))
+        yield (
+            f"a link in the place of {path}",
+            RunAttack(linked(path, "thesis"), (*SURVEY, *INSTALL, *VERIFY)),
+        )
     for path in (".", "survey", "environments"):
-        yield f"{path} that everybody can write to", RunAttack(open_to_all(path), (*REPORT, *VERIFY), "everybody can")
+        yield (
+            f"{path} that everybody can write to",
+            RunAttack(open_to_all(path), (*REPORT, *VERIFY), "everybody can"),
+        )
 
 
 def environments() -> Iterator[tuple[str, RunAttack]]:
     """Environments that are not those of the plan."""
     evil = "evil/.venv"
-    places = {"elsewhere": evil, "of the plan's name elsewhere": f"evil/{DIGEST}/.venv", "through a link": evil}
+    places = {
+        "elsewhere": evil,
+        "of the plan's name elsewhere": f"evil/{DIGEST}/.venv",
+        "through a link": evil,
+    }
     for name, place in places.items():
         through = f"environments/{DIGEST}/.venv" if name == "through a link" else ""
         yield f"an environment {name}", RunAttack(forged(place, through), VERIFY)

@@ -57,7 +57,9 @@ def _stalling(answer: Answer) -> Answer:
 
 
 def _endlessly(answer: Answer) -> Answer:
-    return replace(answer, pieces=_endless, headers={**answer.headers, "Content-Length": str(10**15)})
+    return replace(
+        answer, pieces=_endless, headers={**answer.headers, "Content-Length": str(10**15)}
+    )
 
 
 def _cut(answer: Answer) -> Answer:
@@ -78,7 +80,10 @@ MANNERS: dict[str, Callable[[Answer], Answer]] = {
 
 
 def spoil(
-    index: StandInIndex, place: str, manner: str, manners: Mapping[str, Callable[[Answer], Answer]] = MANNERS
+    index: StandInIndex,
+    place: str,
+    manner: str,
+    manners: Mapping[str, Callable[[Answer], Answer]] = MANNERS,
 ) -> Host:
     """Have the index send what lies at ``place`` in that manner; return the host that does."""
     name, path = PLACES[place]
@@ -87,7 +92,9 @@ def spoil(
 
     def answer(asked: str, headers: dict[str, str]) -> Answer:
         usual = respond(asked, headers)
-        return manners[manner](usual) if re.fullmatch(path, asked) and usual.status == 200 else usual
+        return (
+            manners[manner](usual) if re.fullmatch(path, asked) and usual.status == 200 else usual
+        )
 
     host.respond = answer
     return host

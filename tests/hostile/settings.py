@@ -59,7 +59,11 @@ class Evil:
             if path.strip("/").partition("/")[2]:
                 return index.default.respond(path.replace("/whl/", "/simple/"), headers)
             links = "".join(f'<a href="/{each.name}">{each.name}</a>' for each in folder.iterdir())
-            return Answer(body=links.encode(), content_type="text/html") if path.startswith("/whl") else NOT_FOUND
+            return (
+                Answer(body=links.encode(), content_type="text/html")
+                if path.startswith("/whl")
+                else NOT_FOUND
+            )
 
         return cls(Host("evil", respond), folder)
 

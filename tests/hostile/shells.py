@@ -73,7 +73,9 @@ def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
         yield "variables", assignments({"UV_X": name}, shell)
         return
     evidence = DoctorEvidence.__new__(DoctorEvidence)
-    object.__setattr__(evidence, "contents", EnvironmentContents(leftovers=(Path("nowhere", f"~{place}"),)))
+    object.__setattr__(
+        evidence, "contents", EnvironmentContents(leftovers=(Path("nowhere", f"~{place}"),))
+    )
     yield "what doctor removes", next(iter(leftovers(evidence))).fix or ""
     bad = ReportRow(expand("n[1-2]"), {"survey": NodeState("failed", "a-code", name)})
     yield "what drains nodes", "\n".join(scontrol_lines(FleetReport((bad,)), name, drain=True))
@@ -83,7 +85,9 @@ def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
         yield "what begins a run", (error.hint or "").partition("   ")[0]
 
 
-def tried(line: str, program: str, folder: Path, env: Mapping[str, str], run: Callable[..., Ended] = run) -> str:
+def tried(
+    line: str, program: str, folder: Path, env: Mapping[str, str], run: Callable[..., Ended] = run
+) -> str:
     """Run a line in a shell, in a folder of its own; say what is not as it should be."""
     folder.mkdir(parents=True)
     for name in ("scontrol", "gpuinstall", "rm", "uv"):
@@ -91,9 +95,17 @@ def tried(line: str, program: str, folder: Path, env: Mapping[str, str], run: Ca
         stub.parent.mkdir(exist_ok=True)
         stub.write_text("#!/bin/sh\n", encoding="utf-8")
         stub.chmod(0o755)
-    path = {"PATH": f"{folder / 'bin'}:{env['PATH']}", "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    path = {
+        "PATH": f"{folder / 'bin'}:{env['PATH']}",
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+    }
     ended = run([program, "-c", line], {**env, **path}, folder, 20.0)
-    left = sorted(entry.name for entry in folder.iterdir() if entry.name not in {"bin", "fish", ".local", ".cache"})
+    left = sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in {"bin", "fish", ".local", ".cache"}
+    )
     if left:
         return f"it left {json.dumps(left)}: {line!r}"
     if not all(part.isprintable() for part in line.splitlines()):

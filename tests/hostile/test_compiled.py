@@ -26,7 +26,9 @@ def victim(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(victim: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(
+    victim: Path, tmp_path: Path
+) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "0").symlink_to(victim)
     (tmp_path / "linked").symlink_to(victim.parent)

@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="scripts in the place of programs, as Unix has them")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="scripts in the place of programs, as Unix has them"
+)
 
 ENDS = "os._exit(0)\n"
 PLACES = {"purelib": "/nowhere", "platlib": "/nowhere", "scripts": "/nowhere", "data": "/nowhere"}
-ENVIRONMENT = {"version": "3.12", "prefix": "/nowhere", "venv": True, "paths": PLACES, "packages": []}
+ENVIRONMENT = {
+    "version": "3.12",
+    "prefix": "/nowhere",
+    "venv": True,
+    "paths": PLACES,
+    "packages": [],
+}
 FOUND = {"python": "3.12.1", "venv": True, "torch": "/nowhere", "version": "2.14.1"}
 ANSWERS = {
     "nothing": "",
@@ -32,11 +40,39 @@ ANSWERS = {
     **{
         f"{key} is {value!r}": json.dumps({**document, key: value})
         for document, values in (
-            (ENVIRONMENT, {"version": 5, "prefix": "here", "paths": {}, "packages": [1, [2]], "venv": "yes"}),
-            (ENVIRONMENT, {"prefix": "/a\0", "paths": {**PLACES, "data": "here"}, "packages": [{"name": 1}]}),
-            (FOUND, {"python": None, "torch": 5, "version": 7, "toolkit": [5, 6], "path": [5], "shadowing": 5}),
-            ({}, {"name": "device", "architectures": 5, "architecture": 5, "measure": "products", "status": []}),
-            ({"name": "device", "status": "passed"}, {"seconds": "a", "status": "zzz", "name": 5, "message": []}),
+            (
+                ENVIRONMENT,
+                {"version": 5, "prefix": "here", "paths": {}, "packages": [1, [2]], "venv": "yes"},
+            ),
+            (
+                ENVIRONMENT,
+                {"prefix": "/a\0", "paths": {**PLACES, "data": "here"}, "packages": [{"name": 1}]},
+            ),
+            (
+                FOUND,
+                {
+                    "python": None,
+                    "torch": 5,
+                    "version": 7,
+                    "toolkit": [5, 6],
+                    "path": [5],
+                    "shadowing": 5,
+                },
+            ),
+            (
+                {},
+                {
+                    "name": "device",
+                    "architectures": 5,
+                    "architecture": 5,
+                    "measure": "products",
+                    "status": [],
+                },
+            ),
+            (
+                {"name": "device", "status": "passed"},
+                {"seconds": "a", "status": "zzz", "name": 5, "message": []},
+            ),
         )
         for key, value in values.items()
     },
@@ -54,7 +90,9 @@ def cloned(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
     author.document("install", "torch==2.13.0")
     python = author.folder / ".venv" / "bin" / "python"
     python.unlink()
-    python.write_text(f'#!/bin/sh\n: > {tmp_path / "executed"}\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    python.write_text(
+        f'#!/bin/sh\n: > {tmp_path / "executed"}\nexec {sys.executable} "$@"\n', encoding="utf-8"
+    )
     python.chmod(0o755)
     return replace(author, variables={**author.variables, "XDG_STATE_HOME": str(tmp_path / "mine")})
 
@@ -64,7 +102,9 @@ def victim(cloned: Workshop, tmp_path: Path) -> Workshop:
     return replace(cloned, caches=tmp_path / "the victims")
 
 
-def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim: Workshop, tmp_path: Path) -> None:
+def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(
+    victim: Workshop, tmp_path: Path
+) -> None:
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.document("install", "--rollback", exit_code=2)["errors"][0]
@@ -77,10 +117,15 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim: Wo
 
 
 @pytest.mark.heavy
-def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(victim: Workshop) -> None:
+def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(
+    victim: Workshop,
+) -> None:
     run = ("run", "python", "--version")
     for words in (("verify",), ("doctor",), run, run):
-        assert "in an environment that gpuinstall did not make on this machine" in victim.run(*words).err
+        assert (
+            "in an environment that gpuinstall did not make on this machine"
+            in victim.run(*words).err
+        )
 
 
 @pytest.mark.parametrize("name", mostly_heavy(ANSWERS, {"deep", "packages is [1, [2]]"}))
@@ -93,6 +138,10 @@ def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
     site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
     code = f"import os\nos.write(1, {ANSWERS[name].encode()!r})\n{ENDS}"
     (site / "sitecustomize.py").write_text(code, encoding="utf-8")
-    for words in ("verify --venv app", "doctor --venv app", "install --into --venv app torch==2.14.1"):
+    for words in (
+        "verify --venv app",
+        "doctor --venv app",
+        "install --into --venv app torch==2.14.1",
+    ):
         done = workshop.run(*words.split())
         assert done.status in {2, 4, 5}, f"{words}: {done.err}"

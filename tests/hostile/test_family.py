@@ -42,9 +42,14 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
     attack.demand(names)
     attack.list_own(names)
     here.document(*LOCK)
-    packages = {package["name"]: package for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]}
+    packages = {
+        package["name"]: package
+        for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]
+    }
     assert packages.keys() >= {*names}
-    assert all(f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"])
+    assert all(
+        f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"]
+    )
     here.document("lock", "--check")
     here.document("install", "--dry-run", "--gpu", "A100", "--driver", "560")
     assert attack.asked(names) == []
@@ -52,7 +57,9 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack: Attack, here: Workshop, name: str) -> None:
+def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
+    attack: Attack, here: Workshop, name: str
+) -> None:
     for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
         wheel.unlink()
     attack.plant([name])
@@ -68,7 +75,9 @@ def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack: Attack
 def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
     attack: Attack, here: Workshop, name: str
 ) -> None:
-    own = {wheel: wheel.read_bytes() for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")}
+    own = {
+        wheel: wheel.read_bytes() for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
+    }
     for wheel in own:
         wheel.unlink()
     attack.plant([name])
@@ -84,7 +93,9 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
 
 
 @pytest.mark.heavy
-def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack: Attack, here: Workshop) -> None:
+def test_an_index_that_fails_in_the_middle_leads_to_no_other(
+    attack: Attack, here: Workshop
+) -> None:
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])
@@ -94,7 +105,10 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack: Attack, her
         return Answer(500) if "torchdata" in path else respond(path, headers)
 
     attack.index.torch.respond = broken
-    assert here.document(*LOCK, exit_code=4)["errors"][0]["code"] in {"unreachable", "family-unlisted"}
+    assert here.document(*LOCK, exit_code=4)["errors"][0]["code"] in {
+        "unreachable",
+        "family-unlisted",
+    }
     assert attack.asked(["torchdata"]) == []
     assert not attack.mark.exists()
 
@@ -117,6 +131,9 @@ def test_what_somebody_asks_for_by_its_name_may_come_from_the_default_index_as_a
     attack.plant(["torchtune"])
     attack.demand([])
     here.document(*LOCK, "torchtune")
-    packages = {package["name"]: package for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]}
+    packages = {
+        package["name"]: package
+        for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]
+    }
     assert packages["torchtune"]["version"] == "99.0"
     assert not attack.mark.exists()

@@ -45,14 +45,18 @@ def document(catalog_wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             made = Workshop(folder / "project", folder / "caches", index.environment())
             made.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
 
-    return tomli.loads((once(tmp_path_factory, "tampered", make) / "project" / LOCK).read_text("utf-8"))
+    return tomli.loads(
+        (once(tmp_path_factory, "tampered", make) / "project" / LOCK).read_text("utf-8")
+    )
 
 
 def reasons(folder: Path, document: dict[str, Any]) -> list[str]:
     """What ``--check`` says of a lock without a network; the code of the error where it cannot even be read."""
     (folder / LOCK).write_text(tomli_w.dumps(document), encoding="utf-8")
     try:
-        checked = check_locks(folder, Request(("torch==2.14.1", "numpy")), frozen_catalog(), DeclaredUse(), None)
+        checked = check_locks(
+            folder, Request(("torch==2.14.1", "numpy")), frozen_catalog(), DeclaredUse(), None
+        )
     except LockError as error:
         return [error.code]
     return [reason.code for each in checked for reason in each.reasons]
@@ -63,7 +67,9 @@ def test_a_lock_as_it_was_made_is_fresh(document: dict[str, Any], tmp_path: Path
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_check_sees_a_lock_that_was_tampered_with(document: dict[str, Any], tmp_path: Path, name: str) -> None:
+def test_check_sees_a_lock_that_was_tampered_with(
+    document: dict[str, Any], tmp_path: Path, name: str
+) -> None:
     assert reasons(tmp_path, tampered(document, name))
 
 
@@ -86,11 +92,15 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
 
 
 @pytest.mark.heavy
-def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here: Workshop, play: Play) -> None:
+def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(
+    here: Workshop, play: Play
+) -> None:
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))
-    path.write_text(tomli_w.dumps(tampered(original, "another host by http", seal=True)), encoding="utf-8")
+    path.write_text(
+        tomli_w.dumps(tampered(original, "another host by http", seal=True)), encoding="utf-8"
+    )
     done = here.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
     assert done["errors"][0]["code"] == "lock-source"
     assert "evil.example" in done["errors"][0]["message"]

@@ -59,7 +59,9 @@ def company(tmp_path: Path) -> Iterator[Company]:
 
     def respond(path: str, _: dict[str, str]) -> Answer:
         if path.strip("/") == "simple/ours":
-            return Answer(body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(), content_type="text/html")
+            return Answer(
+                body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(), content_type="text/html"
+            )
         return Answer(body=wheel.read_bytes()) if path == f"/{wheel.name}" else NOT_FOUND
 
     company = Company(Host("corp", respond), wheel)
@@ -97,11 +99,16 @@ def written_by(tool: str, index: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "Poetry"}))
-def test_a_package_comes_from_the_index_that_the_project_names(here: Workshop, company: Company, tool: str) -> None:
+def test_a_package_comes_from_the_index_that_the_project_names(
+    here: Workshop, company: Company, tool: str
+) -> None:
     for name, text in written_by(tool, company.index).items():
         (here.folder / name).write_text(text, encoding="utf-8")
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-    assert wary.document("lock", "--target", "cpu", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+    assert (
+        wary.document("lock", "--target", "cpu", exit_code=2)["errors"][0]["code"]
+        == "folder-not-trusted"
+    )
     assert company.host.log == []
     done = here.run(*LOCK)
     assert done.status == 0, done.err
@@ -117,7 +124,9 @@ FILES_OF_SOURCES_ALONE = {
 
 
 @pytest.mark.parametrize("name", FILES_OF_SOURCES_ALONE)
-def test_sources_count_of_a_file_whose_request_is_not_read(here: Workshop, company: Company, name: str) -> None:
+def test_sources_count_of_a_file_whose_request_is_not_read(
+    here: Workshop, company: Company, name: str
+) -> None:
     first = here.variables["UV_DEFAULT_INDEX"]
     text = FILES_OF_SOURCES_ALONE[name].format(first=first, corp=company.index)
     (here.folder / name).write_text(text, encoding="utf-8")
@@ -137,21 +146,32 @@ def test_a_package_by_address_is_not_requested_by_name(here: Workshop) -> None:
         file = here.folder / name
         file.write_text(text, encoding="utf-8")
         done = here.run("lock", "--target", "cpu", "ours")
-        if (done.status, f"{name} has it from a URL or a folder" in " ".join(done.err.split())) != (2, True):
+        if (done.status, f"{name} has it from a URL or a folder" in " ".join(done.err.split())) != (
+            2,
+            True,
+        ):
             wrong[name] = done
         file.unlink()
     assert wrong == {}
 
 
-def test_a_lock_names_the_index_of_the_users_own_configuration(here: Workshop, company: Company) -> None:
+def test_a_lock_names_the_index_of_the_users_own_configuration(
+    here: Workshop, company: Company
+) -> None:
     ours = replace(here, variables={**here.variables, "UV_INDEX": company.index})
     locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
     assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
     assert f"can be installed only where {company.index} is reachable" in locked
     assert f'index = "{company.index}"' in here.lock("pylock.cpu.toml")
-    for command in (("lock", "--upgrade"), ("install", "cowsay"), ("install", "--upgrade", "--dry-run")):
+    for command in (
+        ("lock", "--upgrade"),
+        ("install", "cowsay"),
+        ("install", "--upgrade", "--dry-run"),
+    ):
         refused = here.document(*command, exit_code=2)["errors"][0]
-        assert "index of a package in a lock of ours cannot be obeyed" in refused["message"], command
+        assert "index of a package in a lock of ours cannot be obeyed" in refused["message"], (
+            command
+        )
         assert company.index in refused["hint"]
     refused = here.document("sync", "--target", "cpu", exit_code=6)["errors"][0]
     assert refused["code"] == "lock-source"
@@ -163,7 +183,9 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(here: Workshop, c
 
 
 @pytest.mark.heavy
-def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, company: Company) -> None:
+def test_an_index_of_a_file_counts_for_every_later_command(
+    here: Workshop, company: Company
+) -> None:
     file = here.folder / "more.txt"
     file.write_text(
         f"--extra-index-url {company.index}\n--extra-index-url https://download.pytorch.org/whl/cu118\nours\n"
@@ -185,7 +207,9 @@ def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, compa
     assert here.run("install", "-q", "filelock").status == 0
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
     file.write_text("ours\n", encoding="utf-8")
-    stale = here.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
+    stale = here.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0][
+        "reasons"
+    ]
     assert f"- --extra-index-url {company.index}" in stale[0]["message"]
     file.unlink()
     refused = here.document("lock", "--upgrade", exit_code=2)["errors"][0]
@@ -196,14 +220,22 @@ def test_an_index_of_a_file_counts_for_every_later_command(here: Workshop, compa
 @pytest.mark.heavy
 def test_an_index_of_a_script_counts_for_it(here: Workshop, company: Company) -> None:
     script = here.folder / "train.py"
-    block = ["# /// script", '# dependencies = ["ours"]', "# [[tool.uv.index]]", f'# url = "{company.index}"', "# ///"]
+    block = [
+        "# /// script",
+        '# dependencies = ["ours"]',
+        "# [[tool.uv.index]]",
+        f'# url = "{company.index}"',
+        "# ///",
+    ]
     code = "import importlib.metadata as m\nprint(m.version('ours'))\n"
     script.write_text("\n".join([*block, code]), encoding="utf-8")
     assert here.run("lock", "-q", "--script", "train.py", "--target", "cpu").status == 0
     assert taken(here, "train.py.locks") == f"{company.host.url}/{company.wheel.name}"
     done = here.run("run", "-q", "train.py")
     assert (done.status, done.out.strip()) == (0, "1.0"), done.err
-    script.write_text(script.read_text("utf-8").replace("[[tool.uv.index]]", "[tool.uv]\n# no-index = true"))
+    script.write_text(
+        script.read_text("utf-8").replace("[[tool.uv.index]]", "[tool.uv]\n# no-index = true")
+    )
     refused = here.run("run", "-q", "train.py")
     assert refused.status == 2
     assert "train.py: no-index cannot be obeyed" in refused.err
@@ -216,7 +248,10 @@ def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here: Workshop, compan
             f"--extra-index-url {company.index}\nours --hash=sha256:{'0' * 64}\n",
             "line 2: no file of ours 1.0",
         ),
-        "of an address": (f"ours @ {company.host.url}/{company.wheel.name}#sha256={'0' * 64}\n", "no file of ours"),
+        "of an address": (
+            f"ours @ {company.host.url}/{company.wheel.name}#sha256={'0' * 64}\n",
+            "no file of ours",
+        ),
         "of torch": (f"torch --hash=sha256:{'0' * 64}\n", "line 1: no file of torch"),
     }
     wrong = {}
@@ -226,7 +261,10 @@ def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here: Workshop, compan
         if (error["code"], message in error["message"]) != ("hash-not-chosen", True):
             wrong[name] = error
     assert wrong == {}
-    file.write_text(f"--extra-index-url {company.index}\nours --hash=sha256:{company.sha256}\n", encoding="utf-8")
+    file.write_text(
+        f"--extra-index-url {company.index}\nours --hash=sha256:{company.sha256}\n",
+        encoding="utf-8",
+    )
     done = here.run(*LOCK)
     assert done.status == 0, done.err
     assert company.sha256 in here.lock("pylock.cpu.toml")

@@ -69,7 +69,13 @@ def test_a_long_json_document_takes_little_memory_and_time(costly: str) -> None:
 @pytest.mark.heavy
 def test_a_package_of_100_000_files_is_read() -> None:
     hashes = {"hashes": {"sha256": "0" * 64}, "core-metadata": {"sha256": "0" * 64}}
-    file = {"filename": "x-1-py3-none-any.whl", "url": "x", "size": 3, "upload-time": "2026-11-21", "yanked": False}
+    file = {
+        "filename": "x-1-py3-none-any.whl",
+        "url": "x",
+        "size": 3,
+        "upload-time": "2026-11-21",
+        "yanked": False,
+    }
     file |= {**hashes, "provenance": None, "requires-python": ">=3"}
     page = json.dumps({"files": [file] * 100_000})
     assert len(parse_page.__wrapped__(Page(page, JSON, "https://index.example/torch/"))) == 100_000
@@ -78,7 +84,9 @@ def test_a_package_of_100_000_files_is_read() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
 @pytest.mark.parametrize("kind", ["a pipe", "without end"])
 def test_a_recorded_machine_of_odd_files_is_read_without_them(tmp_path: Path, kind: str) -> None:
-    recorded = shutil.copytree(ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch", tmp_path / "machine")
+    recorded = shutil.copytree(
+        ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch", tmp_path / "machine"
+    )
     (recorded / "etc" / "os-release").unlink()
     if kind == "a pipe":
         os.mkfifo(recorded / "etc" / "os-release")

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
 
-INSTALL, SYNC, ROLLBACK, REMOVE = "install --offline", "sync --offline", "install --rollback", "env remove --yes"
+INSTALL, SYNC, ROLLBACK, REMOVE = (
+    "install --offline",
+    "sync --offline",
+    "install --rollback",
+    "env remove --yes",
+)
 BACK = (ROLLBACK, INSTALL, REMOVE)
 
 
@@ -140,7 +145,9 @@ def linked_project(repository: Repository) -> None:
 
 def linked_to_a_patched(repository: Repository) -> None:
     """A link to a project of the person's, which ``export uv`` has patched."""
-    patched = '[project]\nname = "mine"\n\n[tool.uv]  # by gpuinstall\nconflicts = []  # by gpuinstall\n'
+    patched = (
+        '[project]\nname = "mine"\n\n[tool.uv]  # by gpuinstall\nconflicts = []  # by gpuinstall\n'
+    )
     (repository.home / "pyproject.toml").write_text(patched, encoding="utf-8")
     repository.link("pyproject.toml", repository.home / "pyproject.toml")
 
@@ -149,12 +156,21 @@ REPOSITORIES = {
     "journal whose newcomer is a folder of the person's": Hostile(
         lambda repository: repository.journal(str(repository.thesis)), BACK
     ),
-    "journal whose newcomer lies above": Hostile(lambda repository: repository.journal("../../../thesis"), BACK),
-    "journal whose newcomer is the folder itself": Hostile(lambda repository: repository.journal("."), (INSTALL,)),
-    "journal whose newcomer is the environment": Hostile(lambda repository: repository.journal("../.venv"), (INSTALL,)),
+    "journal whose newcomer lies above": Hostile(
+        lambda repository: repository.journal("../../../thesis"), BACK
+    ),
+    "journal whose newcomer is the folder itself": Hostile(
+        lambda repository: repository.journal("."), (INSTALL,)
+    ),
+    "journal whose newcomer is the environment": Hostile(
+        lambda repository: repository.journal("../.venv"), (INSTALL,)
+    ),
     "journal of numbers": Hostile(lambda repository: repository.journal(7, keep="no"), (INSTALL,)),
     "journal that is a list": Hostile(
-        both(Repository.environment, lambda repository: repository.write(".venv.gpuinstall/journal.json", "[[1]]")),
+        both(
+            Repository.environment,
+            lambda repository: repository.write(".venv.gpuinstall/journal.json", "[[1]]"),
+        ),
         (INSTALL,),
     ),
     "journal whose newcomer is a link": Hostile(
@@ -164,7 +180,9 @@ REPOSITORIES = {
         ),
         (INSTALL, ROLLBACK),
     ),
-    "journal that is a link": Hostile(instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)),
+    "journal that is a link": Hostile(
+        instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)
+    ),
     "journal that is a pipe": Hostile(instead(".venv.gpuinstall/journal.json", pipe), (INSTALL,)),
     "journal that is huge": Hostile(instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)),
     "journal that is deep": Hostile(instead(".venv.gpuinstall/journal.json", deep), (INSTALL,)),
@@ -173,44 +191,71 @@ REPOSITORIES = {
     ),
     "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
     "marker whose lock is an absolute path": Hostile(marker(lock="/etc/hostname"), (ROLLBACK,)),
-    "marker whose lock is another file of the folder": Hostile(marker(lock="Makefile"), (ROLLBACK,)),
+    "marker whose lock is another file of the folder": Hostile(
+        marker(lock="Makefile"), (ROLLBACK,)
+    ),
     "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),
-    "marker of the wrong types": Hostile(marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")),
-    "marker with the devices of nothing": Hostile(marker(verdict={"devices": [3, {"index": {}}]}), (SYNC, "env list")),
+    "marker of the wrong types": Hostile(
+        marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")
+    ),
+    "marker with the devices of nothing": Hostile(
+        marker(verdict={"devices": [3, {"index": {}}]}), (SYNC, "env list")
+    ),
     "marker that is a pipe": Hostile(instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")),
     "marker that is huge": Hostile(instead(".venv/gpuinstall.json", huge), (INSTALL,)),
     "marker that is deep": Hostile(instead(".venv/gpuinstall.json", deep), (INSTALL, "env list")),
-    "copy of the lock that is a link": Hostile(instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)),
+    "copy of the lock that is a link": Hostile(
+        instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)
+    ),
     "copy of the lock that is a pipe": Hostile(instead(f".venv/{LOCK}", pipe), (INSTALL, ROLLBACK)),
     ".gitignore that is a link": Hostile(instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK),
     ".gitignore that is a pipe": Hostile(instead(".venv.gpuinstall/.gitignore", pipe), (INSTALL,)),
     "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", to_bashrc), BACK),
-    "owner that is a link to nothing": Hostile(instead(".venv.gpuinstall/owner", to_nowhere), (INSTALL,)),
+    "owner that is a link to nothing": Hostile(
+        instead(".venv.gpuinstall/owner", to_nowhere), (INSTALL,)
+    ),
     "owner that is a pipe": Hostile(instead(".venv.gpuinstall/owner", pipe), (INSTALL,)),
     "guard that is a link": Hostile(instead(".venv.gpuinstall/lock", to_bashrc), BACK),
-    "guard that is a link to nothing": Hostile(instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)),
+    "guard that is a link to nothing": Hostile(
+        instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)
+    ),
     "guard that is a pipe": Hostile(instead(".venv.gpuinstall/lock", pipe), (INSTALL,)),
-    "private lock that is a link": Hostile(instead(".venv.gpuinstall/pylock.private.toml", to_bashrc), (INSTALL,)),
-    "previous that is a link to a folder": Hostile(instead(".venv.gpuinstall/previous", to_thesis), BACK),
-    "previous that is a link to another environment": Hostile(instead(".venv.gpuinstall/previous", to_other), BACK),
+    "private lock that is a link": Hostile(
+        instead(".venv.gpuinstall/pylock.private.toml", to_bashrc), (INSTALL,)
+    ),
+    "previous that is a link to a folder": Hostile(
+        instead(".venv.gpuinstall/previous", to_thesis), BACK
+    ),
+    "previous that is a link to another environment": Hostile(
+        instead(".venv.gpuinstall/previous", to_other), BACK
+    ),
     "staging that is a link": Hostile(instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)),
     "aside that is a link": Hostile(
-        lambda repository: repository.link(".venv.gpuinstall/aside", repository.other), (INSTALL, ROLLBACK)
+        lambda repository: repository.link(".venv.gpuinstall/aside", repository.other),
+        (INSTALL, ROLLBACK),
     ),
     "work folder that is a link": Hostile(
-        lambda repository: repository.link(".venv.gpuinstall", repository.thesis), (INSTALL,), "is not a folder"
+        lambda repository: repository.link(".venv.gpuinstall", repository.thesis),
+        (INSTALL,),
+        "is not a folder",
     ),
     "environment that is a link to a folder": Hostile(
         lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "link"
     ),
     "environment that is a link to another": Hostile(
-        lambda repository: repository.link(".venv", repository.other), (*BACK, "env remove --previous --yes"), "link"
+        lambda repository: repository.link(".venv", repository.other),
+        (*BACK, "env remove --previous --yes"),
+        "link",
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
     "lock that is a pipe": Hostile(
-        lambda repository: repository.fifo(LOCK), (SYNC, "lock --check --offline"), "not a regular file"
+        lambda repository: repository.fifo(LOCK),
+        (SYNC, "lock --check --offline"),
+        "not a regular file",
     ),
-    "lock that is a device": Hostile(lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"),
+    "lock that is a device": Hostile(
+        lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"
+    ),
     "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
     "lock that is deep": Hostile(lambda repository: deep(repository, LOCK), (SYNC,), LOCK),
     "lock with credentials": Hostile(
@@ -228,13 +273,19 @@ REPOSITORIES = {
     "pyproject.toml that is a link to another project's": Hostile(
         linked_to_a_patched, ("export uv --remove",), "points outside"
     ),
-    "pyproject.toml that is a pipe": Hostile(lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")),
-    "pyproject.toml that is huge": Hostile(lambda repository: huge(repository, "pyproject.toml"), ("plan",), "larger"),
+    "pyproject.toml that is a pipe": Hostile(
+        lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")
+    ),
+    "pyproject.toml that is huge": Hostile(
+        lambda repository: huge(repository, "pyproject.toml"), ("plan",), "larger"
+    ),
     "pyproject.toml that is deep": Hostile(
         lambda repository: deep(repository, "pyproject.toml"), ("plan", INSTALL), "pyproject.toml"
     ),
     "uv.toml that chooses an index": Hostile(
-        lambda repository: repository.write("uv.toml", 'index-url = "https://me:secret@evil.example/simple"'),
+        lambda repository: repository.write(
+            "uv.toml", 'index-url = "https://me:secret@evil.example/simple"'
+        ),
         (INSTALL,),
         "Index       https://evil.example/simple, as",
     ),
@@ -246,15 +297,23 @@ REPOSITORIES = {
         "Index       https://evil.example, as",
     ),
     "pip.conf of the environment that chooses an index": Hostile(
-        lambda repository: repository.write(".venv/pip.conf", "[global]\nindex-url = https://evil.example/simple"),
+        lambda repository: repository.write(
+            ".venv/pip.conf", "[global]\nindex-url = https://evil.example/simple"
+        ),
         ("install --offline --replace",),
         "Index       https://evil.example/simple, as",
     ),
     "uv.toml that is a pipe": Hostile(lambda repository: repository.fifo("uv.toml"), (INSTALL,)),
-    "uv.toml that is deep": Hostile(lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"),
-    ".python-version that is a pipe": Hostile(lambda repository: repository.fifo(".python-version"), ("plan",)),
+    "uv.toml that is deep": Hostile(
+        lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"
+    ),
+    ".python-version that is a pipe": Hostile(
+        lambda repository: repository.fifo(".python-version"), ("plan",)
+    ),
     "requirements that are a pipe": Hostile(
-        lambda repository: repository.fifo("requirements.txt"), ("plan -r requirements.txt",), "not a regular file"
+        lambda repository: repository.fifo("requirements.txt"),
+        ("plan -r requirements.txt",),
+        "not a regular file",
     ),
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
@@ -262,11 +321,21 @@ REPOSITORIES = {
         "names /dev/zero, which is no file of a project",
     ),
     "modules in the place of the standard library's": Hostile(
-        code("sitecustomize.py", "usercustomize.py", "json.py", "typing.py", "tomli.py", "uv.py", "click.py"),
+        code(
+            "sitecustomize.py",
+            "usercustomize.py",
+            "json.py",
+            "typing.py",
+            "tomli.py",
+            "uv.py",
+            "click.py",
+        ),
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
         starts=True,
     ),
-    "torch as a folder": Hostile(torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL), starts=True),
+    "torch as a folder": Hostile(
+        torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL), starts=True
+    ),
     "environment that uv would ask": Hostile(fake_python, ("install --replace", "lock")),
 }
 
@@ -312,6 +381,8 @@ def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
 def clone_of(repository: Repository) -> Workshop:
     """The clone, in which commands are run as somebody does whose home it lies in."""
     caches = repository.home / "caches"
-    nothing = dict.fromkeys(("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), "")
+    nothing = dict.fromkeys(
+        ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), ""
+    )
     person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "VIRTUAL_ENV": str(repository.venv)}
     return Workshop(repository.folder, caches, nothing | person)

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and owners as Unix has them")
 
-TRIED = [name for at, name in enumerate(ATTACKS) if at % 60 == 0 or name.startswith(("an image", "an environment"))]
+TRIED = [
+    name
+    for at, name in enumerate(ATTACKS)
+    if at % 60 == 0 or name.startswith(("an image", "an environment"))
+]
 """The rest is tried by ``make torture``."""
 
 
@@ -37,13 +41,19 @@ def repository(tmp_path: Path, play: Play) -> Repository:
 
 
 def ran(repository: Repository, words: str) -> Finished:
-    person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "GPUINSTALL_SCRATCH": str(repository.home / "caches")}
+    person = {
+        "HOME": str(repository.home),
+        "UV_OFFLINE": "1",
+        "GPUINSTALL_SCRATCH": str(repository.home / "caches"),
+    }
     workshop = Workshop(repository.folder, repository.home / "caches", person)
     return workshop.run(*words.split(), "--run-dir", str(repository.folder))
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(TRIED))
-def test_a_run_folder_of_others_harms_nothing_and_is_a_fault_of_nobody_else(repository: Repository, name: str) -> None:
+def test_a_run_folder_of_others_harms_nothing_and_is_a_fault_of_nobody_else(
+    repository: Repository, name: str
+) -> None:
     attack = ATTACKS[name]
     attack.craft(repository)
     before = repository.victims()
@@ -62,11 +72,15 @@ def test_a_bad_record_is_one_bad_node_and_the_others_are_reported(repository: Re
     document = json.loads(done.out)
 
     assert document["data"]["hosts"] == {"failed": "n1", "ok": "n2"}
-    assert document["data"]["nodes"]["n1"]["survey"]["message"].startswith("survey/n1.json: status is 'zzz'")
+    assert document["data"]["nodes"]["n1"]["survey"]["message"].startswith(
+        "survey/n1.json: status is 'zzz'"
+    )
     assert done.status == 7
 
 
-def test_names_of_records_that_are_no_nodes_are_refused_and_reach_no_line_for_a_shell(repository: Repository) -> None:
+def test_names_of_records_that_are_no_nodes_are_refused_and_reach_no_line_for_a_shell(
+    repository: Repository,
+) -> None:
     run_folders.strangely_named(repository)
     for node in ("n1", "n2"):
         (repository.folder / "survey" / f"{node}.json").unlink()

@@ -77,6 +77,10 @@ def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
 def _slow_parts(respond: Respond, manner: Callable[[Answer], Answer]) -> Respond:
     def answer(path: str, headers: dict[str, str]) -> Answer:
         usual = respond(path, headers)
-        return manner(usual) if headers.get("range", "bytes=0-0") != "bytes=0-0" and path.endswith(".whl") else usual
+        return (
+            manner(usual)
+            if headers.get("range", "bytes=0-0") != "bytes=0-0" and path.endswith(".whl")
+            else usual
+        )
 
     return answer

@@ -44,21 +44,29 @@ def evil(stand_in: StandInIndex) -> Iterator[Evil]:
     evil.host.close()
 
 
-@pytest.mark.parametrize("spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"}))
+@pytest.mark.parametrize(
+    "spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"})
+)
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
     here: Workshop, evil: Evil, spelling: str
 ) -> None:
     file = evil.choose(here, "[tool.uv]", "find-links", spelling)
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
-    assert any(line.startswith("Index ") and f"{file} says: a source of torch" in line for line in said), done.err
+    assert any(
+        line.startswith("Index ") and f"{file} says: a source of torch" in line for line in said
+    ), done.err
     assert "secret" not in done.err
     if done.status == 0 or spelling not in REFUSED:
-        assert any(line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said), done.err
+        assert any(
+            line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said
+        ), done.err
 
 
 @pytest.mark.heavy
-def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here: Workshop, evil: Evil) -> None:
+def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
+    here: Workshop, evil: Evil
+) -> None:
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")
@@ -67,14 +75,20 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here: Worksh
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     evil.host.log.clear()
     for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
-        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
+        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", (
+            words
+        )
     file.unlink()
-    assert wary.document("sync", "--venv", "other", exit_code=6)["errors"][0]["code"] == "lock-source"
+    assert (
+        wary.document("sync", "--venv", "other", exit_code=6)["errors"][0]["code"] == "lock-source"
+    )
     assert evil.host.log == []
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_shellenv_leaves_a_strangers_index_to_the_folder(here: Workshop, evil: Evil, key: str) -> None:
+def test_shellenv_leaves_a_strangers_index_to_the_folder(
+    here: Workshop, evil: Evil, key: str
+) -> None:
     file = evil.choose(here, "uv.toml", key, "with a slash")
     done = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": ""}).run("shellenv", "-q")
     assert done.status == 0, done.err
@@ -83,7 +97,9 @@ def test_shellenv_leaves_a_strangers_index_to_the_folder(here: Workshop, evil: E
     assert str(file) in done.err
 
 
-def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:
+def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(
+    here: Workshop, stand_in: StandInIndex
+) -> None:
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
@@ -91,12 +107,16 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here: Worksh
     (here.folder / "pyproject.toml").write_text(project + sources, encoding="utf-8")
     done = here.run("lock", "-q", "--target", "cpu")
     assert done.status == 0, done.err
-    assert f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
+    assert (
+        f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
+    )
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
 
 
-def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here: Workshop, tmp_path: Path) -> None:
+def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(
+    here: Workshop, tmp_path: Path
+) -> None:
     (here.folder / "mine").mkdir()
     backend = f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
     (here.folder / "mine" / "backend.py").write_text(backend, encoding="utf-8")
@@ -111,18 +131,27 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here: Workshop, t
 
 
 @pytest.mark.heavy
-def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here: Workshop, tmp_path: Path) -> None:
+def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(
+    here: Workshop, tmp_path: Path
+) -> None:
     requirements = here.folder / "requirements.txt"
     (tmp_path / "base.txt").write_text("filelock\n", encoding="utf-8")
     requirements.write_text("-r ../base.txt\n", encoding="utf-8")
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     process.run([sys.executable, "-m", "venv", "--without-pip", here.folder / "other"])
-    commands = (("plan",), ("lock", "--target", "cpu"), ("install",), ("install", "--into", "--venv", "other"))
+    commands = (
+        ("plan",),
+        ("lock", "--target", "cpu"),
+        ("install",),
+        ("install", "--into", "--venv", "other"),
+    )
     for words in commands:
         if "install" not in words:
             named = here.run(*words, "-q").err
             assert f"{tmp_path / 'base.txt'}, as {requirements} says: requirements" in named, words
-        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", words
+        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", (
+            words
+        )
     secretive = replace(here, variables={**here.variables, "TOKEN": "hunter2 hunter3"})
     (tmp_path / "secrets").write_text("hunter2 hunter3\n", encoding="utf-8")
     for line in ("-r /proc/self/environ", "-r ../secrets"):
@@ -130,16 +159,23 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
         for words in commands:
             done = secretive.run(*words)
             assert done.status == 2, words
-            logs = [path.read_text("utf-8") for path in here.caches.rglob("*.log") if path.is_file()]
+            logs = [
+                path.read_text("utf-8") for path in here.caches.rglob("*.log") if path.is_file()
+            ]
             assert not any("hunter" in text for text in (done.out, done.err, *logs)), words
 
 
 @pytest.mark.heavy
-def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Workshop, stand_in: StandInIndex) -> None:
+def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(
+    here: Workshop, stand_in: StandInIndex
+) -> None:
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
     script = here.folder / "train.py"
-    script.write_text(f'# /// script\n# dependencies = ["torch", "filelock @ {address}"]\n# ///\n', encoding="utf-8")
+    script.write_text(
+        f'# /// script\n# dependencies = ["torch", "filelock @ {address}"]\n# ///\n',
+        encoding="utf-8",
+    )
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
     stand_in.forget()
     assert wary.run("run", "-q", "train.py").status == 2
@@ -154,7 +190,11 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Worksh
     ("before", "words"),
     [
         ("lock --target cpu", "export uv"),
-        pytest.param("fleet survey --engine local --run-dir run", "fleet plan --run-dir run", marks=pytest.mark.heavy),
+        pytest.param(
+            "fleet survey --engine local --run-dir run",
+            "fleet plan --run-dir run",
+            marks=pytest.mark.heavy,
+        ),
         pytest.param("probe", "catalog learn torch", marks=pytest.mark.heavy),
         ("probe", "doctor"),
     ],
@@ -162,7 +202,9 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here: Worksh
 def test_every_command_that_asks_sources_names_those_of_a_stranger(
     here: Workshop, evil: Evil, before: str, words: str
 ) -> None:
-    (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', encoding="utf-8")
+    (here.folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\n', encoding="utf-8"
+    )
     here.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err
@@ -184,7 +226,10 @@ def test_a_lock_that_others_left_in_a_run_folder_is_made_again_and_its_hosts_are
         for package in document["packages"]:
             for wheel in package["wheels"] if package["name"] == "torch" else ():
                 name = wheel["url"].rpartition("/")[2]
-                wheel |= {"url": f"{evil.host.url}/whl/{name}", "hashes": {"sha256": "0" * 63 + "1"}}
+                wheel |= {
+                    "url": f"{evil.host.url}/whl/{name}",
+                    "hashes": {"sha256": "0" * 63 + "1"},
+                }
         lock.write_text(render(sealed(document)), encoding="utf-8")
         altered = json.loads(plan.read_text(encoding="utf-8"))
         altered["locks"][0]["sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
@@ -202,15 +247,21 @@ def test_a_lock_that_others_left_in_a_run_folder_is_made_again_and_its_hosts_are
 
 
 @pytest.mark.heavy
-def test_settings_that_others_left_in_a_run_folder_count_on_no_node(here: Workshop, evil: Evil) -> None:
+def test_settings_that_others_left_in_a_run_folder_count_on_no_node(
+    here: Workshop, evil: Evil
+) -> None:
     here.run("fleet", "survey", "--engine", "local", "--run-dir", "run")
     assert here.run("fleet", "plan", "--run-dir", "run").status == 0
     run = here.folder / "run"
     node = next((run / "survey").glob("*.json")).stem
     for file, mode in (("uv.toml", "node"), ("[tool.uv]", "shared")):
         strange = evil.choose(replace(here, folder=run), file, "find-links", "with a slash")
-        within = replace(here, folder=run, variables={**here.variables, "GPUINSTALL_SCRATCH": str(here.folder)})
-        done = within.run("node", "install", "--node", node, "--run-dir", ".", "--mode", mode, "--build")
+        within = replace(
+            here, folder=run, variables={**here.variables, "GPUINSTALL_SCRATCH": str(here.folder)}
+        )
+        done = within.run(
+            "node", "install", "--node", node, "--run-dir", ".", "--mode", mode, "--build"
+        )
         assert done.status == 0, done.err + done.out
         assert strange.name not in done.err
         assert evil.host.log == []

@@ -36,7 +36,9 @@ def test_a_name_is_one_word_and_comes_as_it_is(program: str) -> None:
         if SHELLS[program] == "sh" and name.endswith("\n"):
             continue  # what a shell without $'' cannot say
         done = subprocess.run(
-            [program, "-c", f"printf '%s_' {quoted(name, SHELLS[program])}"], capture_output=True, check=False
+            [program, "-c", f"printf '%s_' {quoted(name, SHELLS[program])}"],
+            capture_output=True,
+            check=False,
         )
         assert done.stdout == os.fsencode(name) + b"_"
 

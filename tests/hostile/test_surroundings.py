@@ -35,10 +35,22 @@ if TYPE_CHECKING:
 
     from tests.lab.fixtures import Play
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="links, owners and mounts as Linux has them")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="links, owners and mounts as Linux has them"
+)
 
 SECRET = "s3cr3t-w0rd"
-PROGRAMS = ("uv", "nvidia-smi", "python", "python3", f"python3.{sys.version_info.minor}", "git", "c++", "nvcc", "sh")
+PROGRAMS = (
+    "uv",
+    "nvidia-smi",
+    "python",
+    "python3",
+    f"python3.{sys.version_info.minor}",
+    "git",
+    "c++",
+    "nvcc",
+    "sh",
+)
 
 
 @pytest.fixture
@@ -74,13 +86,21 @@ def traces(folder: Path, word: str) -> list[str]:
     return [str(path) for path in files if word.encode() in path.read_bytes()]
 
 
-def test_programs_and_modules_of_the_working_folder_are_not_run(here: Workshop, tmp_path: Path) -> None:
+def test_programs_and_modules_of_the_working_folder_are_not_run(
+    here: Workshop, tmp_path: Path
+) -> None:
     mark = tmp_path / "executed"
     for name in PROGRAMS:
         (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", encoding="utf-8")
         (here.folder / name).chmod(0o755)
     code = f"open({str(mark)!r}, 'w').close()\n"
-    for name in ("sitecustomize.py", "usercustomize.py", "startup.py", "packaging.py", "requests.py"):
+    for name in (
+        "sitecustomize.py",
+        "usercustomize.py",
+        "startup.py",
+        "packaging.py",
+        "requests.py",
+    ):
         (here.folder / name).write_text(code, encoding="utf-8")
     path = os.pathsep.join(("", ".", os.environ["PATH"], ""))
     hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
@@ -94,7 +114,17 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     here: Workshop, stand_in: StandInIndex, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()
-    for name in ("git", "keyring", "nvcc", "nvidia-smi", "python3", "sinfo", "srun", "unsquashfs", "uv"):
+    for name in (
+        "git",
+        "keyring",
+        "nvcc",
+        "nvidia-smi",
+        "python3",
+        "sinfo",
+        "srun",
+        "unsquashfs",
+        "uv",
+    ):
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n')
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "bin").chmod(0o777)
@@ -110,13 +140,21 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
         "UV_DEFAULT_INDEX": stand_in.default_index.replace("//", "//user@"),
     }
     careful = replace(here, variables=variables)
-    for words in ("probe", "doctor", "lock --target cpu", "fleet survey --run-dir run --engine slurm", "self update"):
+    for words in (
+        "probe",
+        "doctor",
+        "lock --target cpu",
+        "fleet survey --run-dir run --engine slurm",
+        "self update",
+    ):
         careful.started(*words.split())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
 @pytest.mark.heavy
-def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(here: Workshop) -> None:
+def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
+    here: Workshop,
+) -> None:
     for name in ("xdg/gpuinstall", "uv"):
         cache = here.caches / name
         cache.mkdir(parents=True, exist_ok=True)
@@ -125,14 +163,21 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(he
         cache.chmod(0o755)
         if os.getuid() == 0:
             os.chown(cache, 12345, -1)
-            assert "belongs to another user (uid 12345)" in here.run("install", "--dry-run").err or name == "uv"
+            assert (
+                "belongs to another user (uid 12345)" in here.run("install", "--dry-run").err
+                or name == "uv"
+            )
             os.chown(cache, 0, -1)
     assert here.entries() == set()
 
 
-def test_no_script_runs_in_an_environment_that_others_could_make(here: Workshop, tmp_path: Path) -> None:
+def test_no_script_runs_in_an_environment_that_others_could_make(
+    here: Workshop, tmp_path: Path
+) -> None:
     script = here.folder / "train.py"
-    script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', encoding="utf-8")
+    script.write_text(
+        '# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', encoding="utf-8"
+    )
     assert here.run("run", "train.py").status == 0
     cache = tmp_path / "everybody's"
     shutil.copytree(here.caches / "xdg", cache, symlinks=True)
@@ -143,7 +188,10 @@ def test_no_script_runs_in_an_environment_that_others_could_make(here: Workshop,
     python.chmod(0o755)
     elsewhere = Workshop(here.folder, here.caches, {**here.variables, "XDG_CACHE_HOME": str(cache)})
     wrong = {}
-    for case, (owner, mode) in {"open to all": (os.getuid(), 0o777), "of another user": (12345, 0o755)}.items():
+    for case, (owner, mode) in {
+        "open to all": (os.getuid(), 0o777),
+        "of another user": (12345, 0o755),
+    }.items():
         if owner != os.getuid() and os.getuid() != 0:
             continue
         cache.chmod(mode)
@@ -156,7 +204,9 @@ def test_no_script_runs_in_an_environment_that_others_could_make(here: Workshop,
 
 
 @pytest.mark.heavy
-def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(here: Workshop, tmp_path: Path) -> None:
+def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
+    here: Workshop, tmp_path: Path
+) -> None:
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"
     temporary.mkdir()
     victim.write_text("mine", encoding="utf-8")
@@ -164,7 +214,9 @@ def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(h
     one = replace(here, variables={**here.variables, "TMPDIR": str(temporary)})
     (one.folder / "usual").mkdir()
     assert replace(one, folder=one.folder / "usual").run("install").status == 0
-    guessed = {entry.name for entry in temporary.iterdir()} | {f"uv-{number:016x}.lock" for number in range(9)}
+    guessed = {entry.name for entry in temporary.iterdir()} | {
+        f"uv-{number:016x}.lock" for number in range(9)
+    }
     for number, name in enumerate(sorted(guessed)):
         (temporary / name).unlink(missing_ok=True)
         (temporary / name).symlink_to(victim if number % 2 else tmp_path / f"absent-{number}")
@@ -174,7 +226,9 @@ def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(h
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_nothing_of_ours_lies_where_others_could_exchange_it(here: Workshop, tmp_path: Path, mode: int) -> None:
+def test_nothing_of_ours_lies_where_others_could_exchange_it(
+    here: Workshop, tmp_path: Path, mode: int
+) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     temporary.chmod(mode)
@@ -192,11 +246,15 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here: Workshop, tmp
 
 @pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root has homes of others")
-def test_root_writes_nothing_into_the_home_of_who_called_sudo(here: Workshop, tmp_path: Path) -> None:
+def test_root_writes_nothing_into_the_home_of_who_called_sudo(
+    here: Workshop, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 12345, 12345)
-    called = dict.fromkeys(("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), "")
+    called = dict.fromkeys(
+        ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), ""
+    )
     called |= {"SUDO_UID": "12345", "SUDO_GID": "12345", "SUDO_USER": "alice"}
 
     def at_home(folder: Path) -> Workshop:
@@ -220,19 +278,31 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
 ) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     with StandInIndex(stand_in_folder, Habits(credentials=f"me:{SECRET}")) as index:
-        respond, wanted = index.torch.respond, f"Basic {b64encode(f'me:{SECRET}'.encode()).decode()}"
+        respond, wanted = (
+            index.torch.respond,
+            f"Basic {b64encode(f'me:{SECRET}'.encode()).decode()}",
+        )
 
         def closed(path: str, headers: dict[str, str]) -> Answer:
-            return respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+            return (
+                respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+            )
 
         index.torch.respond = closed
         netrc = tmp_path / "netrc"
         netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", encoding="utf-8")
         netrc.chmod(0o600)
         (tmp_path / "project").mkdir()
-        variables = {**index.environment(), "NETRC": str(netrc), "UV_DEFAULT_INDEX": f"{index.default.url}/simple"}
+        variables = {
+            **index.environment(),
+            "NETRC": str(netrc),
+            "UV_DEFAULT_INDEX": f"{index.default.url}/simple",
+        }
         here = Workshop(tmp_path / "project", tmp_path / "caches", variables)
-        runs = [here.run(*words, "--verbose") for words in (("install",), ("lock", "--check"), ("env", "list"))]
+        runs = [
+            here.run(*words, "--verbose")
+            for words in (("install",), ("lock", "--check"), ("env", "list"))
+        ]
         assert [done.status for done in runs] == [0, 0, 0], runs[0].err
         assert not any(SECRET in done.out + done.err for done in runs)
         assert traces(here.folder, SECRET) == []
@@ -270,17 +340,24 @@ def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path: Path) -> No
         assert remove_tool(home) == ["notes"]
 
 
-def test_an_environment_can_be_removed_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_can_be_removed_from_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     disk = tmp_path / "disk"
-    for name, size in {"no bytes": "size=100k,nr_inodes=99", "no files": "size=1m,nr_inodes=30"}.items():
+    for name, size in {
+        "no bytes": "size=100k,nr_inodes=99",
+        "no files": "size=1m,nr_inodes=30",
+    }.items():
         with mounted(disk, "tmpfs", size):
             paths = EnvironmentPaths(make_environment(disk / ".venv", "made"))
             site = packages(paths.venv)
             put_package(site, "compiled", {"compiled/__init__.py": ""})
             (site / "compiled" / "__pycache__").mkdir()
             for number in range(9):
-                (site / "compiled" / "__pycache__" / f"__init__.{number}.pyc").write_bytes(bytes(5000))
+                (site / "compiled" / "__pycache__" / f"__init__.{number}.pyc").write_bytes(
+                    bytes(5000)
+                )
             (paths.venv / "notes.txt").write_text("mine")
             fill(disk)
             removed = remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
@@ -300,7 +377,9 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(here: Workshop, tmp_path: Path) -> None:
+def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(
+    here: Workshop, tmp_path: Path
+) -> None:
     with small_disk(tmp_path / "caches/xdg", "40k"):
         assert here.document("install")["data"]["verdict"]["status"] == "passed"
 
@@ -322,16 +401,24 @@ def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_b
     with mounted(tmp_path / "image", "overlay", layers):
         above = replace(here, folder=tmp_path / "image")
         before = above.entries()
-        assert above.document("install", "torch==2.14.1", exit_code=4)["errors"][0]["code"] == "not-replaceable"
+        assert (
+            above.document("install", "torch==2.14.1", exit_code=4)["errors"][0]["code"]
+            == "not-replaceable"
+        )
         assert above.entries() == before
         python = above.folder / ".venv" / "bin" / "python"
-        assert process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip() == "2.13.0+cpu"
+        assert (
+            process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip()
+            == "2.13.0+cpu"
+        )
         assert above.run("install", "torch==2.14.1", "--venv", ".venv-second").status == 0
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("moment", [0.3, 0.8, 1.5])
-def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here: Workshop, moment: float) -> None:
+def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(
+    here: Workshop, moment: float
+) -> None:
     running = here.start("install")
     time.sleep(moment)
     shutil.rmtree(here.folder, ignore_errors=True)
@@ -345,10 +432,18 @@ def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here: Workshop
 def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(
     here: Workshop, tmp_path: Path, *, shared: bool
 ) -> None:
-    words = [("--venv", ".venv" if shared else str(tmp_path / f"env {number}" / ".venv")) for number in range(8)]
-    running: list[subprocess.Popen[str]] = [here.start("install", *each, "torch==2.14.1") for each in words]
+    words = [
+        ("--venv", ".venv" if shared else str(tmp_path / f"env {number}" / ".venv"))
+        for number in range(8)
+    ]
+    running: list[subprocess.Popen[str]] = [
+        here.start("install", *each, "torch==2.14.1") for each in words
+    ]
     said = [each.communicate(timeout=300)[1] for each in running]
     assert [each.returncode for each in running] == [0] * 8, said
     for each in words:
         python = (here.folder / each[1]) / "bin" / "python"
-        assert process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip() == "2.14.1+cpu"
+        assert (
+            process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip()
+            == "2.14.1+cpu"
+        )

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 HOSTILE = {
     "settings": {"settings-1.0.data/data/pyvenv.cfg": "home = /evil"},
-    "record": {"record-1.0.data/purelib/torch-2.8.3.dist-info/METADATA": "Name: torch\nVersion: 2.8.3\n"},
+    "record": {
+        "record-1.0.data/purelib/torch-2.8.3.dist-info/METADATA": "Name: torch\nVersion: 2.8.3\n"
+    },
     "intruding": {"intruding.py": "", "torch/evil.py": "evil = True"},
     "tool": {"tool.py": "", "pip/__init__.py": "evil = True"},
     "replaced": {"replaced.py": "", "r.py": "", "numpy/__init__.py": "evil = True"},
@@ -47,7 +49,9 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here: Workshop) -
 
 
 @pytest.mark.heavy
-def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here: Workshop, stand_in_folder: Path) -> None:
+def test_a_wheel_without_the_local_version_of_its_file_stays_locked(
+    here: Workshop, stand_in_folder: Path
+) -> None:
     wheel = make_wheel(stand_in_folder / "simple", "odd", "1.0")
     wheel.rename(wheel.with_name("odd-1.0+cu12torch2.13-py3-none-any.whl"))
     here.document("install", "--backend", "cpu", "odd")
@@ -58,7 +62,9 @@ def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here: Worksh
 @pytest.mark.heavy
 def test_nor_is_it_left_in_an_environment_of_others(here: Workshop) -> None:
     venv = here.folder / "app"
-    process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=here.environment)
+    process.run(
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=here.environment
+    )
     settings = (venv / "pyvenv.cfg").read_text()
     into = ("install", "--into", "--venv", "app", "settings", "--backend", "cpu")
     error = here.document(*into, exit_code=4)["errors"][0]

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 GTX_980_ON_590 = FakeDriver(
-    (FakeGpu(name="NVIDIA GeForce GTX 980", cc="5.2", pci="10de:13c0"),), driver="590.44.01", cuda=13010
+    (FakeGpu(name="NVIDIA GeForce GTX 980", cc="5.2", pci="10de:13c0"),),
+    driver="590.44.01",
+    cuda=13010,
 )
 
 
@@ -63,7 +65,9 @@ def test_advice_that_is_pasted_mends_what_it_is_about(
     assert pasted(workshop, likely) == "gpuinstall install scipy --backend cpu --no-code-check"
 
     (respelled, *_) = advised(workshop, "lock torch=2.10.0 --gpu A100 --driver 580.95.05", 2)
-    assert pasted(workshop, respelled) == "gpuinstall lock torch==2.10.0 --gpu A100 --driver 580.95.05"
+    assert (
+        pasted(workshop, respelled) == "gpuinstall lock torch==2.10.0 --gpu A100 --driver 580.95.05"
+    )
     for lock in workshop.folder.glob("pylock.cu*.toml"):
         lock.unlink()
 

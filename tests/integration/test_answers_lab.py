@@ -39,7 +39,9 @@ def put_in_by_hand(workshop: Workshop, *packages: str) -> None:
         name, _, requirement = package.partition(" requires ")
         record = site / f"{name}.dist-info"
         record.mkdir()
-        (record / "METADATA").write_text(f"Name: x\n{f'Requires-Dist: {requirement}' if requirement else ''}\n")
+        (record / "METADATA").write_text(
+            f"Name: x\n{f'Requires-Dist: {requirement}' if requirement else ''}\n"
+        )
 
 
 def command_of(done: Finished, option: str) -> str:
@@ -75,7 +77,9 @@ def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_n
 ) -> None:
     workshop.document("install", "torch", "numpy", *CPU)
     libraries = [f"nvidia_library_{number}-12.6" for number in range(20)]
-    put_in_by_hand(workshop, *libraries, *(f"cow_{n}-6.1 requires nvidia-library-{n}" for n in range(20)))
+    put_in_by_hand(
+        workshop, *libraries, *(f"cow_{n}-6.1 requires nvidia-library-{n}" for n in range(20))
+    )
     done = workshop.run("install", "pandas", "-q")
     assert done.status == 2
     assert "and 34 more" in done.err
@@ -115,7 +119,9 @@ def test_quiet_is_silent_where_nothing_is_wrong(workshop: Workshop) -> None:
     assert "gpuinstall install torch" in done.err
 
 
-def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(workshop: Workshop) -> None:
+def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(
+    workshop: Workshop,
+) -> None:
     for target in ("cu126", "cpu"):
         workshop.document("lock", "torch", "--target", target, "--python", PYTHON)
     done = workshop.run("lock", "pandas")
@@ -128,13 +134,23 @@ def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_br
     workshop: Workshop, stand_in_folder: Path
 ) -> None:
     make_wheel(stand_in_folder / "simple", "engine", "1.0", requires=["torch<2.14"])
-    make_wheel(stand_in_folder / "simple", "engine", "2.0", "py3-none-manylinux_2_31_x86_64", requires=["torch<2.14"])
+    make_wheel(
+        stand_in_folder / "simple",
+        "engine",
+        "2.0",
+        "py3-none-manylinux_2_31_x86_64",
+        requires=["torch<2.14"],
+    )
     machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")
     done = workshop.run("lock", "engine", *machine)
     assert "engine is 1.0; 2.0 requires a newer glibc: glibc 2.28 is assumed" in done.err
     done = workshop.run("lock", "engine", "--upgrade", *machine, "--glibc", "2.35")
     assert "glibc" not in done.err
-    lock = "".join((workshop.folder / name).read_text() for name in workshop.entries() if name.startswith("pylock"))
+    lock = "".join(
+        (workshop.folder / name).read_text()
+        for name in workshop.entries()
+        if name.startswith("pylock")
+    )
     assert 'name = "engine"\nversion = "2.0"' in lock
 
 
@@ -156,7 +172,11 @@ def three_gigabytes(workshop: Workshop, stand_in: StandInIndex, stand_in_folder:
 
     def large(path: str, headers: dict[str, str]) -> Answer:
         answer = respond(path, headers)
-        said = re.sub(rb'"size": \d+', b'"size": 2900000000', answer.body) if path == "/simple/torch/" else answer.body
+        said = (
+            re.sub(rb'"size": \d+', b'"size": 2900000000', answer.body)
+            if path == "/simple/torch/"
+            else answer.body
+        )
         return replace(answer, body=said)
 
     stand_in.default.respond = large
@@ -170,15 +190,21 @@ def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_
 ) -> None:
     done = three_gigabytes.run("install", "torch", "--python", "3.11")
     assert done.status == 2, done.err
-    assert "is a download of 2.9 GB: the index of the CPU build, 127.0.0.1" in " ".join(done.err.split())
+    assert "is a download of 2.9 GB: the index of the CPU build, 127.0.0.1" in " ".join(
+        done.err.split()
+    )
     assert command_of(done, "--yes").startswith("gpuinstall install torch --python 3.11 --yes   #")
     assert three_gigabytes.entries() == set()
-    assert three_gigabytes.run("install", "torch", "--python", "3.11", "--yes").status == 4  # it is not 2.9 GB
+    assert (
+        three_gigabytes.run("install", "torch", "--python", "3.11", "--yes").status == 4
+    )  # it is not 2.9 GB
 
 
 def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop: Workshop) -> None:
     wrong = {"HTTP_PROXY": "http://ann:s3cret@127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
-    done = replace(workshop, variables={**workshop.variables, **wrong}).run("lock", "numpy", "--target", "cpu")
+    done = replace(workshop, variables={**workshop.variables, **wrong}).run(
+        "lock", "numpy", "--target", "cpu"
+    )
     assert done.status == 4
     assert "the proxy cannot be reached" in done.err
     assert "do    Check the proxy: HTTP_PROXY is http://127.0.0.1:9\n" in done.err
@@ -190,5 +216,7 @@ def test_a_plan_that_is_refused_writes_the_command_line_out(workshop: Workshop) 
     words = ("plan", "--gpu", "GTX 980", "--driver", "590.44.01")
     done = workshop.run(*words)
     assert (done.status, "the same with" in done.err) == (8, False)
-    assert f"{shlex.join(('gpuinstall', *words))} --backend cpu   # the CPU build instead" in done.err
+    assert (
+        f"{shlex.join(('gpuinstall', *words))} --backend cpu   # the CPU build instead" in done.err
+    )
     assert "the same with" not in str(workshop.document(*words, exit_code=8)["errors"])

@@ -52,11 +52,15 @@ def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
 
 def run(workshop: Workshop, code: str) -> process.Finished:
     variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
-    return process.run([sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder)
+    return process.run(
+        [sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder
+    )
 
 
 @pytest.mark.heavy
-def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(workshop: Workshop) -> None:
+def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
+    workshop: Workshop,
+) -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     example = re.findall(r"```python\n(.+?)```", text, re.DOTALL)[0]
     done = run(workshop, example)
@@ -81,8 +85,14 @@ def test_events_are_lines_and_the_document_is_the_last(workshop: Workshop) -> No
     events = [json.loads(line) for line in done.out.splitlines()]
     assert {event["event"] for event in events} >= {"step", "wait", "progress", "command", "result"}
     result = events[-1]
-    assert (result["event"], result["status"], result["data"]["verdict"]["status"]) == ("result", "success", "passed")
-    loads = [event for event in events if event["event"] == "progress" and event["label"] == "Download"]
+    assert (result["event"], result["status"], result["data"]["verdict"]["status"]) == (
+        "result",
+        "success",
+        "passed",
+    )
+    loads = [
+        event for event in events if event["event"] == "progress" and event["label"] == "Download"
+    ]
     assert loads[-1]["done"] == loads[-1]["size"] > 0
     refused = workshop.run("install", "--json-events", "--backend", "cu999")
     assert json.loads(refused.out.splitlines()[-1])["exit_code"] == refused.status == 3
@@ -95,7 +105,9 @@ def test_a_failure_names_its_log_and_the_log_has_the_commands(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = workshop.folder / "verdict.json"
-    told.write_text(json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}))
+    told.write_text(
+        json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}})
+    )
     monkeypatch.setenv("LAB_VERDICT", str(told))
     failed = workshop.run("install", "--no-fallback")
     assert failed.status == 5

@@ -38,7 +38,9 @@ class Advisories(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))["queries"]
         ASKED.extend(asked)
         known = {"vulns": [{"id": ADVISORY["id"], "modified": ADVISORY["modified"]}]}
-        self._reply({"results": [known if query["package"]["name"] == "numpy" else {} for query in asked]})
+        self._reply(
+            {"results": [known if query["package"]["name"] == "numpy" else {} for query in asked]}
+        )
 
     def do_GET(self) -> None:
         self._reply(ADVISORY)
@@ -71,8 +73,14 @@ def test_what_is_known_of_locked_versions_is_named_by_lock(service: str, tmp_pat
     workshop = Workshop(tmp_path, tmp_path / "caches", variables)
     document = workshop.document("lock", "--audit", exit_code=6)
     [row] = document["data"]["vulnerabilities"]
-    assert (row["lock"], row["dependency"]["name"], row["fix_versions"]) == ("pylock.cu126.toml", "numpy", ["2.4"])
-    assert {(query["package"]["name"], query["version"]) for query in ASKED} >= {("torch", "2.14.1")}, "without +cu126"
+    assert (row["lock"], row["dependency"]["name"], row["fix_versions"]) == (
+        "pylock.cu126.toml",
+        "numpy",
+        ["2.4"],
+    )
+    assert {(query["package"]["name"], query["version"]) for query in ASKED} >= {
+        ("torch", "2.14.1")
+    }, "without +cu126"
     (tmp_path / cuda_lock().name).unlink()
     assert "1 lock, no known vulnerabilities" in workshop.run("lock", "--audit").out
 

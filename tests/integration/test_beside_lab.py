@@ -34,13 +34,18 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
 
 def by_uv(workshop: Workshop, *words: str) -> None:
     python = workshop.folder / ".venv" / "bin" / "python"
-    done = process.run([uv.uv(), "pip", *words, "--python", python], env=workshop.environment, cwd=workshop.folder)
+    done = process.run(
+        [uv.uv(), "pip", *words, "--python", python], env=workshop.environment, cwd=workshop.folder
+    )
     assert done.ok, done.err
 
 
 def by_pip(workshop: Workshop, *words: str) -> None:
     """As somebody does who lifted the constraints."""
-    python, index = workshop.folder / ".venv" / "bin" / "python", workshop.environment["UV_DEFAULT_INDEX"]
+    python, index = (
+        workshop.folder / ".venv" / "bin" / "python",
+        workshop.environment["UV_DEFAULT_INDEX"],
+    )
     done = process.run(
         [python, "-m", "pip", *words, "--index-url", index],
         env={**workshop.environment, "PIP_CONFIG_FILE": "/dev/null"},
@@ -50,7 +55,9 @@ def by_pip(workshop: Workshop, *words: str) -> None:
 
 
 def packages(workshop: Workshop) -> set[str]:
-    return {path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/*.dist-info")}
+    return {
+        path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/*.dist-info")
+    }
 
 
 @pytest.mark.parametrize("by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"])
@@ -79,7 +86,10 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     assert change in " ".join(restored.err.split())
     assert packages(workshop) == before
     assert workshop.lock("pylock.cu126.toml") == lock
-    assert workshop.run("run", "python", "-c", "import torch; print(torch.__version__)").out == "2.13.0+cu126\n"
+    assert (
+        workshop.run("run", "python", "-c", "import torch; print(torch.__version__)").out
+        == "2.13.0+cu126\n"
+    )
     kept = workshop.folder / ".venv.gpuinstall" / "previous"
     assert list(kept.glob("lib/*/site-packages/cowsay"))
 
@@ -98,7 +108,9 @@ def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
     module.unlink()
     refused = workshop.run("run", "true")
     assert refused.status == 6
-    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated" in " ".join(refused.err.split())
+    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated" in " ".join(
+        refused.err.split()
+    )
     done = workshop.run("install")
     assert done.status == 0, done.err
     assert "Changed torch 2.13.0+cu126 is damaged" in " ".join(done.err.split())

@@ -54,7 +54,10 @@ def one_file(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -
 def hands_over(version: str, person: Person, clone: Path) -> None:
     done = person.run(interpreter(version), clone / "bootstrap.py", "--help", cwd=clone)
 
-    assert (done.returncode, done.stdout.split("\n")[0][:26]) == (0, "Usage: gpuinstall install "), done.stderr
+    assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
+        0,
+        "Usage: gpuinstall install ",
+    ), done.stderr
     assert "pinned wheel, by pip" in done.stderr
     [tool] = person.tools
     if version not in {"3.8", "3.9"}:
@@ -63,20 +66,29 @@ def hands_over(version: str, person: Person, clone: Path) -> None:
 
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(version: str, tmp_path: Path) -> None:
+def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
+    version: str, tmp_path: Path
+) -> None:
     (tmp_path / "a home").mkdir()
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("version", ["3.8", "3.12"])
-def test_a_clone_hands_over_and_stays_as_git_knows_it(version: str, person: Person, clone: Path) -> None:
+def test_a_clone_hands_over_and_stays_as_git_knows_it(
+    version: str, person: Person, clone: Path
+) -> None:
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
     hands_over(version, person, clone)
 
-    assert subprocess.run([*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True).stdout == b""
+    assert (
+        subprocess.run(
+            [*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True
+        ).stdout
+        == b""
+    )
 
 
 @pytest.mark.heavy
@@ -84,7 +96,9 @@ def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, cl
     newer = interpreter("3.12").parent.parent
     (person.home / ".pyenv" / "versions").mkdir(parents=True)
     (person.home / ".pyenv" / "versions" / newer.name).symlink_to(newer)
-    done = person.run(interpreter("3.8"), clone / "bootstrap.py", "--help", settings={"PATH": "/nonexistent"})
+    done = person.run(
+        interpreter("3.8"), clone / "bootstrap.py", "--help", settings={"PATH": "/nonexistent"}
+    )
 
     assert done.returncode == 0, done.stderr
     assert "version_info = 3.12." in (person.tools[0] / "pyvenv.cfg").read_text()
@@ -94,7 +108,9 @@ def test_the_second_run_is_instant_and_makes_nothing(equipped: Person, clone: Pa
     [before] = equipped.tools
 
     with within(3):
-        done = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "--help", settings=UNREACHABLE)
+        done = equipped.run(
+            interpreter("3.12"), clone / "bootstrap.py", "--help", settings=UNREACHABLE
+        )
 
     assert done.returncode == 0, done.stderr
     assert "uv" not in done.stderr.replace(str(equipped.data), "")
@@ -112,23 +128,36 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
         assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
 
     newest = max(person.tools, key=lambda tool: tool.stat().st_mtime)
-    said = person.run(newest / "bin" / "python", "-c", "import gpuinstall; print(gpuinstall.CHANGE)")
+    said = person.run(
+        newest / "bin" / "python", "-c", "import gpuinstall; print(gpuinstall.CHANGE)"
+    )
     assert said.stdout == "2\n"
     assert len(person.tools) == 3
     assert (person.data / "bin" / "gpuinstall").resolve() == newest / "bin" / "gpuinstall"
 
 
 @pytest.mark.heavy
-def test_one_file_from_stdin_hands_over_in_an_empty_folder(person: Person, one_file: Path, tmp_path: Path) -> None:
+def test_one_file_from_stdin_hands_over_in_an_empty_folder(
+    person: Person, one_file: Path, tmp_path: Path
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    done = person.run(interpreter("3.9"), "-", "--help", cwd=empty, stdin=one_file.read_text(), settings=UV_AT_HAND)
+    done = person.run(
+        interpreter("3.9"),
+        "-",
+        "--help",
+        cwd=empty,
+        stdin=one_file.read_text(),
+        settings=UV_AT_HAND,
+    )
 
     assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), done.stderr
     assert list(empty.iterdir()) == []
 
 
-def test_the_plain_file_outside_a_clone_names_the_one_that_works(person: Person, clone: Path) -> None:
+def test_the_plain_file_outside_a_clone_names_the_one_that_works(
+    person: Person, clone: Path
+) -> None:
     done = person.run(interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text())
 
     assert done.returncode == 2
@@ -150,34 +179,51 @@ def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: 
 
     with ThreadPoolExecutor(4) as pool:
         seen = set(pool.map(run, places))
-    assert seen <= {("", ""), *(("", f"{kind}Error") for kind in ("Syntax", "Indentation", "Name", "ModuleNotFound"))}
+    assert seen <= {
+        ("", ""),
+        *(("", f"{kind}Error") for kind in ("Syntax", "Indentation", "Name", "ModuleNotFound")),
+    }
     assert ("", "SyntaxError") in seen
     assert list(person.home.iterdir()) == []
 
 
-def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(person: Person, clone: Path) -> None:
+def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(
+    person: Person, clone: Path
+) -> None:
     with within(15):
         done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
 
     assert done.returncode == 4
-    for said in ("by pip: Failed to establish", "release archive: ", "HTTPS_PROXY", "SSL_CERT_FILE", "UV_MIRROR="):
+    for said in (
+        "by pip: Failed to establish",
+        "release archive: ",
+        "HTTPS_PROXY",
+        "SSL_CERT_FILE",
+        "UV_MIRROR=",
+    ):
         assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert list(person.home.iterdir()) == []
 
 
 def test_a_failure_is_one_document_where_one_was_asked_for(person: Person, clone: Path) -> None:
-    done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--json", "-q", settings=UNREACHABLE)
+    done = person.run(
+        interpreter("3.12"), clone / "bootstrap.py", "--json", "-q", settings=UNREACHABLE
+    )
 
     document = json.loads(done.stdout)
     assert (document["exit_code"], document["errors"][0]["code"]) == (4, "bootstrap")
     assert "passed over" not in done.stderr
 
 
-def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clone: Path, tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", settings={"XDG_DATA_HOME": str(tmp_path / "file" / "data")}
+        interpreter("3.12"),
+        clone / "bootstrap.py",
+        settings={"XDG_DATA_HOME": str(tmp_path / "file" / "data")},
     )
 
     assert done.returncode == 4
@@ -186,7 +232,9 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person: Person, clo
     assert "Traceback" not in done.stderr
 
 
-def test_a_tool_that_a_stranger_put_there_is_not_run(person: Person, clone: Path, tmp_path: Path) -> None:
+def test_a_tool_that_a_stranger_put_there_is_not_run(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
     name = bootstrap.kit_from_clone(clone).name
     python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -197,7 +245,10 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(person: Person, clone: Path
     done = person.run(sys.executable, clone / "bootstrap.py", "--version", settings=settings)
 
     assert done.returncode == 4
-    assert f"error: everyone can write to {tmp_path / 'shared'}, and so change what is run from it" in done.stderr
+    assert (
+        f"error: everyone can write to {tmp_path / 'shared'}, and so change what is run from it"
+        in done.stderr
+    )
     assert not (tmp_path / "ran").exists()
 
 
@@ -214,8 +265,12 @@ def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path
 
 
 @pytest.mark.heavy
-def test_without_pip_a_virtual_environment_brings_one(person: Person, clone: Path, tmp_path: Path) -> None:
-    subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+def test_without_pip_a_virtual_environment_brings_one(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
+    subprocess.run(
+        [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
+    )
     done = person.run(tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", "--help")
 
     assert "by pip: this Python has no working pip" in done.stderr
@@ -228,13 +283,19 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
     person: Person, clone: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "folder" / "uv").mkdir(parents=True)
-    for folder, script in (("old", "echo uv 0.4.20"), ("broken", "exit 127"), ("shims", "touch $HOME/ran; exit 1")):
+    for folder, script in (
+        ("old", "echo uv 0.4.20"),
+        ("broken", "exit 127"),
+        ("shims", "touch $HOME/ran; exit 1"),
+    ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "uv").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / folder / "uv").chmod(0o755)
     folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken", "folder"))
     done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", settings={**UNREACHABLE, "PATH": f"{folders}:/usr/bin:/bin"}
+        interpreter("3.12"),
+        clone / "bootstrap.py",
+        settings={**UNREACHABLE, "PATH": f"{folders}:/usr/bin:/bin"},
     )
 
     assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
@@ -247,7 +308,10 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
 def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
-    without_packages = {"PIP_FIND_LINKS": str(tmp_path / "bin"), "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    without_packages = {
+        "PIP_FIND_LINKS": str(tmp_path / "bin"),
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+    }
     done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=without_packages)
 
     assert "on PATH or kept" in done.stderr
@@ -257,19 +321,25 @@ def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -
 
 
 @pytest.mark.heavy
-def test_a_folder_that_everyone_writes_to_gives_no_programs(person: Person, clone: Path, tmp_path: Path) -> None:
+def test_a_folder_that_everyone_writes_to_gives_no_programs(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "uv").symlink_to(uv_program())
     (tmp_path / "open").chmod(0o777)
     done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", settings={**UNREACHABLE, "PATH": f"{tmp_path / 'open'}:/usr/bin"}
+        interpreter("3.12"),
+        clone / "bootstrap.py",
+        settings={**UNREACHABLE, "PATH": f"{tmp_path / 'open'}:/usr/bin"},
     )
 
     assert "on PATH or kept: none" in done.stderr
 
 
 @pytest.mark.heavy
-def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tmp_path: Path) -> None:
+def test_the_release_archive_of_a_mirror_will_do(
+    person: Person, clone: Path, tmp_path: Path
+) -> None:
     (tmp_path / "nothing").mkdir()
     with uv_mirror(uv_program().read_bytes()) as address:
         network = {"PIP_FIND_LINKS": str(tmp_path / "nothing"), "GPUINSTALL_UV_MIRROR": address}
@@ -283,12 +353,17 @@ def test_the_release_archive_of_a_mirror_will_do(person: Person, clone: Path, tm
 def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
     person: Person, clone: Path, tmp_path: Path
 ) -> None:
-    subprocess.run([interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    subprocess.run(
+        [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
+    )
     (tmp_path / "index" / "uv").mkdir(parents=True)
     [wheel] = Path(person.network["PIP_FIND_LINKS"]).glob("uv-*.whl")
     (tmp_path / "index" / "uv" / "index.html").write_text(f'<a href="../{wheel.name}">it</a>')
     (tmp_path / "index" / wheel.name).write_bytes(wheel.read_bytes())
-    bare = {"UV_FIND_LINKS": person.network["PIP_FIND_LINKS"], "PYTHONPATH": str(no_module(tmp_path, "ensurepip"))}
+    bare = {
+        "UV_FIND_LINKS": person.network["PIP_FIND_LINKS"],
+        "PYTHONPATH": str(no_module(tmp_path, "ensurepip")),
+    }
     bare |= UNREACHABLE
 
     with served(tmp_path / "index") as address:
@@ -302,7 +377,9 @@ def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
         other = Person(tmp_path / "other", person.network)
         other.home.mkdir()
         refused = other.run(
-            tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", settings={**bare, "UV_DEFAULT_INDEX": address}
+            tmp_path / "bare" / "bin" / "python",
+            clone / "bootstrap.py",
+            settings={**bare, "UV_DEFAULT_INDEX": address},
         )
 
     assert "pinned wheel, from the index" in done.stderr, done.stderr
@@ -387,7 +464,9 @@ def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Person, clone: Path) -> None:
+def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(
+    person: Person, clone: Path
+) -> None:
     python = interpreter("3.12")
     run = subprocess.Popen(
         [python, clone / "bootstrap.py", "--help"],
@@ -408,7 +487,9 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person: Perso
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path: Path, name: str) -> None:
+def test_an_interrupted_run_leaves_nothing(
+    person: Person, clone: Path, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "uv").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "slow" / "uv").chmod(0o755)
@@ -424,12 +505,17 @@ def test_an_interrupted_run_leaves_nothing(person: Person, clone: Path, tmp_path
     run.send_signal(signal.Signals[name])
     _, said = run.communicate(timeout=60)
 
-    assert (run.returncode, said.splitlines()) == (130, ["error: interrupted", "Nothing was installed."])
+    assert (run.returncode, said.splitlines()) == (
+        130,
+        ["error: interrupted", "Nothing was installed."],
+    )
     assert list(person.home.iterdir()) == []
 
 
 @pytest.mark.heavy
-def test_an_environment_whose_python_is_gone_is_made_again(equipped: Person, clone: Path, tmp_path: Path) -> None:
+def test_an_environment_whose_python_is_gone_is_made_again(
+    equipped: Person, clone: Path, tmp_path: Path
+) -> None:
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
@@ -443,7 +529,9 @@ def test_an_older_python_is_told_in_one_line(version: str, person: Person, clone
     done = person.run(interpreter(version), clone / "bootstrap.py")
 
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: bootstrap.py requires Python 3.8 or newer; this is {version}.")
+    assert done.stderr.startswith(
+        f"error: bootstrap.py requires Python 3.8 or newer; this is {version}."
+    )
     assert list(person.home.iterdir()) == []
 
 
@@ -456,11 +544,19 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped: Person, clone: Path) -> None:
-    doctor = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE)
-    mistyped = equipped.run(interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE)
+def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
+    equipped: Person, clone: Path
+) -> None:
+    doctor = equipped.run(
+        interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE
+    )
+    mistyped = equipped.run(
+        interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE
+    )
 
     assert json.loads(doctor.stdout)["command"] == "probe"
     assert mistyped.returncode == 2
-    line = next(line for line in mistyped.stderr.splitlines() if line.endswith(" doctor   # the command"))
+    line = next(
+        line for line in mistyped.stderr.splitlines() if line.endswith(" doctor   # the command")
+    )
     assert os.access(shlex.split(line, comments=True)[-2], os.X_OK), "it is run as it is pasted"

@@ -33,7 +33,9 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if debootstrap is None:
         pytest.skip("needs debootstrap")
     root = tmp_path_factory.mktemp("debian") / "root"
-    subprocess.run([debootstrap, "--variant=minbase", "--include=python3", "stable", root], check=True)
+    subprocess.run(
+        [debootstrap, "--variant=minbase", "--include=python3", "stable", root], check=True
+    )
     copy_project(root / "opt" / "gpuinstall")
     return root
 
@@ -42,11 +44,15 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def packages(tmp_path_factory: pytest.TempPathFactory, debian: Path) -> Iterator[dict[str, str]]:
     """All that bootstrap.py and install fetch, on loopback; the value is what says so."""
     folder = tmp_path_factory.mktemp("packages")
-    python = in_debian(debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
+    python = in_debian(
+        debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
+    ).stdout.strip()
     catalog_index(folder, ["2.14.1", "2.15.0"], platforms=[LINUX], pythons=[python])
     pins = ["--require-hashes", "--requirement", str(ROOT / "lockfiles" / "tool.txt")]
     which = ["--only-binary", ":all:", "--python-version", python, "--dest", str(folder / "simple")]
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins], check=True
+    )
     with StandInIndex(folder) as index, uv_mirror(uv_program().read_bytes()) as mirror:
         yield {**index.environment(), "GPUINSTALL_UV_MIRROR": mirror}
 
@@ -74,7 +80,9 @@ def in_debian(
 
 
 def files(root: Path) -> set[Path]:
-    return {path for folder in ("root", "tmp", "var/tmp", "opt") for path in (root / folder).rglob("*")}
+    return {
+        path for folder in ("root", "tmp", "var/tmp", "opt") for path in (root / folder).rglob("*")
+    }
 
 
 def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian: Path) -> None:
@@ -101,7 +109,12 @@ def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home
     (home / "project").mkdir(parents=True)
     for folder in (home, home / "project"):
         os.chown(folder, 1000, 1000)
-    theirs = {**packages, "HOME": "/home/ann", "PATH": "", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9"}
+    theirs = {
+        **packages,
+        "HOME": "/home/ann",
+        "PATH": "",
+        "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9",
+    }
     script = "cd /home/ann/project && exec /usr/bin/python3 /opt/gpuinstall/bootstrap.py"
     done = in_debian(debian, theirs, "/bin/sh", "-c", script, user="1000:1000")
 
@@ -113,11 +126,15 @@ def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home
     assert {path.lstat().st_uid for path in home.rglob("*")} == {1000}
     assert (home / "project" / "pylock.cpu.toml").exists()
     code = ("-c", "import torch; print(torch.__version__)")
-    python = in_debian(debian, theirs, "/home/ann/project/.venv/bin/python", *code, user="1000:1000")
+    python = in_debian(
+        debian, theirs, "/home/ann/project/.venv/bin/python", *code, user="1000:1000"
+    )
     assert python.stdout.endswith("+cpu\n"), python.stderr
 
 
-def test_root_with_an_archive_of_uv_alone_succeeds_too(debian: Path, packages: dict[str, str]) -> None:
+def test_root_with_an_archive_of_uv_alone_succeeds_too(
+    debian: Path, packages: dict[str, str]
+) -> None:
     project = debian / "root" / "project"
     project.mkdir()
     script = "cd /root/project && exec python3 /opt/gpuinstall/bootstrap.py"

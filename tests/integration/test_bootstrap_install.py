@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
-    folder = catalog_index(tmp_path_factory.mktemp("index"), ["2.14.1", "2.15.0"], platforms=[LINUX])
+    folder = catalog_index(
+        tmp_path_factory.mktemp("index"), ["2.14.1", "2.15.0"], platforms=[LINUX]
+    )
     with StandInIndex(folder) as served:
         yield served
 
@@ -41,7 +43,10 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     assert "Ready" in done.stdout
     assert (clone / "pylock.cpu.toml").exists()
     assert person.run(clone / ".venv" / "bin" / "python", "-c", "import torch").returncode == 0
-    assert subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True).stdout == b""
+    assert (
+        subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True).stdout
+        == b""
+    )
 
 
 POETRY = '[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\npython = "^3.10"\nnumpy = "^2"\ntqdm = "*"\n'
@@ -59,7 +64,15 @@ NO_WHEEL = "environment.yml: no wheel is known of ffmpeg; if needed: conda insta
     ],
 )
 def test_it_takes_what_lies_in_the_folder(
-    *, name: str, text: str, count: int, also: str, equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
+    *,
+    name: str,
+    text: str,
+    count: int,
+    also: str,
+    equipped: Person,
+    clone: Path,
+    tmp_path: Path,
+    index: StandInIndex,
 ) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -81,11 +94,16 @@ def test_a_second_run_asks_nobody_and_changes_nothing(
     project.mkdir()
     first = equipped.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
     assert first.returncode == 0, first.stderr
-    lock, made = (project / "pylock.cpu.toml").read_bytes(), (project / ".venv" / "pyvenv.cfg").stat().st_ino
+    lock, made = (
+        (project / "pylock.cpu.toml").read_bytes(),
+        (project / ".venv" / "pyvenv.cfg").stat().st_ino,
+    )
     index.forget()
 
     with within(3):
-        again = equipped.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
+        again = equipped.run(
+            python, clone / "bootstrap.py", cwd=project, settings=index.environment()
+        )
 
     assert again.returncode == 0, again.stderr
     assert index.log == []
@@ -100,7 +118,9 @@ def test_a_lock_in_the_folder_is_what_is_installed(
     python, mine, theirs = interpreter("3.12"), tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
-    older = equipped.run(python, clone / "bootstrap.py", "torch<2.15", cwd=mine, settings=index.environment())
+    older = equipped.run(
+        python, clone / "bootstrap.py", "torch<2.15", cwd=mine, settings=index.environment()
+    )
     assert older.returncode == 0, older.stderr
     (theirs / "pylock.cpu.toml").write_bytes((mine / "pylock.cpu.toml").read_bytes())
 
@@ -108,14 +128,20 @@ def test_a_lock_in_the_folder_is_what_is_installed(
 
     assert done.returncode == 0, done.stderr
     asked = "import torch; print(torch.__version__)"
-    assert equipped.run(theirs / ".venv" / "bin" / "python", "-c", asked).stdout.startswith("2.14.1")
+    assert equipped.run(theirs / ".venv" / "bin" / "python", "-c", asked).stdout.startswith(
+        "2.14.1"
+    )
 
 
 @pytest.mark.heavy
-def test_the_exit_status_is_that_of_install(equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex) -> None:
+def test_the_exit_status_is_that_of_install(
+    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
+) -> None:
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()
-    refused = equipped.run(python, clone / "bootstrap.py", "torch==1.0", cwd=project, settings=index.environment())
+    refused = equipped.run(
+        python, clone / "bootstrap.py", "torch==1.0", cwd=project, settings=index.environment()
+    )
     unknown = equipped.run(python, clone / "bootstrap.py", "--no-such-option", cwd=project)
 
     assert (refused.returncode, unknown.returncode) == (3, 2), refused.stderr + unknown.stderr

@@ -30,7 +30,9 @@ def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("breakage", SEEN_IN_FILES, ids=lambda breakage: str(breakage.what))
-def test_the_files_alone_show_what_is_broken(breakage: Breakage, torch: Path, tmp_path: Path) -> None:
+def test_the_files_alone_show_what_is_broken(
+    breakage: Breakage, torch: Path, tmp_path: Path
+) -> None:
     sources = read_sources(None, os.environ, tmp_path)
     with broken(breakage, torch, tmp_path) as clone:
         contents = read_contents(clone)

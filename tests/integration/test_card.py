@@ -52,8 +52,26 @@ def image(folder: Path) -> Path:
     version, tags = TORCH.partition("+")[0], "cp312-cp312-manylinux_2_28_x86_64"
     wheel = make_wheel(folder, "torch", version, tags, modules=modules(TORCH, "cu130"))
     python = folder / "image" / "bin" / "python"
-    created = [uv(), "venv", "--quiet", "--no-project", "--python", interpreter("3.12"), folder / "image"]
-    installed = [uv(), "pip", "install", "--quiet", "--no-index", "--no-deps", "--python", python, wheel]
+    created = [
+        uv(),
+        "venv",
+        "--quiet",
+        "--no-project",
+        "--python",
+        interpreter("3.12"),
+        folder / "image",
+    ]
+    installed = [
+        uv(),
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--python",
+        python,
+        wheel,
+    ]
     for command in (created, installed):
         subprocess.run(list(map(str, command)), check=True)
     return python
@@ -86,7 +104,9 @@ card.main()
 ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (\w+) \| [0-9.]+ \| (.*) \|$", re.MULTILINE)
 
 
-def started(folder: Path, python: Path, *before: str, limit: float = 150, budget: float = 540) -> subprocess.Popen[str]:
+def started(
+    folder: Path, python: Path, *before: str, limit: float = 150, budget: float = 540
+) -> subprocess.Popen[str]:
     """Start ``make card`` with its evidence below a folder."""
     words = [*before, sys.executable, "-c", RUN, str(folder), str(python), str(limit), str(budget)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -120,7 +140,9 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Pa
     page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
     shown = evidence(folder)
     probe = json.loads((folder / "evidence" / "00-probe.json").read_text(encoding="utf-8"))
-    platform = json.loads((folder / "evidence" / "machine" / "platform.json").read_text(encoding="utf-8"))
+    platform = json.loads(
+        (folder / "evidence" / "machine" / "platform.json").read_text(encoding="utf-8")
+    )
 
     assert run.returncode == 0, page
     assert platform["release"] == "4.4.0"
@@ -133,7 +155,10 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Pa
     assert "torch" in shown["--into, undone"][1], page
     assert shown["what is there"] == ("0", TORCH), page
     assert "The probe and torch say the same of every GPU." in page
-    assert [shown[f"explain: {name}"][1][:3] for name in ("a hidden GPU", "a stub in front")] == ["F15", "F01"], page
+    assert [shown[f"explain: {name}"][1][:3] for name in ("a hidden GPU", "a stub in front")] == [
+        "F15",
+        "F01",
+    ], page
     assert list(shown)[-1] == "verify --bench"
 
 
@@ -151,7 +176,9 @@ def test_a_step_that_hangs_is_ended_with_its_children(
 
     assert run.returncode == 1, output
     assert (shown["verify"][0], shown["probe"][0]) == ("ended", "0")
-    assert "no time was left" in (tmp_path / "card" / "evidence" / "card.md").read_text(encoding="utf-8")
+    assert "no time was left" in (tmp_path / "card" / "evidence" / "card.md").read_text(
+        encoding="utf-8"
+    )
     assert [path for path in running() if str(python) in path] == []
 
 
@@ -169,7 +196,10 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Pa
 
 @pytest.mark.heavy
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root for a small file system")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="needs root for a small file system",
+)
 def test_a_full_disk_costs_no_other_step(tmp_path: Path, python: Path) -> None:
     folder = tmp_path / "card"
     folder.mkdir()

@@ -37,5 +37,9 @@ def test_each_command_says_of_each_state_what_is_right(tmp_path: Path, libraries
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         shown = dict(zip(STATES, pool.map(said, STATES), strict=True))
 
-    wrong = {name: (shown[name], state.says) for name, state in STATES.items() if shown[name] != state.says}
+    wrong = {
+        name: (shown[name], state.says)
+        for name, state in STATES.items()
+        if shown[name] != state.says
+    }
     assert wrong == {}

@@ -53,20 +53,38 @@ PROGRAMS = (
     "axolotl",
     "faster-whisper",
 )
-NAMED = ("torch", "cupy-cuda12x", "cupy-cuda13x", "jax[cuda12]", "tensorrt", "torch<2.3", "torch torchaudio")
+NAMED = (
+    "torch",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "jax[cuda12]",
+    "tensorrt",
+    "torch<2.3",
+    "torch torchaudio",
+)
 
 
 @pytest.fixture
-def session(index: StandInIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:  # noqa: F811
+def session(
+    index: StandInIndex,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Session]:
     for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
-    with open_session(read_sources(index.torch_index, os.environ, tmp_path), SilentReporter()) as session:
+    with open_session(
+        read_sources(index.torch_index, os.environ, tmp_path), SilentReporter()
+    ) as session:
         yield session
 
 
-def version_of(words: str, gpus: tuple[str, ...], driver: str, session: Session) -> dict[str, str] | None:
+def version_of(
+    words: str, gpus: tuple[str, ...], driver: str, session: Session
+) -> dict[str, str] | None:
     """The versions that some words come to; None: refused."""
-    request = LockRequest(machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog())
+    request = LockRequest(
+        machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog()
+    )
     try:
         return resolve_locks([request], session)[0].versions
     except (NoBuildError, MachineError):
@@ -92,10 +110,15 @@ def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_g
 
 
 @pytest.mark.parametrize("words", NAMED)
-def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more_gpu_another(words: str) -> None:
+def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more_gpu_another(
+    words: str,
+) -> None:
     catalog, request = frozen_catalog(), Request(tuple(words.split()))
     for card, drivers in CARDS.items():
-        plans = [choose(machine_in_words((card,), driver, None, None), request, catalog) for driver in drivers]
+        plans = [
+            choose(machine_in_words((card,), driver, None, None), request, catalog)
+            for driver in drivers
+        ]
         two = choose(machine_in_words((card, card), drivers[-1], None, None), request, catalog)
         for older, newer in pairwise(plans):
             if older.choice:
@@ -116,7 +139,9 @@ def test_what_a_live_plan_says_a_lock_says(workshop: Workshop, words: str) -> No
     held = read_lock(path).versions
     pinned = {one.name: one for one in map(parse_requirement, plan["build"]["requirements"])}
     assert held["torch"] == f"{plan['build']['torch']}+{plan['build']['backend']}"
-    assert all(one.allows(held[name].partition("+")[0]) for name, one in pinned.items() if name != "torch")
+    assert all(
+        one.allows(held[name].partition("+")[0]) for name, one in pinned.items() if name != "torch"
+    )
     for warning in plan["warnings"]:
         assert warning["message"] in done.err.replace("\n  ", " ")
 
@@ -125,16 +150,23 @@ def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop: Works
     folder = workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions"
 
     def rows() -> dict[str, dict[str, Any]]:
-        held = {path.name: tomli.loads(path.read_text()) for path in folder.glob("onnxruntime-gpu-*")}
+        held = {
+            path.name: tomli.loads(path.read_text()) for path in folder.glob("onnxruntime-gpu-*")
+        }
         of_the_run = ("learned", "etag")
-        return {name: {key: row[key] for key in row if key not in of_the_run} for name, row in held.items()}
+        return {
+            name: {key: row[key] for key in row if key not in of_the_run}
+            for name, row in held.items()
+        }
 
     machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
     assert workshop.run("plan", "--live", "onnxruntime-gpu", *machine).ok
     first = rows()
     for path in folder.glob("*"):
         path.unlink()
-    assert workshop.run("plan", "--live", "rembg", "torch==2.10.0", "--gpu", "RTX 3090", "--driver", "550.54.14").ok
+    assert workshop.run(
+        "plan", "--live", "rembg", "torch==2.10.0", "--gpu", "RTX 3090", "--driver", "550.54.14"
+    ).ok
     second = rows()
     assert first
     shared = first.keys() & second.keys()

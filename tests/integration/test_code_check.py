@@ -31,8 +31,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
     releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
     folder = catalog_index(tmp_path_factory.mktemp("code"), releases, platforms=["linux-x86_64"])
-    for version, code in (("0.8.0", (70, 75, 80)), ("0.9.0", (75, 80)), ("0.10.0", (75, 80)), ("0.11.0", (80, 90))):
-        make(folder, "vllm", version, {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)})
+    for version, code in (
+        ("0.8.0", (70, 75, 80)),
+        ("0.9.0", (75, 80)),
+        ("0.10.0", (75, 80)),
+        ("0.11.0", (80, 90)),
+    ):
+        make(
+            folder,
+            "vllm",
+            version,
+            {"vllm/_C.abi3.so": code, "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": (90,)},
+        )
     make(folder, "strange-kernels", "1.0", {"strange_kernels/ops.so": (90,)})
     libraries = {
         "bitsandbytes/libbitsandbytes_cuda126.so": (60, 70),
@@ -42,13 +52,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version, isa in (("1.0", (8, 7)), ("2.0", (9, 0))):
         portable = fatbin((2, 75, 0), (1, 80, 0), isa=isa) * 3
         make_wheel(
-            folder / "simple", "portable", version, TAGS, requires=["torch"], modules={"portable/o.so": portable}
+            folder / "simple",
+            "portable",
+            version,
+            TAGS,
+            requires=["torch"],
+            modules={"portable/o.so": portable},
         )
-    engines: list[tuple[str, str, tuple[int, ...]]] = [(f"0.{number}", "12", (80, 90)) for number in range(1, 5)]
+    engines: list[tuple[str, str, tuple[int, ...]]] = [
+        (f"0.{number}", "12", (80, 90)) for number in range(1, 5)
+    ]
     engines += [("1.0", "12", (80, 90, 120)), ("2.0", "13", (80, 90, 120))]
     for version, major, numbers in engines:
         kernels = fatbin(*((2, number, 0) for number in numbers)) * 3
-        library = native_library(folder / "made" / f"{version}.so", needs=[f"libcudart.so.{major}"], code=kernels)
+        library = native_library(
+            folder / "made" / f"{version}.so", needs=[f"libcudart.so.{major}"], code=kernels
+        )
         modules = {"engine/o.so": library.read_bytes()}
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules=modules)
     for name, version, major, requires in (
@@ -60,18 +79,28 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("onnxruntime-gpu", "1.27.0", "13", []),
         ("onnxruntime-gpu", "1.31.1", "13", []),
     ):
-        library = native_library(folder / "made" / f"{name}-{version}.so", needs=[f"libcudart.so.{major}"])
-        path = "onnxruntime/capi/libonnxruntime_providers_cuda.so" if name.startswith("onnx") else f"{name}/o.so"
+        library = native_library(
+            folder / "made" / f"{name}-{version}.so", needs=[f"libcudart.so.{major}"]
+        )
+        path = (
+            "onnxruntime/capi/libonnxruntime_providers_cuda.so"
+            if name.startswith("onnx")
+            else f"{name}/o.so"
+        )
         modules = {path: library.read_bytes()}
         make_wheel(folder / "simple", name, version, TAGS, requires=requires, modules=modules)
     for number in range(1, 9):
-        make(folder, "wavering", str(number), {"wavering/o.so": (70,) if number in {2, 6} else (80,)})
+        make(
+            folder, "wavering", str(number), {"wavering/o.so": (70,) if number in {2, 6} else (80,)}
+        )
     for number in range(1, 31):
         make(folder, "many", str(number), {"many/o.so": (70, 80) if number <= 10 else (80,)})
     for version, code in (("0.0.29", (70, 80)), ("0.0.35", (80, 90))):
         kernels = fatbin(*((2, number, 0) for number in code)) * 3
         modules = {"xformers/_C.so": kernels}
-        make_wheel(folder / "whl" / "cu126", "xformers", version, TAGS, requires=["torch"], modules=modules)
+        make_wheel(
+            folder / "whl" / "cu126", "xformers", version, TAGS, requires=["torch"], modules=modules
+        )
     make_wheel(folder / "simple", "axolotl", "0.5.0", requires=["torch", "xformers==0.0.29"])
     make_wheel(folder / "simple", "axolotl", "0.13.0", requires=["torch", "xformers==0.0.35"])
     make_wheel(folder / "simple", "numpy", "1.26.4")
@@ -82,15 +111,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_wheel(folder / "simple", "k2", "1.23.1.dev1", "py3.11-none-any")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.11-none-any")
     make_wheel(folder / "simple", "k2", "1.23.4", "py3.12-none-any")
-    opening = native_library(folder / "made" / "ct.so", strings=["libcublas.so.12", "libnccl.so.2"]).read_bytes()
+    opening = native_library(
+        folder / "made" / "ct.so", strings=["libcublas.so.12", "libnccl.so.2"]
+    ).read_bytes()
     modules = {"ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5": opening}
     make_wheel(folder / "simple", "ctranslate2", "4.8.5", TAGS, modules=modules)
     make_wheel(folder / "simple", "nvidia-cublas-cu12", "12.9.1.4", TAGS)
     for version, served in (("9.10.2.21", range(50, 121)), ("9.20.0.48", range(75, 121))):
-        make(folder, "nvidia-cudnn-cu12", version, {"nvidia/cudnn/lib/libcudnn_cnn.so.9": tuple(served)})
+        make(
+            folder,
+            "nvidia-cudnn-cu12",
+            version,
+            {"nvidia/cudnn/lib/libcudnn_cnn.so.9": tuple(served)},
+        )
     for python in ("cp310", "cp311", "cp312", "cp313"):
         tag = f"{python}-{python}-manylinux_2_28_x86_64"
-        make_wheel(folder / "whl" / "cu126", "torch", "2.10.0+cu126", tag, requires=["nvidia-cudnn-cu12"])
+        make_wheel(
+            folder / "whl" / "cu126", "torch", "2.10.0+cu126", tag, requires=["nvidia-cudnn-cu12"]
+        )
     make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
@@ -112,7 +150,9 @@ def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
 
 def make(folder: Path, name: str, version: str, libraries: Mapping[str, tuple[int, ...]]) -> None:
     """Make a wheel that demands torch, with libraries that have code for some architectures."""
-    held = {path: fatbin(*((2, number, 0) for number in code)) * 3 for path, code in libraries.items()}
+    held = {
+        path: fatbin(*((2, number, 0) for number in code)) * 3 for path, code in libraries.items()
+    }
     make_wheel(folder / "simple", name, version, TAGS, requires=["torch"], modules=dict(held))
 
 
@@ -124,7 +164,9 @@ def locked(workshop: Workshop, *words: str) -> dict[str, str]:
     return read_lock(workshop.folder / f"pylock.{lock['target']}.toml").versions
 
 
-def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Workshop, index: StandInIndex) -> None:
+def test_the_newest_version_that_has_code_for_the_gpu_is_taken(
+    workshop: Workshop, index: StandInIndex
+) -> None:
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
@@ -137,7 +179,9 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop: Worksho
 
 
 @pytest.mark.heavy
-def test_a_version_that_could_not_be_read_does_not_count_as_without_code(workshop: Workshop, served: Path) -> None:
+def test_a_version_that_could_not_be_read_does_not_count_as_without_code(
+    workshop: Workshop, served: Path
+) -> None:
     for version, code in (("1.0", (70, 80)), ("1.5", (70, 80)), ("3.0", (80,))):
         make(served, "misnamed", version, {"misnamed/o.so": code})
     (wheel,) = (served / "simple").glob("misnamed-1.5-*")
@@ -149,20 +193,29 @@ def test_a_version_that_could_not_be_read_does_not_count_as_without_code(worksho
 
 
 @pytest.mark.heavy
-def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop: Workshop, served: Path) -> None:
-    broken = {"torn": {9, 10, 11, 14, 16, 29}, "shreds": set(range(1, 30))}  # by halves, 9 comes first
+def test_versions_that_cannot_be_read_are_passed_over_and_named(
+    workshop: Workshop, served: Path
+) -> None:
+    broken = {
+        "torn": {9, 10, 11, 14, 16, 29},
+        "shreds": set(range(1, 30)),
+    }  # by halves, 9 comes first
     for name, numbers in broken.items():
         for number in range(1, 31):
             code = {f"{name}/o.so": (70, 80) if number <= 10 else (80,)}
             make(served, name, f"{number}.dev1" if number in numbers else str(number), code)
-        for wheel in (served / "simple").glob(f"{name}-*.dev1-*"):  # whose METADATA says another version now
+        for wheel in (served / "simple").glob(
+            f"{name}-*.dev1-*"
+        ):  # whose METADATA says another version now
             wheel.rename(wheel.with_name(wheel.name.replace(".dev1", "")))
     done = workshop.run("lock", "torn", *V100)
     assert done.ok, done.err
     assert "torn 8 has (unread: 29, 9, 10: METADATA names " in done.err.replace("\n  ", " ")
     refused = workshop.run("lock", "shreds", "--only", *V100)
     assert refused.status == 3
-    unread = "no older version that could be read has it either (unread: 29, 28, 27, 26, 25, 24 and "
+    unread = (
+        "no older version that could be read has it either (unread: 29, 28, 27, 26, 25, 24 and "
+    )
     assert unread in " ".join(refused.err.split())
 
 
@@ -171,7 +224,9 @@ def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) 
     assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
 
 
-def test_without_the_check_the_newest_is_taken_unread(workshop: Workshop, index: StandInIndex) -> None:
+def test_without_the_check_the_newest_is_taken_unread(
+    workshop: Workshop, index: StandInIndex
+) -> None:
     assert locked(workshop, "vllm", "--no-code-check", *V100)["vllm"] == "0.11.0"
     assert [asked.path for asked in index.log if asked.range] == []
 
@@ -190,25 +245,37 @@ def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Work
     for gpu, driver in (V100[1:4:2], RTX_4090[1:4:2]):
         machine = machine_in_words((gpu,), driver, None, None).to_dict()
         (workshop.folder / f"{gpu}.json").write_text(json.dumps(machine), encoding="utf-8")
-    assert locked(workshop, "vllm", "--machine", "V100.json", "--machine", "RTX 4090.json")["vllm"] == "0.8.0"
+    assert (
+        locked(workshop, "vllm", "--machine", "V100.json", "--machine", "RTX 4090.json")["vllm"]
+        == "0.8.0"
+    )
 
 
-def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(workshop: Workshop) -> None:
+def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(
+    workshop: Workshop,
+) -> None:
     rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15")
     found = locked(workshop, "portable", *rtx_5090)
     assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
 
 
 @pytest.mark.heavy
-def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(workshop: Workshop) -> None:
+def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(
+    workshop: Workshop,
+) -> None:
     machine = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
     done = workshop.run("lock", "engine", *machine, "--verbose")
-    rounds = re.findall(r"Search +(\d+: torch \S+: \S+ \S+) .*?\((\d runs? of uv)\)", " ".join(done.err.split()))
+    rounds = re.findall(
+        r"Search +(\d+: torch \S+: \S+ \S+) .*?\((\d runs? of uv)\)", " ".join(done.err.split())
+    )
     assert rounds == [
         ("1: torch 2.13.0+cu129: engine 2.0", "1 run of uv"),
         ("2: torch 2.13.0+cu129: nothing stands", "1 run of uv"),
     ]
-    assert "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0" in done.err
+    assert (
+        "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0"
+        in done.err
+    )
     assert "engine 1.0 is the newest that has" in done.err
     assert "engine is 1.0" not in done.err
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
@@ -280,7 +347,9 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(workshop: Workshop) -> None:
+def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
+    workshop: Workshop,
+) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
     assert "built with CUDA 12.0; nvidia-cublas-cu12 provides the library that it loads" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
@@ -289,28 +358,44 @@ def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
 
 
 @pytest.mark.parametrize(("gpu", "version"), [("V100", "9.10.2.21"), ("RTX 3090", "9.20.0.48")])
-def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(workshop: Workshop, gpu: str, version: str) -> None:
+def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(
+    workshop: Workshop, gpu: str, version: str
+) -> None:
     words = ("plain", "torch==2.10.0", "--backend", "cu126", "--gpu", gpu, "--driver", "535.183.01")
     assert locked(workshop, *words)["nvidia-cudnn-cu12"] == version
 
 
 @pytest.mark.heavy
 def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
-    plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["data"]
+    plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")[
+        "data"
+    ]
     assert "numpy is 1.26.4 instead of 2.3.4: torch 2.2.2 requires numpy<2" in [
         one["message"] for one in plan["reasons"]
     ]
-    assert locked(workshop, "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
-    assert locked(workshop, "needs-old-torch", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
-    assert locked(workshop, "torch", "numpy", "--only", *RTX_4090, "--python", "3.11")["numpy"] == "2.3.4"
+    assert (
+        locked(workshop, "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")["numpy"] == "1.26.4"
+    )
+    assert (
+        locked(workshop, "needs-old-torch", "numpy", *RTX_4090, "--python", "3.11")["numpy"]
+        == "1.26.4"
+    )
+    assert (
+        locked(workshop, "torch", "numpy", "--only", *RTX_4090, "--python", "3.11")["numpy"]
+        == "2.3.4"
+    )
 
 
 def test_a_file_whose_name_no_lock_can_hold_is_passed_over(workshop: Workshop) -> None:
     assert locked(workshop, "k2", *RTX_4090)["k2"] == "1.22.0"
 
 
-def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(workshop: Workshop) -> None:
-    error = workshop.document("lock", "engine", "--gpu", "RTX 3090", "--driver", "470.256.02", exit_code=3)["errors"][0]
+def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(
+    workshop: Workshop,
+) -> None:
+    error = workshop.document(
+        "lock", "engine", "--gpu", "RTX 3090", "--driver", "470.256.02", exit_code=3
+    )["errors"][0]
     assert error["code"] == "no-code-in-package"
     assert "CUDA 13.x needs driver 580 or newer" in error["message"]
 
@@ -323,12 +408,16 @@ def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(workshop: Workshop) -> None:
+def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(
+    workshop: Workshop,
+) -> None:
     versions = locked(workshop, "bitsandbytes", "torch==2.10.0", *V100)
     assert (versions["bitsandbytes"], versions["torch"]) == ("0.50.2", "2.10.0+cu126")
 
 
-def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_and_gpu(workshop: Workshop) -> None:
+def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_and_gpu(
+    workshop: Workshop,
+) -> None:
     envelope = workshop.document("lock", "strange-kernels", *V100, exit_code=3)
     (error,) = envelope["errors"]
     assert error["code"] == "no-code-in-package"
@@ -346,12 +435,16 @@ def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_torch_and_its_companions_are_answered_for_by_the_catalogue(workshop: Workshop, index: StandInIndex) -> None:
+def test_torch_and_its_companions_are_answered_for_by_the_catalogue(
+    workshop: Workshop, index: StandInIndex
+) -> None:
     locked(workshop, "torch", "torchvision", *V100)
     assert [asked.path for asked in index.log if asked.range] == []
 
 
-def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(workshop: Workshop, index: StandInIndex) -> None:
+def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(
+    workshop: Workshop, index: StandInIndex
+) -> None:
     assert locked(workshop, "plain", *V100)["plain"] == "1.0"
     assert [asked.path for asked in index.log if asked.range] == []
 
@@ -361,9 +454,13 @@ def test_what_another_library_answered_is_read_again_once_the_right_one_is_known
     workshop: Workshop, index: StandInIndex
 ) -> None:
     locked(workshop, "vllm", *RTX_4090)
-    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions").glob("vllm-0.11.0-*")
+    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions").glob(
+        "vllm-0.11.0-*"
+    )
     row.write_text(row.read_text().replace("vllm/_C.abi3.so", "vllm/larger.so"))
     index.forget()
     locked(workshop, "vllm", *RTX_4090)
-    assert {asked.path.rpartition("/")[2].partition("-py3")[0] for asked in index.log if asked.range} == {"vllm-0.11.0"}
+    assert {
+        asked.path.rpartition("/")[2].partition("-py3")[0] for asked in index.log if asked.range
+    } == {"vllm-0.11.0"}
     assert "vllm/_C.abi3.so" in row.read_text()

@@ -69,7 +69,9 @@ def put(site: Path, library: Path) -> Path:
 def on_disk(site: Path) -> list[tuple[str, str]]:
     """What the check of a staged environment says of the package, with the reader of wheels switched off."""
     found = link_faults(read_libraries(site), system_libraries(), (2, 35))
-    return [(fault.reason.code, fault.name) for fault in found if fault.candidate.package == "example"]
+    return [
+        (fault.reason.code, fault.name) for fault in found if fault.candidate.package == "example"
+    ]
 
 
 def before(library: Path) -> TorchNeeds:
@@ -82,7 +84,10 @@ LIES: dict[str, tuple[dict[str, object], str]] = {
     "no minor at all": ({"undefined": [GONE]}, "missing-symbol"),
     "a newer stable interface": ({"undefined": [STABLE, "torch_that_will_come"]}, "missing-symbol"),
     "a newer glibc": ({"undefined": [FROM_2_9], "glibc": "2.99"}, "glibc-too-old"),
-    "another CUDA": ({"undefined": [FROM_2_9], "needs": [*CPU, "libcudart.so.11.0"]}, "missing-library"),
+    "another CUDA": (
+        {"undefined": [FROM_2_9], "needs": [*CPU, "libcudart.so.11.0"]},
+        "missing-library",
+    ),
 }
 
 
@@ -94,7 +99,9 @@ def test_what_a_name_hides_is_found_on_the_disk_alone(site: Path, tmp_path: Path
     assert code in {found for found, _ in on_disk(put(site, library))}
 
 
-def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site: Path, tmp_path: Path) -> None:
+def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(
+    site: Path, tmp_path: Path
+) -> None:
     put(site, native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU))
     started = time.monotonic()
 
@@ -106,9 +113,29 @@ def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site: Path, t
 def compiled(folder: Path, include: Path, code: str = ORDINARY) -> Path:
     """Compile against torch's headers, with its symbols left open."""
     library = folder / "_C.so"
-    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w", f"-I{include}", f"-I{include}/torch/csrc/api/include"]
+    flags = [
+        "-std=c++20",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-w",
+        f"-I{include}",
+        f"-I{include}/torch/csrc/api/include",
+    ]
     stub = native_library(folder / "stub" / "libtorch.so", soname="libtorch.so")
-    words = ["g++", *flags, "-x", "c++", "-", "-o", str(library), "-x", "none", "-Wl,--no-as-needed", str(stub)]
+    words = [
+        "g++",
+        *flags,
+        "-x",
+        "c++",
+        "-",
+        "-o",
+        str(library),
+        "-x",
+        "none",
+        "-Wl,--no-as-needed",
+        str(stub),
+    ]
     subprocess.run(words, input=code, text=True, check=True)
     return library
 
@@ -129,8 +156,24 @@ def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
 
 def headers(folder: Path, version: str) -> Path:
     """The headers of a release, which its wheel for macOS has too, in 60 to 90 MB."""
-    words = ["download", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", "3.12", f"torch=={version}"]
-    platform = ["--platform", "macosx_11_0_arm64", "--platform", "macosx_14_0_arm64", "-d", str(folder)]
+    words = [
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        "3.12",
+        f"torch=={version}",
+    ]
+    platform = [
+        "--platform",
+        "macosx_11_0_arm64",
+        "--platform",
+        "macosx_14_0_arm64",
+        "-d",
+        str(folder),
+    ]
     subprocess.run([sys.executable, "-m", "pip", *words, *platform], check=True)
     with zipfile.ZipFile(next(folder.glob("torch-*.whl"))) as wheel:
         wheel.extractall(folder, _headers(wheel))

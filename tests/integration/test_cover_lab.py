@@ -23,7 +23,12 @@ from tests.unit.install.test_start import RECORDED, entered
 if TYPE_CHECKING:
     from pathlib import Path
 
-DRIVEN = (("V100", "535.183.01"), ("T4", "450.80.02"), ("RTX 5090", "580.95.05"), ("B200", "610.43.02"))
+DRIVEN = (
+    ("V100", "535.183.01"),
+    ("T4", "450.80.02"),
+    ("RTX 5090", "580.95.05"),
+    ("B200", "610.43.02"),
+)
 TAGS = "cp312-cp312-manylinux_2_28_x86_64"
 CARDS = ("--gpu", "RTX 30", "--gpu", "RTX 40", "--gpu", "A800", "--gpu", "H800")
 
@@ -44,16 +49,24 @@ def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_ad
         ("cu126", "2.14.1+cu126"),
         ("cu132", "2.15.0+cu132"),
     ]
-    assert [row["serves"].rpartition(" ")[2] for row in each["cover"]] == ["520", "525–575", "580–615"]
+    assert [row["serves"].rpartition(" ")[2] for row in each["cover"]] == [
+        "520",
+        "525–575",
+        "580–615",
+    ]
     assert all(0 < row["added"] <= row["bytes"] for row in each["cover"])
     done = workshop.run(*words, "--per-target", "newest")
     assert "Serves      cu126: RTX 30, RTX 40, A800, H800 with driver 525–575 (" in done.out
     assert "Uncovered   no build runs on RTX 40, H800 with driver 470–515" in done.out
 
 
-def test_a_range_without_gpus_and_one_torch_too_many_are_refused(stand_in: StandInIndex, tmp_path: Path) -> None:
+def test_a_range_without_gpus_and_one_torch_too_many_are_refused(
+    stand_in: StandInIndex, tmp_path: Path
+) -> None:
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
-    assert "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "--cover").err
+    assert (
+        "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "--cover").err
+    )
     refused = workshop.run("lock", "--cover", "--all-supported", "--per-target", "newest")
     assert refused.status == 3
     assert "two versions of torch for cu118" in refused.err
@@ -74,10 +87,17 @@ def test_the_locks_that_cover_everything_are_made_and_each_recorded_machine_take
     folder.mkdir()
     with StandInIndex(tmp_path / "served") as index:
         workshop = Workshop(folder, tmp_path / "caches", index.environment())
-        data = workshop.document("lock", "torch", "--cover", "--all-supported", "--python", "3.12")["data"]
+        data = workshop.document("lock", "torch", "--cover", "--all-supported", "--python", "3.12")[
+            "data"
+        ]
 
-    locks = {lock["target"]: read_lock(folder / f"pylock.{lock['target']}.toml") for lock in data["locks"]}
-    assert {lock.versions["torch"] for lock in locks.values()} == {build.name for build in builds.values()}
+    locks = {
+        lock["target"]: read_lock(folder / f"pylock.{lock['target']}.toml")
+        for lock in data["locks"]
+    }
+    assert {lock.versions["torch"] for lock in locks.values()} == {
+        build.name for build in builds.values()
+    }
     assert {row["target"] for row in data["cover"]} == set(locks)
     machines = {recording.name: read_recording(recording) for recording in RECORDED}
     machines |= {gpu: machine_in_words((gpu,), driver) for gpu, driver in DRIVEN}

@@ -29,7 +29,9 @@ RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204")
 class Command(Protocol):
     """Runs ``gpuinstall doctor`` in a folder with an environment."""
 
-    def __call__(self, *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = ".") -> Finished: ...
+    def __call__(
+        self, *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = "."
+    ) -> Finished: ...
 
 
 @pytest.fixture
@@ -44,7 +46,9 @@ def site(tmp_path: Path) -> Path:
 def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:  # noqa: ARG001  the environment
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
 
-    def start(*words: str | Path, verdict: dict[str, Any] | None = None, folder: str = ".") -> Finished:
+    def start(
+        *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = "."
+    ) -> Finished:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
         (tmp_path / folder).mkdir(exist_ok=True)
         return gpuinstall("doctor", *map(str, words), cwd=tmp_path / folder)
@@ -125,7 +129,9 @@ def test_the_last_line_is_the_first_thing_to_do(
     assert done.out.splitlines()[-1] == "first: unset LD_LIBRARY_PATH"
 
 
-def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(doctor: Command, play: Play) -> None:
+def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(
+    doctor: Command, play: Play
+) -> None:
     play(FakeDriver((FakeGpu(), FakeGpu(nvml_error=15, hidden_from_cuda=True))))
     document = json.loads(doctor("--json", folder="empty").out)
     assert (document["status"], document["exit_code"], document["errors"]) == ("partial", 0, [])
@@ -140,15 +146,21 @@ def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, pla
     assert done.out.splitlines()[-1].startswith("no problem found in the driver and 1 GPU; ")
 
 
-def test_a_uv_project_that_will_undo_the_build_is_found(doctor: Command, play: Play, tmp_path: Path) -> None:
+def test_a_uv_project_that_will_undo_the_build_is_found(
+    doctor: Command, play: Play, tmp_path: Path
+) -> None:
     play(HEALTHY)
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\nversion = "1"\ndependencies = ["torch"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "app"\nversion = "1"\ndependencies = ["torch"]\n'
+    )
     done = doctor("--json")
     assert done.status == 0
     assert [finding["id"] for finding in findings(done)] == ["F44"]
 
 
-def test_an_environment_whose_python_does_not_run_is_at_fault(doctor: Command, play: Play, tmp_path: Path) -> None:
+def test_an_environment_whose_python_does_not_run_is_at_fault(
+    doctor: Command, play: Play, tmp_path: Path
+) -> None:
     play(HEALTHY)
     python = tmp_path / ".venv" / "bin" / "python"
     python.unlink()
@@ -160,7 +172,9 @@ def test_an_environment_whose_python_does_not_run_is_at_fault(doctor: Command, p
 
 
 @pytest.mark.heavy
-def test_an_environment_whose_python_was_removed_is_at_fault(doctor: Command, play: Play, tmp_path: Path) -> None:
+def test_an_environment_whose_python_was_removed_is_at_fault(
+    doctor: Command, play: Play, tmp_path: Path
+) -> None:
     play(HEALTHY)
     python = tmp_path / ".venv" / "bin" / "python"
     python.unlink()
@@ -179,7 +193,9 @@ def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play
 
 
 @pytest.mark.heavy
-def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor: Command, play: Play) -> None:
+def test_an_environment_that_was_named_and_is_not_there_is_a_finding(
+    doctor: Command, play: Play
+) -> None:
     play(HEALTHY)
     done = doctor("--venv", "absent")
     assert done.status == 5
@@ -207,7 +223,9 @@ def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play:
     assert "cannot be written" in done.err
 
 
-def test_repairs_are_shown_made_and_looked_at_again(doctor: Command, play: Play, site: Path) -> None:
+def test_repairs_are_shown_made_and_looked_at_again(
+    doctor: Command, play: Play, site: Path
+) -> None:
     play(HEALTHY)
     (site / "~orch").mkdir()
     data = json.loads(doctor("--fix", "--yes", "--json").out)["data"]
@@ -217,7 +235,9 @@ def test_repairs_are_shown_made_and_looked_at_again(doctor: Command, play: Play,
     assert (data["findings"], (site / "~orch").exists()) == ([], False)
 
 
-def test_where_nobody_can_be_asked_nothing_is_repaired(doctor: Command, play: Play, site: Path) -> None:
+def test_where_nobody_can_be_asked_nothing_is_repaired(
+    doctor: Command, play: Play, site: Path
+) -> None:
     play(HEALTHY)
     (site / "~orch").mkdir()
     done = doctor("--fix")
@@ -236,7 +256,9 @@ def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [["doctor"], ["verify"], ["probe"]])
-def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path: Path, words: list[str]) -> None:
+def test_a_working_folder_that_was_removed_is_no_fault_of_ours(
+    tmp_path: Path, words: list[str]
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'

@@ -35,7 +35,9 @@ def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
 
 
 def findings(workshop: Workshop) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(workshop.run("doctor", "--json").out)["data"]["findings"]
+    found: list[dict[str, Any]] = json.loads(workshop.run("doctor", "--json").out)["data"][
+        "findings"
+    ]
     return found
 
 
@@ -71,7 +73,9 @@ def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(workshop: Workshop) -> None:
+def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(
+    workshop: Workshop,
+) -> None:
     workshop.document("install")
     moved = workshop.folder.with_name("elsewhere")
     workshop.folder.rename(moved)
@@ -88,7 +92,9 @@ def test_what_the_project_asks_for_and_the_environment_lacks_is_named_and_instal
     workshop: Workshop,
 ) -> None:
     workshop.document("install")
-    (workshop.folder / "pyproject.toml").write_text('[tool.gpuinstall]\nrequirements = ["torch", "torchvision"]\n')
+    (workshop.folder / "pyproject.toml").write_text(
+        '[tool.gpuinstall]\nrequirements = ["torch", "torchvision"]\n'
+    )
     (finding,) = [finding for finding in findings(workshop) if finding["code"] == "request-unmet"]
     assert "torchvision" in finding["title"]
     pasted(workshop, finding)
@@ -117,7 +123,9 @@ def test_an_environment_with_another_torchvision_is_made_again_with_the_users_pa
     for name in own:
         make_wheel(stand_in_folder / "simple", name, "1.0")
         (site(workshop) / f"{name.replace('-', '_')}-1.0.dist-info").mkdir()
-    finding = next(finding for finding in findings(workshop) if finding["code"] == "torchvision-mismatch")
+    finding = next(
+        finding for finding in findings(workshop) if finding["code"] == "torchvision-mismatch"
+    )
     assert {word.partition("==")[0] for word in finding["fix"].split()} >= own
     pasted(workshop, finding)
     assert findings(workshop) == []

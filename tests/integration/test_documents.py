@@ -25,13 +25,19 @@ def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path: Pat
 
     assert schemas.keys() == COMMANDS.keys()
     found = {name: list(unexplained(document, schemas[name])) for name, document in printed.items()}
-    assert {name: keys for name, keys in found.items() if keys} == {}, "say in docs/schemas what they mean"
+    assert {name: keys for name, keys in found.items() if keys} == {}, (
+        "say in docs/schemas what they mean"
+    )
     errors = {name: _against_schema(name, document, tmp_path) for name, document in printed.items()}
-    assert {name: text for name, text in errors.items() if text} == {}, "python -m tools.record_documents; make docs"
+    assert {name: text for name, text in errors.items() if text} == {}, (
+        "python -m tools.record_documents; make docs"
+    )
 
 
 def _against_schema(name: str, document: dict[str, Any], folder: Path) -> str:
     file = folder / "document.json"
     file.write_text(json.dumps(document), encoding="utf-8")
-    done = CliRunner().invoke(main, ["--schemafile", str(DOCS / schemas_of_documents()[name]), str(file)])
+    done = CliRunner().invoke(
+        main, ["--schemafile", str(DOCS / schemas_of_documents()[name]), str(file)]
+    )
     return done.output if done.exit_code else ""

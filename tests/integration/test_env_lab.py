@@ -31,13 +31,19 @@ def code(workshop: Workshop, *arguments: str) -> str:
 
 
 @pytest.mark.heavy
-def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_ones(workshop: Workshop) -> None:
+def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_ones(
+    workshop: Workshop,
+) -> None:
     assert workshop.document("env", "list")["data"] == {"environments": []}
     workshop.document("install", "torch==2.13.0")
     workshop.document("install", "torch==2.14.1")
     elsewhere = replace(workshop, folder=workshop.folder.parent)
     [row] = elsewhere.document("env", "list")["data"]["environments"]
-    assert (row["path"], row["torch"], row["status"]) == (str(workshop.folder / ".venv"), "2.14.1+cu130", "passed")
+    assert (row["path"], row["torch"], row["status"]) == (
+        str(workshop.folder / ".venv"),
+        "2.14.1+cu130",
+        "passed",
+    )
     assert row["bytes"] > 0
     assert row["previous"]["bytes"] > 0
     assert "torch 2.14.1+cu130" in elsewhere.run("env", "list").out

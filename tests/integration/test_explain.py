@@ -23,7 +23,12 @@ from tests.unit.learned.test_store import ROW
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": [{"compute_capability": "12.0"}]}
+MACHINE = {
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "gpus": [{"compute_capability": "12.0"}],
+}
 
 
 def explain(*words: str | Path, text: str | None = None) -> process.Finished:
@@ -34,7 +39,12 @@ def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
     done = explain("--json", *words, text=text)
     assert done.status == 0, done.err
     found: dict[str, Any] = json.loads(done.out)
-    assert (found["command"], found["status"], found["exit_code"], found["errors"]) == ("explain", "success", 0, [])
+    assert (found["command"], found["status"], found["exit_code"], found["errors"]) == (
+        "explain",
+        "success",
+        0,
+        [],
+    )
     data: dict[str, Any] = found["data"]
     return data
 
@@ -54,14 +64,19 @@ def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
 
 @pytest.mark.parametrize(
     ("site", "page"),
-    [("", "failures/F49.html"), ("https://docs.example/", "https://docs.example/failures/F49.html")],
+    [
+        ("", "failures/F49.html"),
+        ("https://docs.example/", "https://docs.example/failures/F49.html"),
+    ],
 )
 def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str, page: str) -> None:
     here = {**os.environ, "GPUINSTALL_DOCS": site}
     program = gpuinstall("explain", "--json", str(LOGS / "F49.txt"), env=here)
 
     assert json.loads(program.out)["data"]["causes"][0]["page"] == page
-    assert (f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out) is bool(site)
+    assert (
+        f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out
+    ) is bool(site)
 
 
 @pytest.mark.heavy
@@ -70,8 +85,14 @@ def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str,
 def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_and_little_memory(
     tmp_path: Path, size: int, kind: str
 ) -> None:
-    steps = "".join(f"10:00:{n % 60:02} epoch {n // 100} cuda:0 step {n} loss 0.{n}\n" for n in range(200_000))
-    noise = steps if kind == "lines" else base64.b64encode(random.Random(1).randbytes(3_000_000)).decode()
+    steps = "".join(
+        f"10:00:{n % 60:02} epoch {n // 100} cuda:0 step {n} loss 0.{n}\n" for n in range(200_000)
+    )
+    noise = (
+        steps
+        if kind == "lines"
+        else base64.b64encode(random.Random(1).randbytes(3_000_000)).decode()
+    )
     half = noise * (size // len(noise) // 2 + 1)
     (tmp_path / "log").write_text(f"{half}{NO_KERNEL}{half}", encoding="utf-8")
     ended = run([*GPUINSTALL, "explain", "--json", "log"], os.environ, tmp_path, seconds=30)
@@ -135,7 +156,9 @@ def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path: Path) ->
 
 
 def steps(name: str, count: int) -> str:
-    return "".join(f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n" for n in range(count))
+    return "".join(
+        f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n" for n in range(count)
+    )
 
 
 def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path: Path) -> None:
@@ -145,34 +168,67 @@ def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path: Path) -> N
     )
     causes = {cause["id"]: cause for cause in document(tmp_path / "ci.log")["causes"]}
     assert (causes["F70"]["line"], causes["F37"]["line"]) == (101, 302)
-    assert min(causes[name]["confidence"] for name in ("F70", "F37")) > 0.8, "neither is an alternative to the other"
-    headings = [line for line in explain(tmp_path / "ci.log").out.splitlines() if line.endswith(":")]
+    assert min(causes[name]["confidence"] for name in ("F70", "F37")) > 0.8, (
+        "neither is an alternative to the other"
+    )
+    headings = [
+        line for line in explain(tmp_path / "ci.log").out.splitlines() if line.endswith(":")
+    ]
     assert headings[:2] == ["first, line 101:", "then, line 302:"]
 
 
 def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) -> None:
     def cell(count: int | None, source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
-        return {"cell_type": "code", "execution_count": count, "source": [source], "outputs": list(outputs)}
+        return {
+            "cell_type": "code",
+            "execution_count": count,
+            "source": [source],
+            "outputs": list(outputs),
+        }
 
-    full = {"output_type": "stream", "text": ["Collecting torch\n", "OSError: [Errno 28] No space left on device\n"]}
-    absent = {"output_type": "error", "traceback": ["\x1b[31mModuleNotFoundError\x1b[0m: No module named 'triton'"]}
-    cells = [{"cell_type": "markdown", "source": "# A model"}, cell(7, "import triton", absent), cell(None, "x")]
+    full = {
+        "output_type": "stream",
+        "text": ["Collecting torch\n", "OSError: [Errno 28] No space left on device\n"],
+    }
+    absent = {
+        "output_type": "error",
+        "traceback": ["\x1b[31mModuleNotFoundError\x1b[0m: No module named 'triton'"],
+    }
+    cells = [
+        {"cell_type": "markdown", "source": "# A model"},
+        cell(7, "import triton", absent),
+        cell(None, "x"),
+    ]
     cells.append(cell(2, "!pip install torch", full))
     (tmp_path / "model.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
     (tmp_path / "torn.ipynb").write_text("{")
 
     causes = {cause["id"]: cause for cause in document(tmp_path / "model.ipynb")["causes"]}
-    assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [(2, 3), (7, 2)]
+    assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [
+        (2, 3),
+        (7, 2),
+    ]
     assert explain(tmp_path / "model.ipynb").out.startswith("first, cell 2, line 3:\n")
-    assert explain(tmp_path / "torn.ipynb").err == f"error: {tmp_path / 'torn.ipynb'} is not a Jupyter notebook\n"
-    for text in ("[" * 200_000, '{"cells": [{"execution_count": 1e400, "source": "", "outputs": []}]}'):
+    assert (
+        explain(tmp_path / "torn.ipynb").err
+        == f"error: {tmp_path / 'torn.ipynb'} is not a Jupyter notebook\n"
+    )
+    for text in (
+        "[" * 200_000,
+        '{"cells": [{"execution_count": 1e400, "source": "", "outputs": []}]}',
+    ):
         (tmp_path / "strange.ipynb").write_text(text)
         strange = explain(tmp_path / "strange.ipynb")
-        assert (strange.status, strange.err.splitlines()[0][-25:]) == (2, "is not a Jupyter notebook")
+        assert (strange.status, strange.err.splitlines()[0][-25:]) == (
+            2,
+            "is not a Jupyter notebook",
+        )
 
 
 def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("".join(f"step {n} loss 0.{n}\n" for n in range(250_000)) + NO_KERNEL)
+    (tmp_path / "log").write_text(
+        "".join(f"step {n} loss 0.{n}\n" for n in range(250_000)) + NO_KERNEL
+    )
     assert document(tmp_path / "log")["causes"][0]["line"] is None
 
 
@@ -214,7 +270,9 @@ def test_wrong_advice_is_answered_with_why_not_and_is_no_cause() -> None:
     said = "export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64"
     data = document(said)
     assert data["causes"] == []
-    assert [advice["told"] for advice in data["advice"]] == ["set LD_LIBRARY_PATH to a CUDA toolkit"]
+    assert [advice["told"] for advice in data["advice"]] == [
+        "set LD_LIBRARY_PATH to a CUDA toolkit"
+    ]
     lines = explain(said).out.splitlines()
     assert lines[0] == "gpuinstall does not recognise a failure in this text."
     assert lines[-1].split()[0] == "not"
@@ -227,10 +285,15 @@ def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
     assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)")
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)"
+)
 def test_a_file_that_cannot_be_read_is_not_taken_for_the_text() -> None:
     done = explain("/proc/self/mem")
-    assert (done.status, done.err) == (2, "error: /proc/self/mem cannot be read: Input/output error\n")
+    assert (done.status, done.err) == (
+        2,
+        "error: /proc/self/mem cannot be read: Input/output error\n",
+    )
 
 
 @pytest.mark.parametrize("words", [("x", "--machine", "absent.json"), ("--machine", "-")])
@@ -244,7 +307,9 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path: Path) -
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     (cause, *_) = document(
-        "UserWarning: Failed to initialize NumPy: No module named 'numpy'", "--venv", tmp_path / "env"
+        "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
+        "--venv",
+        tmp_path / "env",
     )["causes"]
     assert cause["fix"][0].startswith(f"uv pip install --python {tmp_path}/env/bin/python numpy ")
     done = explain("x", "--venv", tmp_path / "absent")
@@ -252,7 +317,9 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path: Path) -
 
 
 def test_neither_torch_nor_requests_is_imported() -> None:
-    done = process.run([sys.executable, "-X", "importtime", "-m", "gpuinstall", "explain", NO_KERNEL])
+    done = process.run(
+        [sys.executable, "-X", "importtime", "-m", "gpuinstall", "explain", NO_KERNEL]
+    )
     imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
     assert imported.isdisjoint({"requests", "torch", "rich", "pynvml"})
 
@@ -263,7 +330,14 @@ def test_a_package_that_has_no_code_for_the_gpu_is_named_as_it_was_learned(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows = LearnedStore(tmp_path / "gpuinstall" / "learned").folder / "companions"
     rows.mkdir(parents=True)
-    row = replace(ROW, package="xformers", version="0.0.35", backend="cu130", cuda="13.0", architectures=("sm_80",))
+    row = replace(
+        ROW,
+        package="xformers",
+        version="0.0.35",
+        backend="cu130",
+        cuda="13.0",
+        architectures=("sm_80",),
+    )
     (rows / "xformers.toml").write_text(row.render())
     (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
     said = f"File xformers/ops/fmha.py, line 9\n{NO_KERNEL}"

@@ -148,7 +148,9 @@ def environment(workshop: Workshop, *more: str) -> Path:
 
 
 def held(workshop: Workshop, python: Path) -> set[str]:
-    return set(with_uv(workshop, "pip", "list", "--format", "freeze", "--python", python).out.split())
+    return set(
+        with_uv(workshop, "pip", "list", "--format", "freeze", "--python", python).out.split()
+    )
 
 
 def export(workshop: Workshop, *words: str) -> dict[str, Any]:
@@ -163,7 +165,9 @@ def default_index(workshop: Workshop) -> str:
 def test_uv_syncs_the_requirements_with_every_hash_and_no_second_index(workshop: Workshop) -> None:
     export(workshop, "requirements", "--lock", "pylock.cu126.toml", "-o", "requirements.txt")
     python = environment(workshop)
-    done = with_uv(workshop, "pip", "sync", "--require-hashes", "--python", python, "requirements.txt")
+    done = with_uv(
+        workshop, "pip", "sync", "--require-hashes", "--python", python, "requirements.txt"
+    )
     assert done.ok, done.err
     assert {"torch==2.14.1+cu126", "filelock==3.20.0"} <= held(workshop, python)
 
@@ -174,13 +178,24 @@ def test_uv_syncs_the_same_as_from_the_lock_itself(workshop: Workshop) -> None:
     python = environment(workshop)
     assert with_uv(workshop, "pip", "sync", "--python", python, "pylock.cu126.toml").ok
     first = held(workshop, python)
-    again = with_uv(workshop, "pip", "sync", "--require-hashes", "--python", python, "requirements.txt")
+    again = with_uv(
+        workshop, "pip", "sync", "--require-hashes", "--python", python, "requirements.txt"
+    )
     assert again.ok, again.err
     assert held(workshop, python) == first
 
 
 def pip_install(workshop: Workshop, file: str) -> Finished:
-    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--require-hashes"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--require-hashes",
+    ]
     words = [*pip, "--index-url", default_index(workshop), "-r", file]
     return process.run(words, env=workshop.environment, cwd=workshop.folder)
 
@@ -193,12 +208,16 @@ def test_pip_takes_the_requirements_with_every_hash(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop: Workshop, index: StandInIndex) -> None:
+def test_pip_takes_a_package_from_the_address_that_was_asked_for(
+    workshop: Workshop, index: StandInIndex
+) -> None:
     address = f"{index.default.url}/files/filelock-3.20.0-py3-none-any.whl"
     asked = ("torch", f"filelock @ {address}", "--python", PYTHON, "--target", "cpu", "--upgrade")
     workshop.document("lock", *asked)
     export(workshop, "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt")
-    assert f"filelock @ {address} " in (workshop.folder / "requirements.txt").read_text(encoding="utf-8")
+    assert f"filelock @ {address} " in (workshop.folder / "requirements.txt").read_text(
+        encoding="utf-8"
+    )
     done = pip_install(workshop, "requirements.txt")
     assert done.ok, done.err
 
@@ -212,7 +231,16 @@ def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Wor
     for target, platform in platforms.items():
         export(workshop, "requirements", "--lock", f"pylock.{target}.toml", "-o", f"{target}.txt")
         words = ("--python-platform", platform, "--python-version", PYTHON, "--target", "there")
-        done = with_uv(workshop, "pip", "install", "--dry-run", "--require-hashes", *words, "-r", f"{target}.txt")
+        done = with_uv(
+            workshop,
+            "pip",
+            "install",
+            "--dry-run",
+            "--require-hashes",
+            *words,
+            "-r",
+            f"{target}.txt",
+        )
         assert done.ok, done.err
 
 
@@ -221,7 +249,16 @@ def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Wor
 def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, maker: str) -> None:
     (workshop.folder / "in.txt").write_text("torch\ncowsay\n", encoding="utf-8")
     if maker == "uv":
-        made = with_uv(workshop, "pip", "compile", "--format", "pylock.toml", "in.txt", "-o", "pylock.theirs.toml")
+        made = with_uv(
+            workshop,
+            "pip",
+            "compile",
+            "--format",
+            "pylock.toml",
+            "in.txt",
+            "-o",
+            "pylock.theirs.toml",
+        )
     else:
         pip = [sys.executable, "-m", "pip", "lock", "-r", "in.txt", "-o", "pylock.theirs.toml"]
         words = [*pip, "--index-url", default_index(workshop)]
@@ -268,7 +305,10 @@ def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(
     assert project.read_bytes() == once
     locked = with_uv(workshop, "lock", "--python", sys.executable)
     assert locked.ok, locked.err
-    assert (torch_of(workshop, "torch-cu126"), torch_of(workshop, "torch-cpu")) == ("2.14.1+cu126", "2.14.1+cpu")
+    assert (torch_of(workshop, "torch-cu126"), torch_of(workshop, "torch-cpu")) == (
+        "2.14.1+cu126",
+        "2.14.1+cpu",
+    )
     export(workshop, "uv", "--remove")
     assert project.read_bytes() == before
 
@@ -278,7 +318,10 @@ def torch_of(workshop: Workshop, group: str) -> str:
     words = ("export", "--frozen", "--format", "pylock.toml", "--no-emit-project", "--group", group)
     done = with_uv(workshop, *words)
     assert done.ok, done.err
-    chosen = {str(package.name): package for package, _ in Pylock.from_dict(tomli.loads(done.out)).select()}
+    chosen = {
+        str(package.name): package
+        for package, _ in Pylock.from_dict(tomli.loads(done.out)).select()
+    }
     for package in chosen.keys() & {"torch", "torchvision", "triton"}:
         addresses = [wheel.url or "" for wheel in chosen[package].wheels or ()]
         assert all(f"/{group.removeprefix('torch-')}/" in address for address in addresses)
@@ -289,7 +332,16 @@ def torch_of(workshop: Workshop, group: str) -> str:
 def test_uv_takes_one_group_at_a_time(workshop: Workshop) -> None:
     (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     export(workshop, "uv")
-    done = with_uv(workshop, "sync", "--python", sys.executable, "--group", "torch-cpu", "--group", "torch-cu126")
+    done = with_uv(
+        workshop,
+        "sync",
+        "--python",
+        sys.executable,
+        "--group",
+        "torch-cpu",
+        "--group",
+        "torch-cu126",
+    )
     assert not done.ok
     assert "torch-cpu" in done.err
     assert "torch-cu126" in done.err

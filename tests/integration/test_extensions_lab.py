@@ -37,7 +37,9 @@ def extensions(tmp_path: Path) -> Iterator[ExtensionIndex]:
     """flash-attn 2.8.3 for torch 2.10, and 2.8.2 for torch 2.13."""
     index = ExtensionIndex()
     for version, torch in (("2.8.3", "2.10"), ("2.8.2", "2.13")):
-        built = library(tmp_path / torch, FROM_2_10, needs=("libtorch.so", "libc10.so", "libcudart.so.12"))
+        built = library(
+            tmp_path / torch, FROM_2_10, needs=("libtorch.so", "libc10.so", "libcudart.so.12")
+        )
         index.add("cu126", ENTRY, f"cu.12.6.torch.{torch}", built, version=version)
     host = index.host()
     index.url = host.url
@@ -48,12 +50,16 @@ def extensions(tmp_path: Path) -> Iterator[ExtensionIndex]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two releases of torch, a program that wants the newer one and another that has flash-attn as an extra."""
-    folder = catalog_index(tmp_path_factory.mktemp("ext"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    folder = catalog_index(
+        tmp_path_factory.mktemp("ext"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"]
+    )
     make_wheel(folder / "simple", "einops", "0.8")
     make_wheel(folder / "simple", "pyg-lib", "0.9.0")
     make_wheel(folder / "simple", "needy", "1.0", requires=["torch", "pyg-lib"])
     make_wheel(folder / "simple", "modern", "1.0", requires=["torch==2.13.0"])
-    make_wheel(folder / "simple", "transformers", "5.0", requires=["torch", f"{ENTRY}; extra == 'flash'"])
+    make_wheel(
+        folder / "simple", "transformers", "5.0", requires=["torch", f"{ENTRY}; extra == 'flash'"]
+    )
     return folder
 
 
@@ -72,7 +78,9 @@ class Page:
         record = f"{package}-{version}.dist-info"
         held = {f"{record}/METADATA": metadata.encode(), f"{record}/WHEEL": b"Wheel-Version: 1.0\n"}
         held |= {f"{package}/_C.so": built.read_bytes()} if built else {}
-        self.files[name] = archive(held | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()})
+        self.files[name] = archive(
+            held | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()}
+        )
 
     def sha256(self, name: str) -> str:
         return hashlib.sha256(self.files[name]).hexdigest()
@@ -81,9 +89,15 @@ class Page:
         name = unquote(path.rpartition("/")[2])
         if name in self.files:
             return Answer(body=self.files[name])
-        hashes = {name: f"#sha256={self.sha256(name)}" if self.hashed else "" for name in self.files}
-        links = "".join(f'<a href="{quote(name)}{digest}">{name}</a>' for name, digest in hashes.items())
-        return Answer(body=links.encode(), content_type="text/html") if name == "files" else NOT_FOUND
+        hashes = {
+            name: f"#sha256={self.sha256(name)}" if self.hashed else "" for name in self.files
+        }
+        links = "".join(
+            f'<a href="{quote(name)}{digest}">{name}</a>' for name, digest in hashes.items()
+        )
+        return (
+            Answer(body=links.encode(), content_type="text/html") if name == "files" else NOT_FOUND
+        )
 
 
 @pytest.fixture
@@ -108,9 +122,15 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
 ) -> None:
     done = workshop.run("lock", ENTRY, *RTX_3090)
     assert done.ok, done.err
-    assert "flash-attn 2.8.3 has prebuilt files only up to torch 2.10.0; without it torch 2.13.0" in done.err
+    assert (
+        "flash-attn 2.8.3 has prebuilt files only up to torch 2.10.0; without it torch 2.13.0"
+        in done.err
+    )
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
-    assert (lock.versions[ENTRY], lock.versions["torch"]) == ("2.8.3+cu.12.6.torch.2.10", "2.10.0+cu126")
+    assert (lock.versions[ENTRY], lock.versions["torch"]) == (
+        "2.8.3+cu.12.6.torch.2.10",
+        "2.10.0+cu126",
+    )
     (file,) = (file for file in lock.files if file.package == ENTRY)
     assert file.url.startswith(f"{extensions.url}/artifacts/{file.sha256}/")
     assert workshop.run("lock", "--check").ok
@@ -119,27 +139,49 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
 @pytest.mark.heavy
 def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
-    (file,) = (file for file in read_lock(workshop.folder / "pylock.cu126.toml").files if file.package == ENTRY)
+    (file,) = (
+        file
+        for file in read_lock(workshop.folder / "pylock.cu126.toml").files
+        if file.package == ENTRY
+    )
     for format_ in ("requirements", "conda", "pixi", "sbom"):
         assert file.url in workshop.document("export", format_)["data"]["text"], format_
     assert workshop.run("export", "requirements", "-o", "requirements.txt").ok
-    words = [find_uv_bin(), "pip", "compile", "-q", "--no-deps", "--python-version", "3.12", "requirements.txt"]
+    words = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "-q",
+        "--no-deps",
+        "--python-version",
+        "3.12",
+        "requirements.txt",
+    ]
     done = process.run(words, env=workshop.environment, cwd=workshop.folder, seconds=60)
     assert f"{ENTRY} @ {file.url}" in done.out, done.err
     project = workshop.folder / "pyproject.toml"
-    project.write_text('[project]\nname = "thing"\nversion = "1"\nrequires-python = "==3.12.*"\n', encoding="utf-8")
+    project.write_text(
+        '[project]\nname = "thing"\nversion = "1"\nrequires-python = "==3.12.*"\n', encoding="utf-8"
+    )
     assert workshop.run("export", "uv").ok
     assert f'"{ENTRY} @ {file.url}' in project.read_text()
 
 
 @pytest.mark.heavy
-def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(workshop: Workshop) -> None:
+def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(
+    workshop: Workshop,
+) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     done = workshop.run("install", "--dry-run", *RTX_3090)
     assert done.ok, done.err
     elsewhere = {**workshop.variables, "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple"}
-    strange = Workshop(workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"})
-    assert strange.document("install", "--dry-run", *RTX_3090, exit_code=6)["errors"][0]["code"] == "lock-source"
+    strange = Workshop(
+        workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"}
+    )
+    assert (
+        strange.document("install", "--dry-run", *RTX_3090, exit_code=6)["errors"][0]["code"]
+        == "lock-source"
+    )
 
 
 @pytest.mark.heavy
@@ -155,7 +197,9 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
     v100 = ("--gpu", "V100", "--driver", "550.54.14")
     error = workshop.document("plan", "--live", ENTRY, *v100, exit_code=3)["errors"][0]
     assert error["code"] == "no-code"
-    assert "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0" in error["message"]
+    assert (
+        "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0" in error["message"]
+    )
     assert extensions.addresses == []
 
 
@@ -180,7 +224,8 @@ def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
     extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
     extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.13", good, version="2.4.0b1")
     assert (
-        workshop.document("lock", "mamba-ssm", *RTX_3090, exit_code=3)["errors"][0]["code"] == "no-prebuilt-extension"
+        workshop.document("lock", "mamba-ssm", *RTX_3090, exit_code=3)["errors"][0]["code"]
+        == "no-prebuilt-extension"
     )
     assert workshop.run("lock", "mamba-ssm==2.4.0b1", *RTX_3090).ok
 
@@ -200,7 +245,10 @@ def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> 
 def test_a_source_that_is_named_serves_the_names_of_the_table_alone_and_its_file_is_hashed_once(
     workshop: Workshop, page: Page, tmp_path: Path
 ) -> None:
-    page.add("flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl", library(tmp_path, FROM_2_10, needs=CU12))
+    page.add(
+        "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl",
+        library(tmp_path, FROM_2_10, needs=CU12),
+    )
     page.add("einops-9.0-py3-none-any.whl", None)
     done = workshop.run("lock", ENTRY, "einops", "--extension-source", page.url, *RTX_3090)
     assert done.ok, done.err
@@ -227,7 +275,11 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
             again = workshop.run("lock", "--download", "files", "--json")
         assert json.loads(again.out)["errors"][0]["code"] == code
         assert workshop.run("lock", "--upgrade", *source, *RTX_3090).ok
-        (file,) = (file for file in read_lock(workshop.folder / "pylock.cu126.toml").files if file.package == ENTRY)
+        (file,) = (
+            file
+            for file in read_lock(workshop.folder / "pylock.cu126.toml").files
+            if file.package == ENTRY
+        )
         assert file.sha256 == page.sha256(name)
 
 
@@ -235,21 +287,35 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
 def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
     workshop: Workshop, page: Page, tmp_path: Path
 ) -> None:
-    page.add("flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl", library(tmp_path, FROM_2_10, needs=CU12))
+    page.add(
+        "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl",
+        library(tmp_path, FROM_2_10, needs=CU12),
+    )
     text = f'[tool.gpuinstall]\nrequirements = ["flash-attn"]\nextension-sources = ["{page.url}"]\n'
     (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
     done = workshop.run("lock", *RTX_3090)
     assert done.ok, done.err
-    assert f"Index       {page.url}, as {workshop.folder / 'pyproject.toml'} says: a source of extensions" in done.err
-    strict = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-    assert strict.document("lock", *RTX_3090, exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+    assert (
+        f"Index       {page.url}, as {workshop.folder / 'pyproject.toml'} says: a source of extensions"
+        in done.err
+    )
+    strict = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_TRUST_FOLDER": "0"}
+    )
+    assert (
+        strict.document("lock", *RTX_3090, exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+    )
 
 
 def test_a_source_without_a_page_is_said(workshop: Workshop, page: Page) -> None:
     words = ("lock", ENTRY, "--extension-source", f"{page.url}/nothing")
-    assert workshop.document(*words, *RTX_3090, exit_code=4)["errors"][0]["code"] == "extension-source"
+    assert (
+        workshop.document(*words, *RTX_3090, exit_code=4)["errors"][0]["code"] == "extension-source"
+    )
     words = ("lock", ENTRY, "--extension-source", "here")
-    assert workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "extension-source"
+    assert (
+        workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "extension-source"
+    )
 
 
 def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wants(

@@ -111,11 +111,15 @@ def test_the_first_command_of_all_takes_the_file_too(workshop: Workshop) -> None
 
 
 @pytest.mark.heavy
-def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(workshop: Workshop) -> None:
+def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(
+    workshop: Workshop,
+) -> None:
     write(workshop, "requirements.txt", "numpy\n")
     workshop.document("install", "--no-project", "torch")
     assert "cowsay" not in names(workshop)
-    findings = {one["code"]: one["title"] for one in workshop.document("doctor")["data"]["findings"]}
+    findings = {
+        one["code"]: one["title"] for one in workshop.document("doctor")["data"]["findings"]
+    }
     assert "numpy is not installed" in findings["request-unmet"]
 
 
@@ -129,7 +133,10 @@ def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop: Workshop
     workshop.document("lock", "torch<2.15")
     assert "cowsay" not in names(workshop)
     workshop.document("lock")
-    assert tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["inputs"] == ["numpy", "torch<2.15"]
+    assert tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["inputs"] == [
+        "numpy",
+        "torch<2.15",
+    ]
     error = workshop.document("remove", "numpy", exit_code=2)["errors"][0]
     assert (error["code"], "-r" in error["hint"]) == ("requested-elsewhere", False)
 
@@ -138,7 +145,9 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
     make_project(workshop.folder, "our-thing", requires=["cowsay"])
     done = workshop.run("install")
     assert done.status == 0, done.err
-    assert projects(done.err) == ["Project pyproject.toml: 1 requirement; our-thing itself, editable"]
+    assert projects(done.err) == [
+        "Project pyproject.toml: 1 requirement; our-thing itself, editable"
+    ]
     assert workshop.python("import our_thing, cowsay; print(our_thing.__file__)") == str(
         workshop.folder / "our_thing.py"
     )
@@ -147,19 +156,26 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop: Workshop, stand_in_folder: Path) -> None:
+def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "old-thing", "cowsay")
     write(workshop, "requirements.txt", "numpy\n")
     write(workshop, "environment-gpu.yml", "dependencies:\n- pip:\n  - rich\n")
-    assert "numpy, the project were not resolved: plan --live resolves them" in workshop.run("plan").err
+    assert (
+        "numpy, the project were not resolved: plan --live resolves them"
+        in workshop.run("plan").err
+    )
     done = workshop.run("install")
     assert done.status == 0, done.err
     counted = "requirements.txt: 1 requirement; setup.py: the project itself, editable"
     uncounted = "environment-gpu.yml does not count (-r environment-gpu.yml adds it)"
     assert projects(done.err) == [f"Project {counted}; {uncounted}"]
     module = workshop.folder / "old_thing.py"
-    assert workshop.python("import old_thing, cowsay, numpy; print(old_thing.__file__)") == str(module)
+    assert workshop.python("import old_thing, cowsay, numpy; print(old_thing.__file__)") == str(
+        module
+    )
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
     assert "request-unmet" not in workshop.run("doctor").out
@@ -169,18 +185,41 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop: Wo
     assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-stale"
     assert workshop.document("install")["data"]["lock"]["changes"]
     assert {"old-thing", "filelock"} <= names(workshop)
-    assert workshop.python("from importlib.metadata import requires; print(requires('old-thing'))") == "['filelock']"
+    assert (
+        workshop.python("from importlib.metadata import requires; print(requires('old-thing'))")
+        == "['filelock']"
+    )
 
 
 def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) -> None:
     play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
-    packages = ("python=3.11", "pytorch=2.14", "pytorch-cuda=11.8", "torchvision", "numpy", "cudnn", "gcc=11")
-    write(workshop, "environment.yml", "dependencies:\n" + "".join(f"- {package}\n" for package in packages))
+    packages = (
+        "python=3.11",
+        "pytorch=2.14",
+        "pytorch-cuda=11.8",
+        "torchvision",
+        "numpy",
+        "cudnn",
+        "gcc=11",
+    )
+    write(
+        workshop,
+        "environment.yml",
+        "dependencies:\n" + "".join(f"- {package}\n" for package in packages),
+    )
     done = workshop.run("lock")
     assert done.status == 0, done.err
     assert projects(done.err) == ["Project environment.yml: 3 requirements"]
-    assert " ".join(done.err.split()).count("no wheel is known of gcc=11; if needed: conda install gcc=11") == 1
-    assert " ".join(done.err.split()).count("cu118 is preferred by the request, but it has no build") == 1
+    assert (
+        " ".join(done.err.split()).count(
+            "no wheel is known of gcc=11; if needed: conda install gcc=11"
+        )
+        == 1
+    )
+    assert (
+        " ".join(done.err.split()).count("cu118 is preferred by the request, but it has no build")
+        == 1
+    )
     lock = tomli.loads(workshop.lock("pylock.cu126.toml"))
     assert lock["tool"]["gpuinstall"]["inputs"] == ["torch==2.14.*", "torchvision", "numpy"]
     assert lock["requires-python"] == "==3.11.*"
@@ -197,7 +236,9 @@ def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["pyproject.toml", "setup.cfg", "environment.yml", "pylock.theirs.toml"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "setup.cfg", "environment.yml", "pylock.theirs.toml"]
+)
 def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -> None:
     forms = {
         "pyproject.toml": PROJECT,
@@ -218,14 +259,22 @@ def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: W
     theirs = workshop.folder / "theirs"
     made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, theirs])
     assert made.ok, made.err
-    active = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "VIRTUAL_ENV": str(theirs)})
+    active = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "VIRTUAL_ENV": str(theirs)}
+    )
     lines = {
         "verify": f"gpuinstall verify --venv {theirs}",
         "doctor": f"gpuinstall doctor --venv {theirs}",
         "install": f"gpuinstall install --into --venv {theirs}",
     }
-    said = {command: " ".join(active.run(command, "--no-progress").err.split()) for command in lines}
-    assert {command for command, line in lines.items() if f"for the active one: {line}" not in said[command]} == set()
+    said = {
+        command: " ".join(active.run(command, "--no-progress").err.split()) for command in lines
+    }
+    assert {
+        command
+        for command, line in lines.items()
+        if f"for the active one: {line}" not in said[command]
+    } == set()
     assert f"do gpuinstall install # makes one {lines['verify']} #" in said["verify"]
     into = active.run(*lines["install"].split()[1:])
     assert into.status == 0, into.err
@@ -250,11 +299,15 @@ PyMODINIT_FUNC PyInit_fast_thing(void) { return PyModule_Create(&module); }
 
 @pytest.mark.network
 @pytest.mark.parametrize("words", [(), ("-e", "."), (".",)], ids=" ".join)
-def test_a_c_extension_is_built_by_the_real_setuptools(workshop: Workshop, words: tuple[str, ...]) -> None:
+def test_a_c_extension_is_built_by_the_real_setuptools(
+    workshop: Workshop, words: tuple[str, ...]
+) -> None:
     write(workshop, "setup.py", EXTENSION)
     write(workshop, "needs.txt", "cowsay\n")
     write(workshop, "fast_thing.c", C_MODULE)
-    real = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "UV_DEFAULT_INDEX": ""})
+    real = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "UV_DEFAULT_INDEX": ""}
+    )
     done = real.run("install", *words)
     assert done.status == 0, done.err
     assert "its build code runs now" in done.err

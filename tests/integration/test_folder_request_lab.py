@@ -48,7 +48,10 @@ def release(workshop: Workshop, folder: Path, *wheels: tuple[str, str]) -> Works
 
 
 def versions(workshop: Workshop, name: str = LOCK) -> dict[str, str]:
-    return {package["name"]: package["version"] for package in tomli.loads(workshop.lock(name))["packages"]}
+    return {
+        package["name"]: package["version"]
+        for package in tomli.loads(workshop.lock(name))["packages"]
+    }
 
 
 def inputs(workshop: Workshop, name: str = LOCK) -> list[str]:
@@ -86,7 +89,9 @@ def test_one_package_is_upgraded_and_the_others_stay(workshop: Workshop, simple:
 
 
 @pytest.mark.heavy
-def test_what_is_installed_is_added_and_nothing_else_moves(workshop: Workshop, simple: Path) -> None:
+def test_what_is_installed_is_added_and_nothing_else_moves(
+    workshop: Workshop, simple: Path
+) -> None:
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
     later = release(workshop, simple, ("transformers", "4.58.0"), ("numpy", "2.4.0"))
@@ -122,7 +127,9 @@ def test_only_makes_it_the_whole_request_and_says_what_goes(workshop: Workshop) 
     workshop.document("install", "torch", "numpy", "rich")
     done = workshop.run("install", "--only", "torch")
     assert done.status == 0, done.err
-    assert all(line in done.err for line in ("- numpy 2.3.4\n", "- rich 14.2.0\n", "- markdown 3.9\n"))
+    assert all(
+        line in done.err for line in ("- numpy 2.3.4\n", "- rich 14.2.0\n", "- markdown 3.9\n")
+    )
     assert inputs(workshop) == ["torch"]
 
 
@@ -133,12 +140,15 @@ def test_a_package_is_removed_with_what_only_it_needed(workshop: Workshop) -> No
     assert changes(rehearsed) == {("removed", "rich"), ("removed", "markdown")}
     data = workshop.document("remove", "rich")["data"]
     assert changes(data) == {("removed", "rich"), ("removed", "markdown")}
-    assert versions(workshop) == {name: before[name] for name in before if name not in {"rich", "markdown"}}
+    assert versions(workshop) == {
+        name: before[name] for name in before if name not in {"rich", "markdown"}
+    }
     assert inputs(workshop) == ["torch", "transformers<5"]
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("tokenizers", "not-requested"), ("cowsay", "not-requested"), ("torch", "torch-stays")]
+    ("name", "code"),
+    [("tokenizers", "not-requested"), ("cowsay", "not-requested"), ("torch", "torch-stays")],
 )
 def test_what_was_not_asked_for_cannot_be_removed(workshop: Workshop, name: str, code: str) -> None:
     workshop.document("lock", "torch", "transformers", "--target", "cu126")
@@ -184,7 +194,9 @@ def test_the_build_that_was_asked_for_stays_too(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(workshop: Workshop) -> None:
+def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(
+    workshop: Workshop,
+) -> None:
     workshop.document("install", "torch", "numpy")
     packages = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
     (packages / "cowsay-6.1.dist-info").mkdir()
@@ -195,7 +207,9 @@ def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(
 
 
 @pytest.mark.parametrize("words", [("--upgrade",), ("--upgrade-package", "numpy"), ()])
-def test_a_lock_made_anew_holds_what_it_was_made_for(workshop: Workshop, simple: Path, words: tuple[str, ...]) -> None:
+def test_a_lock_made_anew_holds_what_it_was_made_for(
+    workshop: Workshop, simple: Path, words: tuple[str, ...]
+) -> None:
     workshop.document("lock", "torch", "numpy", "transformers<5", "--target", "cu126")
     before = versions(workshop)
     later = release(workshop, simple, ("numpy", "2.4.0"))
@@ -220,7 +234,9 @@ def test_locks_of_a_folder_are_made_together(workshop: Workshop, simple: Path) -
     later = release(workshop, simple, ("numpy", "2.4.0"))
     made = later.document("lock", "--upgrade")["data"]["locks"]
     assert {lock["target"] for lock in made} == {"cu126", "cpu", "cpu-windows-x86_64"}
-    assert {versions(workshop, path.name)["numpy"] for path in workshop.folder.glob("pylock.*")} == {"2.4.0"}
+    assert {
+        versions(workshop, path.name)["numpy"] for path in workshop.folder.glob("pylock.*")
+    } == {"2.4.0"}
 
 
 @pytest.mark.heavy
@@ -234,7 +250,9 @@ def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple
     assert inputs(workshop, "pylock.cpu.toml") == ["torch==2.14.1", "numpy"]
 
 
-def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(workshop: Workshop) -> None:
+def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(
+    workshop: Workshop,
+) -> None:
     workshop.document("lock", "torch", "numpy", "--target", "cu126", "--target", "cpu")
     done = workshop.run("install", "rich")
     behind = "warning: pylock.cpu.toml: made for another request or other versions; update them with: gpuinstall lock"
@@ -246,10 +264,11 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(wor
     assert [error["hint"] for error in checked["errors"]] == ["gpuinstall lock"]
     assert workshop.run("lock", "--check").out.splitlines()[-1] == "  do    gpuinstall lock"
     assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
-    other = (
-        "pylock.cpu.toml was made for torch numpy, but the request is now torch numpy rich; gpuinstall lock updates it"
+    other = "pylock.cpu.toml was made for torch numpy, but the request is now torch numpy rich; gpuinstall lock updates it"
+    assert (
+        f"warning: {other}"
+        in workshop.run("sync", "--target", "cpu", "--venv", "other").err.splitlines()
     )
-    assert f"warning: {other}" in workshop.run("sync", "--target", "cpu", "--venv", "other").err.splitlines()
     assert "warning" not in workshop.run("sync").err
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy", "rich"]
@@ -270,14 +289,20 @@ def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple
     assert reasons.keys() == {"versions-differ"}
     assert "numpy" in reasons["versions-differ"]
     assert "disagree" in later.run("doctor").out
-    assert later.run("lock", "--check", "--offline").out.splitlines()[-1] == "  do    gpuinstall lock"
+    assert (
+        later.run("lock", "--check", "--offline").out.splitlines()[-1] == "  do    gpuinstall lock"
+    )
     later.document("lock")
     assert later.document("lock", "--check", "--offline")["status"] == "success"
 
 
-def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(workshop: Workshop) -> None:
+def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(
+    workshop: Workshop,
+) -> None:
     workshop.document("lock", "torch", "--target", "cu126", "--target", "cpu")
-    (workshop.folder / "pylock.theirs.toml").write_text('lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n')
+    (workshop.folder / "pylock.theirs.toml").write_text(
+        'lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n'
+    )
     settings = workshop.folder / "pyproject.toml"
     settings.write_text('[tool.gpuinstall]\ntargets = ["cpu"]\n', encoding="utf-8")
     told = workshop.run("lock")
@@ -295,6 +320,8 @@ def test_an_index_that_does_not_answer_is_the_fault_and_not_the_targets(
     workshop: Workshop, stand_in: StandInIndex
 ) -> None:
     stand_in.torch.close()
-    error = workshop.document("lock", "--target", "cu126", "--target", "cu130", exit_code=4)["errors"][0]
+    error = workshop.document("lock", "--target", "cu126", "--target", "cu130", exit_code=4)[
+        "errors"
+    ][0]
     assert error["code"] == "unreachable"
     assert "target" not in error["message"]

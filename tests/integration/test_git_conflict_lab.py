@@ -56,8 +56,14 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
     assert not git(workshop, "merge", "-q", "colleague").ok
     assert "<<<<<<<" in workshop.lock(LOCK)
     error = workshop.document("sync", exit_code=6)["errors"][0]
-    assert (error["code"], error["hint"].startswith("gpuinstall lock && git add -u ")) == ("lock-in-conflict", True)
-    advised = [error["hint"].partition("   #")[0], workshop.run("doctor").out.splitlines()[-1].removeprefix("first: ")]
+    assert (error["code"], error["hint"].startswith("gpuinstall lock && git add -u ")) == (
+        "lock-in-conflict",
+        True,
+    )
+    advised = [
+        error["hint"].partition("   #")[0],
+        workshop.run("doctor").out.splitlines()[-1].removeprefix("first: "),
+    ]
     assert advised[0].removeprefix("gpuinstall ") == advised[1].partition("gpuinstall ")[2]
     done = workshop.run("lock")
     assert done.status == 0, done.err
@@ -66,7 +72,9 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
     assert git(workshop, "diff", "--name-only", "--diff-filter=U").out == ""
     assert f"Merged both requests of {LOCK}" in " ".join(done.err.split())
     assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
-    held = {package["name"] for package in tomli.loads(workshop.lock("pylock.cu126.toml"))["packages"]}
+    held = {
+        package["name"] for package in tomli.loads(workshop.lock("pylock.cu126.toml"))["packages"]
+    }
     assert held >= {"torch", "numpy", "cowsay"}
     assert workshop.document("lock", "--check", "--offline")["status"] == "success"
     assert git(workshop, "commit", "-q", "-m", "both").ok
@@ -81,7 +89,10 @@ def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop
     (workshop.folder / LOCK).write_bytes(ours.read_bytes())
     (workshop.folder / "pylock.cu126.toml").unlink()
     assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
-    assert workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["status"] == "stale"
+    assert (
+        workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["status"]
+        == "stale"
+    )
     workshop.document("install")
     assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"
 
@@ -91,7 +102,9 @@ def test_the_driver_of_the_page_merges_without_a_conflict(workshop: Workshop) ->
     """As docs/teams.md has it, with the command that stands for gpuinstall here."""
     command = f"{shlex.join(GPUINSTALL)} lock --merge %A %B"
     assert git(workshop, "config", "merge.gpuinstall.driver", command).ok
-    (workshop.folder / ".gitattributes").write_text("pylock.*.toml merge=gpuinstall\n", encoding="utf-8")
+    (workshop.folder / ".gitattributes").write_text(
+        "pylock.*.toml merge=gpuinstall\n", encoding="utf-8"
+    )
     done = git(workshop, "merge", "-q", "colleague", "-m", "both")
     assert done.ok, done.err
     assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}

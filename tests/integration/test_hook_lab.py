@@ -27,8 +27,13 @@ PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"
 def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     """A folder, and a user with settings of their own, where the index is a corporate mirror."""
     (tmp_path / "project").mkdir()
-    variables = {key: value for key, value in stand_in.environment().items() if key != "PIP_CONFIG_FILE"}
-    variables |= {"XDG_CONFIG_HOME": str(tmp_path / "settings"), "PIP_INDEX_URL": stand_in.default_index}
+    variables = {
+        key: value for key, value in stand_in.environment().items() if key != "PIP_CONFIG_FILE"
+    }
+    variables |= {
+        "XDG_CONFIG_HOME": str(tmp_path / "settings"),
+        "PIP_INDEX_URL": stand_in.default_index,
+    }
     variables |= {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_HTTP_RETRIES": "0"}
     return Workshop(tmp_path / "project", tmp_path / "caches", variables)
 
@@ -48,7 +53,9 @@ def plain_uv(workshop: Workshop, *words: str) -> Finished:
 
 def plain_pip(workshop: Workshop, *words: str) -> Finished:
     python = workshop.folder / ".venv" / "bin" / "python"
-    return process.run([sys.executable, "-m", "pip", "--python", python, *words], env=workshop.environment)
+    return process.run(
+        [sys.executable, "-m", "pip", "--python", python, *words], env=workshop.environment
+    )
 
 
 def settings(workshop: Workshop, name: str) -> Path:
@@ -57,13 +64,17 @@ def settings(workshop: Workshop, name: str) -> Path:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop: Workshop, play: Play) -> None:
+def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     file = settings(workshop, "uv/uv.toml")
     file.parent.mkdir(parents=True)
     file.write_text(mine := "# mine\nnative-tls = false")
     before = plain_uv(workshop, "pip", "install", "--dry-run", "torch")
-    assert "torch==2.15.0\n" in before.err, "the build of the default index, which does not run on driver 535"
+    assert "torch==2.15.0\n" in before.err, (
+        "the build of the default index, which does not run on driver 535"
+    )
 
     assert workshop.document("hook", "uv")["data"]["status"] == "written"
     assert workshop.document("hook", "uv")["data"]["status"] == "unchanged"
@@ -74,18 +85,26 @@ def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop: Wo
     ):
         done = plain_uv(workshop, "pip", "install", "--dry-run", *words)
         assert "torch==2.14.1+cu126" in done.err, done.err
-    assert "torch==2.13.0+cu126" in plain_uv(workshop, "pip", "install", "--dry-run", "torch==2.13.0").err
+    assert (
+        "torch==2.13.0+cu126"
+        in plain_uv(workshop, "pip", "install", "--dry-run", "torch==2.13.0").err
+    )
     assert plain_uv(workshop, "pip", "install", "torch").ok
     assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
     elsewhere = ("--gpu", "RTX 5090", "--driver", "580.95.05", "--venv", "elsewhere")
     assert workshop.run("install", "torch==2.15.0", *elsewhere).status == 0
-    assert workshop.document("hook", "uv")["data"]["status"] == "unchanged", "another machine was meant"
+    assert workshop.document("hook", "uv")["data"]["status"] == "unchanged", (
+        "another machine was meant"
+    )
 
     play(RTX_5090)
     workshop.folder.joinpath("pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
     done = workshop.run("install", "torch==2.15.0", "--venv", "env")
     assert "2.15.0+cu130 now, because the driver or the GPUs changed" in done.err, done.err
-    assert "torch==2.15.0+cu130" in plain_uv(workshop, "pip", "install", "--dry-run", "-U", "torch").err
+    assert (
+        "torch==2.15.0+cu130"
+        in plain_uv(workshop, "pip", "install", "--dry-run", "-U", "torch").err
+    )
     assert workshop.document("hook", "uv", "--remove")["data"]["status"] == "removed"
     assert file.read_text() == mine
 
@@ -96,9 +115,13 @@ def mirror(workshop: Workshop) -> str:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(workshop: Workshop, play: Play) -> None:
+def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
-    variables = {key: value for key, value in workshop.variables.items() if key != "GPUINSTALL_TORCH_INDEX"}
+    variables = {
+        key: value for key, value in workshop.variables.items() if key != "GPUINSTALL_TORCH_INDEX"
+    }
     workshop = Workshop(workshop.folder, workshop.caches, variables)
     workshop.document("hook", "uv")
     for words in (("pip", "install", "torch"), ("tool", "run", "--with", "torch", "cowsay")):
@@ -114,7 +137,9 @@ def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(wo
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(workshop: Workshop, play: Play) -> None:
+def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     file = settings(workshop, "pip/pip.conf")
     file.parent.mkdir(parents=True)
@@ -127,7 +152,9 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(worksho
     assert "/srv/wheels" in file.read_text().partition("[install]")[2]
     done = plain_pip(workshop, "install", "--dry-run", "torch", "torchvision")
     assert "torch-2.14.1+cu126 torchvision-0.29.2+cu126" in done.out, done.out + done.err
-    other = plain_pip(workshop, "install", "--dry-run", "torch", "--extra-index-url", f"{mirror(workshop)}/cu132")
+    other = plain_pip(
+        workshop, "install", "--dry-run", "torch", "--extra-index-url", f"{mirror(workshop)}/cu132"
+    )
     assert "torch-2.14.1+cu126" in other.out, other.out + other.err
     refused = plain_pip(workshop, "install", "--dry-run", "torch==2.15.0")
     assert "The user requested (constraint) torch" in refused.out + refused.err
@@ -155,15 +182,22 @@ def test_a_hook_of_one_folder_lies_in_it_alone_and_leaves_nothing(
             env={**workshop.environment, "PIP_CONFIG_FILE": str(venv / "pip.conf")},
         )
     assert installed.ok, installed.err
-    assert workshop.python("import torch; print(torch.__version__)") == "2.15.0+cpu", "and no gigabytes of CUDA"
+    assert workshop.python("import torch; print(torch.__version__)") == "2.15.0+cpu", (
+        "and no gigabytes of CUDA"
+    )
     workshop.document("hook", tool, "--project", "--remove")
     assert {*workshop.folder.iterdir(), *venv.iterdir()} == before
 
 
 @pytest.mark.heavy
-def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(workshop: Workshop, play: Play) -> None:
+def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
-    for name, text in (("uv/uv.toml", "[pip]\nno-deps = true\n"), ("pip/pip.conf", "[install]\nuser = true\n")):
+    for name, text in (
+        ("uv/uv.toml", "[pip]\nno-deps = true\n"),
+        ("pip/pip.conf", "[install]\nuser = true\n"),
+    ):
         file = settings(workshop, name)
         file.parent.mkdir(parents=True)
         file.write_text(text)
@@ -175,7 +209,10 @@ def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(works
     (workshop.folder / "pyproject.toml").write_text("[tool.uv]\npackage = false\n")
     hidden = workshop.document("hook", "uv", "--project", exit_code=2)
     assert hidden["errors"][0]["code"] == "hook-hides"
-    assert workshop.document("hook", "pip", "--project", exit_code=2)["errors"][0]["code"] == "environment-missing"
+    assert (
+        workshop.document("hook", "pip", "--project", exit_code=2)["errors"][0]["code"]
+        == "environment-missing"
+    )
 
 
 def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop: Workshop, play: Play) -> None:

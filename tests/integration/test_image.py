@@ -40,7 +40,9 @@ def image(folder: Path) -> Iterator[Container]:
     call("buildah", "rmi", NAME)
 
 
-def test_each_host_takes_the_environment_that_fits_it_or_is_told_why_none_does(image: Container, folder: Path) -> None:
+def test_each_host_takes_the_environment_that_fits_it_or_is_told_why_none_does(
+    image: Container, folder: Path
+) -> None:
     came = {}
     for host, start in started(image, folder / "volumes"):
         came[host.name] = start.status or start.out.split()[0]

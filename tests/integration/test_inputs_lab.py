@@ -66,11 +66,16 @@ def test_a_project_is_locked_by_its_path_from_the_lock_and_what_it_needs_by_hash
 @pytest.mark.heavy
 def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: Workshop) -> None:
     workshop.document("install", "torch", "-e", ".")
-    assert workshop.python("import our_thing; print(our_thing.HERE, our_thing.__file__)").endswith("our_thing.py")
+    assert workshop.python("import our_thing; print(our_thing.HERE, our_thing.__file__)").endswith(
+        "our_thing.py"
+    )
     again = workshop.document("install", "torch", "-e", ".")
     assert again["data"]["environment"]["status"] == "none"
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
-    assert workshop.document("lock", "--check", "torch", "-e", ".")["data"]["locks"][0]["status"] == "fresh"
+    assert (
+        workshop.document("lock", "--check", "torch", "-e", ".")["data"]["locks"][0]["status"]
+        == "fresh"
+    )
     shutil.rmtree(workshop.folder / ".venv")
     done = workshop.run("sync")
     assert done.status == 0, done.err
@@ -79,8 +84,12 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
 
 @pytest.mark.heavy
 @NEEDS_GIT
-@pytest.mark.parametrize("form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"])
-def test_a_branch_that_moves_is_pinned_to_its_commit(workshop: Workshop, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(
+    "form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"]
+)
+def test_a_branch_that_moves_is_pinned_to_its_commit(
+    workshop: Workshop, tmp_path: Path, form: str
+) -> None:
     first = make_repository(tmp_path / "tool", "tool")
     done = workshop.run("lock", "--no-project", "torch", form.format(tmp_path / "tool"))
     assert done.status == 0, done.err
@@ -128,7 +137,9 @@ def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop: Workshop) -> N
     workshop.document("lock", "torch", "-e", ".")
     env = {**workshop.environment, "UV_PREVIEW_FEATURES": "pylock", "UV_NO_CONFIG": "1"}
     python = workshop.folder / "plain" / "bin" / "python"
-    assert process.run([uv.uv(), "venv", "-q", "--python", sys.executable, "plain"], env=env, cwd=workshop.folder).ok
+    assert process.run(
+        [uv.uv(), "venv", "-q", "--python", sys.executable, "plain"], env=env, cwd=workshop.folder
+    ).ok
     words = [str(uv.uv()), "pip", "sync", "-q", "--python", str(python), "pylock.cpu.toml"]
     done = process.run(words, env=env, cwd=workshop.folder)
     assert done.ok, done.err
@@ -136,24 +147,34 @@ def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop: Workshop) -> N
 
 
 @pytest.mark.parametrize(
-    "torch", ["torch @ git+https://git.example/torch", "-e torch @ .", "./torch-2.15.0-py3-none-any.whl"]
+    "torch",
+    ["torch @ git+https://git.example/torch", "-e torch @ .", "./torch-2.15.0-py3-none-any.whl"],
 )
 def test_torch_by_address_is_refused(workshop: Workshop, torch: str) -> None:
     words = torch.split(" ", 1) if torch.startswith("-e") else [torch]
-    assert workshop.document("lock", *words, exit_code=2)["errors"][0]["code"] == "requirement-by-address"
+    assert (
+        workshop.document("lock", *words, exit_code=2)["errors"][0]["code"]
+        == "requirement-by-address"
+    )
 
 
 @pytest.mark.heavy
-def test_a_torch_that_a_project_brings_by_address_is_refused(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_torch_that_a_project_brings_by_address_is_refused(
+    workshop: Workshop, tmp_path: Path
+) -> None:
     make_project(tmp_path / "fork", "torch", "2.15.0")
     make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])
     error = workshop.document("lock", "-e", ".", exit_code=3)["errors"][0]
     assert error["code"] == "requirements-conflict"
 
 
-def test_constraints_hold_for_torch_and_for_what_turns_up(workshop: Workshop, stand_in_folder: Path) -> None:
+def test_constraints_hold_for_torch_and_for_what_turns_up(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     make_wheel(stand_in_folder / "simple", "cowsay", "6.2")
-    (workshop.folder / "only.txt").write_text("torch<2.14\ncowsay<6.2\nnever-there==1\n", encoding="utf-8")
+    (workshop.folder / "only.txt").write_text(
+        "torch<2.14\ncowsay<6.2\nnever-there==1\n", encoding="utf-8"
+    )
     workshop.document("lock", "torch", ".", "-c", "only.txt")
     found = packages(workshop)
     assert (found["torch"]["version"], found["cowsay"]["version"]) == ("2.13.0+cpu", "6.1")
@@ -177,19 +198,27 @@ def test_files_lead_to_files_constraints_and_projects(workshop: Workshop) -> Non
 
 
 def test_a_dependency_group_is_asked_for_by_its_name_and_watched(workshop: Workshop) -> None:
-    group = '[dependency-groups]\nextra = ["torch<2.15", {include-group = "more"}]\nmore = ["numpy"]\n'
+    group = (
+        '[dependency-groups]\nextra = ["torch<2.15", {include-group = "more"}]\nmore = ["numpy"]\n'
+    )
     make_project(workshop.folder, "our-thing", pyproject=group)
     workshop.document("lock", "--group", "extra")
     assert {"torch", "numpy"} < packages(workshop).keys()
     assert packages(workshop)["torch"]["version"] == "2.14.1+cpu"
     make_project(workshop.folder, "our-thing", pyproject=group.replace("numpy", "cowsay"))
     assert (
-        workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]["reasons"][0]["code"] == "inputs-changed"
+        workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]["reasons"][0]["code"]
+        == "inputs-changed"
     )
-    assert workshop.document("lock", "--group", "none", exit_code=2)["errors"][0]["code"] == "group-unknown"
+    assert (
+        workshop.document("lock", "--group", "none", exit_code=2)["errors"][0]["code"]
+        == "group-unknown"
+    )
 
 
-def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(workshop: Workshop, tmp_path: Path) -> None:
+def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(
+    workshop: Workshop, tmp_path: Path
+) -> None:
     make_project(tmp_path / "lib", "lib")
     source = '[tool.uv.sources]\nlib = { path = "../lib", editable = true }\ntorch = { index = "elsewhere" }\n'
     make_project(workshop.folder, "our-thing", requires=["lib", "torch"], pyproject=source)
@@ -198,7 +227,9 @@ def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(workshop: W
 
 
 @pytest.mark.heavy
-def test_a_source_distribution_that_needs_no_compiler_is_announced(workshop: Workshop, stand_in_folder: Path) -> None:
+def test_a_source_distribution_that_needs_no_compiler_is_announced(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     make_sdist(stand_in_folder / "simple", "pure", "1.0")
     done = workshop.run("install", "torch", "pure")
     assert done.status == 0, done.err

@@ -28,9 +28,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder = tmp_path_factory.mktemp("cpu") / "project"
     folder.mkdir()
     workshop = Workshop(folder, folder.parent / "caches")
-    data = workshop.document("install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0")["data"]
+    data = workshop.document("install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0")[
+        "data"
+    ]
     assert data["verdict"]["status"] == "passed", data["verdict"]
-    assert {check["name"] for check in data["verdict"]["devices"][0]["checks"]} >= {"matmul-float32", "convolution"}
+    assert {check["name"] for check in data["verdict"]["devices"][0]["checks"]} >= {
+        "matmul-float32",
+        "convolution",
+    }
     return workshop
 
 
@@ -58,8 +63,14 @@ def test_a_second_run_leaves_it_alone(project: Workshop) -> None:
 
 def test_plain_pip_and_uv_add_to_it_and_keep_torch(project: Workshop) -> None:
     """The torch index may not be there: then a package of the family is refused, and never the default index's."""
-    constrained = {**project.environment, "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri()}
-    pip, python = project.folder / ".venv" / "bin" / "pip", project.folder / ".venv" / "bin" / "python"
+    constrained = {
+        **project.environment,
+        "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri(),
+    }
+    pip, python = (
+        project.folder / ".venv" / "bin" / "pip",
+        project.folder / ".venv" / "bin" / "python",
+    )
     before = installed(python)
     commands: list[list[str | Path]] = [
         [pip, "install", "einops"],
@@ -104,7 +115,9 @@ def test_plain_uv_installs_the_same_from_the_lock(project: Workshop, empty: Path
 
 def test_plain_pip_installs_the_same_from_the_lock(project: Workshop, empty: Path) -> None:
     lock = project.folder / "pylock.cpu.toml"
-    done = process.run([sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock])
+    done = process.run(
+        [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
+    )
     assert done.ok, done.err
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
@@ -122,6 +135,8 @@ def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(
     lock = tmp_path / "pylock.cpu.toml"
     lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), encoding="utf-8")
     by_uv = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
-    by_pip = process.run([sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock])
+    by_pip = process.run(
+        [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
+    )
     assert (by_uv.ok, by_pip.ok) == (False, False)
     assert installed(empty) == set()

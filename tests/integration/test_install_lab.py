@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from tests.lab.host import Host
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
-GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
+GTX_1080 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),)
+)
 NO_KERNEL = "CUDA error: no kernel image is available for execution"
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
 
@@ -49,7 +51,9 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], whom: str = "*") -> None:
+def tell(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], whom: str = "*"
+) -> None:
     """Have every kernel of the stub torch that is named fail with a message, everywhere or where ``whom`` says."""
     (folder / "verdict.json").write_text(json.dumps({whom: {"failed": failed}}), encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
@@ -99,7 +103,9 @@ def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offl
     assert stand_in.sent() == {}
     shutil.rmtree(workshop.caches / "uv")
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
-    assert workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    assert (
+        workshop.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    )
     error = workshop.document("install", "--venv", "third", "--offline", exit_code=4)["errors"][0]
     assert (error["code"], error["hint"]) == ("offline", "gpuinstall install --venv third --json")
     assert workshop.document("install", "--venv", "third")["data"]["bytes"] > 0
@@ -122,7 +128,10 @@ def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(
         another.set()
         yield body
 
-    for host, sign, pieces in ((stand_in.r2, "/torch-", held_up), (stand_in.default, "/numpy-", told)):
+    for host, sign, pieces in (
+        (stand_in.r2, "/torch-", held_up),
+        (stand_in.default, "/numpy-", told),
+    ):
         in_pieces(host, sign, pieces)
     done = workshop.run("install", "torch==2.14.1", "numpy")
     assert done.status == 0, done.err
@@ -142,7 +151,9 @@ def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]])
 
 
 @pytest.mark.heavy
-def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(workshop: Workshop, play: Play) -> None:
+def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(
+    workshop: Workshop, play: Play
+) -> None:
     play(GTX_1080)
     assert workshop.document("install")["data"]["environment"]["torch"] == "2.14.1+cu126"
 
@@ -177,7 +188,9 @@ def test_another_card_or_driver_is_proven_again_without_building(
 
 
 @pytest.mark.heavy
-def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(workshop: Workshop, play: Play) -> None:
+def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     assert "--upgrade" not in workshop.run("install", "--verify").err
     play(replace(RTX_4090, driver="580.95.05", cuda=13000))
@@ -203,7 +216,9 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
 
 
-def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(workshop: Workshop, play: Play) -> None:
+def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(
+    workshop: Workshop, play: Play
+) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     assert workshop.run("install", "-q").status == 0
     [version] = workshop.folder.glob(".venv/lib/*/site-packages/torch/version.py")
@@ -217,7 +232,9 @@ def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(workshop: Wor
 
 
 @pytest.mark.heavy
-def test_a_machine_in_words_is_installed_for_and_not_proven_here(workshop: Workshop, play: Play) -> None:
+def test_a_machine_in_words_is_installed_for_and_not_proven_here(
+    workshop: Workshop, play: Play
+) -> None:
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     data = workshop.document("install", "--gpu", "GTX 1080", "--driver", "580.95.05")["data"]
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+cu126", "unproven")
@@ -246,8 +263,13 @@ def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: P
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     assert workshop.document("install")["data"]["environment"]["torch"] == "2.13.0+cu126"
-    assert workshop.document("install", "--upgrade")["data"]["environment"]["torch"] == "2.13.0+cu126"
-    assert workshop.document("install", "--upgrade", "torch")["data"]["environment"]["torch"] == "2.14.1+cu126"
+    assert (
+        workshop.document("install", "--upgrade")["data"]["environment"]["torch"] == "2.13.0+cu126"
+    )
+    assert (
+        workshop.document("install", "--upgrade", "torch")["data"]["environment"]["torch"]
+        == "2.14.1+cu126"
+    )
     data = workshop.document("install", "torchvision")["data"]
     assert "torchvision" in workshop.lock("pylock.cu126.toml")
     assert data["previous"]["bytes"] > 0
@@ -270,18 +292,24 @@ def test_a_package_of_the_users_is_named_and_stays(workshop: Workshop, play: Pla
     play(RTX_4090)
     workshop.document("install")
     python = workshop.folder / ".venv" / "bin" / "python"
-    added = process.run([uv.uv(), "pip", "install", "--python", python, "cowsay"], env=workshop.environment)
+    added = process.run(
+        [uv.uv(), "pip", "install", "--python", python, "cowsay"], env=workshop.environment
+    )
     assert added.ok, added.err
     done = workshop.run("install")
     assert done.status == 2
     assert "cowsay 6.1" in done.err
     assert workshop.python("import cowsay; print('moo')") == "moo"
     data = workshop.document("install", "--replace")["data"]
-    assert (workshop.folder / ".venv.gpuinstall" / "previous") == type(workshop.folder)(data["previous"]["path"])
+    assert (workshop.folder / ".venv.gpuinstall" / "previous") == type(workshop.folder)(
+        data["previous"]["path"]
+    )
     assert list((workshop.folder / ".venv.gpuinstall").rglob("cowsay/__init__.py"))
 
 
-def test_a_folder_that_is_not_ours_is_replaced_only_when_told(workshop: Workshop, play: Play) -> None:
+def test_a_folder_that_is_not_ours_is_replaced_only_when_told(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     folder = workshop.folder / "env"
     folder.mkdir()
@@ -302,7 +330,9 @@ def test_a_folder_that_is_not_ours_is_replaced_only_when_told(workshop: Workshop
     assert data["environment"]["torch"] == "2.14.1+cu126"
 
 
-def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Workshop, play: Play) -> None:
+def test_going_back_brings_environment_and_lock_and_forth_again(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     before = workshop.lock("pylock.cu126.toml")
@@ -314,10 +344,15 @@ def test_going_back_brings_environment_and_lock_and_forth_again(workshop: Worksh
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     assert workshop.lock("pylock.cu126.toml") == before
     back = workshop.run("install", "--rollback")
-    assert re.findall(r"^Changes +(.*)$", back.err, re.MULTILINE) == ["~ torch 2.13.0+cu126 -> 2.14.1+cu126"]
+    assert re.findall(r"^Changes +(.*)$", back.err, re.MULTILINE) == [
+        "~ torch 2.13.0+cu126 -> 2.14.1+cu126"
+    ]
     assert workshop.lock("pylock.cu126.toml") == after
     workshop.document("install", "torch==2.13.0", "--no-keep")
-    assert workshop.document("install", "--rollback", exit_code=2)["errors"][0]["code"] == "no-previous"
+    assert (
+        workshop.document("install", "--rollback", exit_code=2)["errors"][0]["code"]
+        == "no-previous"
+    )
 
 
 def test_a_dry_run_prints_the_commands_and_writes_nothing(
@@ -374,7 +409,10 @@ def test_a_fallback_that_passes_is_the_environment(
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     again = workshop.document("install")["data"]
-    assert (again["environment"]["status"], again["environment"]["torch"]) == ("none", "2.14.1+cu126")
+    assert (again["environment"]["status"], again["environment"]["torch"]) == (
+        "none",
+        "2.14.1+cu126",
+    )
 
 
 @pytest.mark.heavy
@@ -386,7 +424,10 @@ def test_the_gpu_whose_kernel_failed_is_named(
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, uuid_of(1))
     envelope = workshop.document("install", "--upgrade", "torch", exit_code=5)
     assert "failed on GPU 1 (NVIDIA A100-SXM4-80GB)" in envelope["errors"][0]["message"]
-    assert [device["status"] for device in envelope["data"]["verdict"]["devices"]] == ["passed", "failed"]
+    assert [device["status"] for device in envelope["data"]["verdict"]["devices"]] == [
+        "passed",
+        "failed",
+    ]
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu130"
     assert workshop.entries() == {".venv", "pylock.cu130.toml"}
 
@@ -394,11 +435,17 @@ def test_the_gpu_whose_kernel_failed_is_named(
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", [(), ("--backend", "cu126")])
 def test_a_kernel_that_failed_is_the_error_where_no_other_build_is_left(
-    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: tuple[str, ...]
+    workshop: Workshop,
+    play: Play,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: tuple[str, ...],
 ) -> None:
     play(GTX_1080)
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL})
-    assert workshop.document("install", *backend, exit_code=5)["errors"][0]["code"] == "kernel-failed"
+    assert (
+        workshop.document("install", *backend, exit_code=5)["errors"][0]["code"] == "kernel-failed"
+    )
     assert workshop.entries() == set()
 
 
@@ -415,7 +462,9 @@ def test_a_machine_that_must_be_mended_is_refused_before_any_download(
 
 
 @pytest.mark.heavy
-def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop: Workshop, stand_in_folder: Path, play: Play) -> None:
+def test_a_wheel_exchanged_on_the_index_is_not_installed(
+    workshop: Workshop, stand_in_folder: Path, play: Play
+) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     workshop.document("lock", "torch==2.14.1")
@@ -490,11 +539,17 @@ def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_
 
 
 @pytest.mark.heavy
-def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(workshop: Workshop, play: Play) -> None:
+def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
-    while not (filling := [child for child in map(int, children.read_text().split()) if fills_an_environment(child)]):
+    while not (
+        filling := [
+            child for child in map(int, children.read_text().split()) if fills_an_environment(child)
+        ]
+    ):
         assert running.poll() is None, running.communicate()
     os.kill(filling[0], signal.SIGSTOP)
     running.kill()
@@ -503,7 +558,9 @@ def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(work
     os.kill(filling[0], signal.SIGCONT)
     while Path(f"/proc/{filling[0]}/exe").exists():
         time.sleep(0.01)
-    found = sorted(path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/torch-*"))
+    found = sorted(
+        path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/torch-*")
+    )
     assert found == ["torch-2.14.1+cu126.dist-info"]
 
 
@@ -533,7 +590,9 @@ def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
 
 
 @pytest.mark.heavy
-def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex, play: Play) -> None:
+def test_two_runs_at_once_take_turns(
+    workshop: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
     play(RTX_4090)
     runs = [workshop.start("install", "--json") for _ in range(2)]
     outputs = [run.communicate(timeout=300) for run in runs]
@@ -544,10 +603,17 @@ def test_two_runs_at_once_take_turns(workshop: Workshop, stand_in: StandInIndex,
 
 
 @pytest.mark.heavy
-def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(workshop: Workshop, play: Play) -> None:
+def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     workshop.document("install")
-    for requirement in ("torch==", "./torch", "git+https://index.example/torch", "torch @ file:///t"):
+    for requirement in (
+        "torch==",
+        "./torch",
+        "git+https://index.example/torch",
+        "torch @ file:///t",
+    ):
         said = workshop.document("install", requirement, exit_code=2)["errors"][0]
         assert said["code"] in {"requirement-malformed", "requirement-by-address"}, requirement
         assert "torch" in said["message"], requirement
@@ -560,7 +626,9 @@ def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop: Workshop, play
     assert workshop.entries() == set()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file system that not even root may write")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has a file system that not even root may write"
+)
 def test_a_folder_that_may_not_be_written_is_one_clear_line(
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
@@ -608,7 +676,9 @@ def test_credentials_reach_the_index_and_neither_lock_nor_words(
         done = workshop.run("install", "--verbose")
         assert done.status == 0, done.err
         dry = workshop.run("install", "--upgrade", "--dry-run")
-    assert "s3cret" not in done.out + done.err + dry.out + dry.err + workshop.lock("pylock.cu126.toml")
+    assert "s3cret" not in done.out + done.err + dry.out + dry.err + workshop.lock(
+        "pylock.cu126.toml"
+    )
     assert index.default.url in workshop.lock("pylock.cu126.toml")
 
 
@@ -628,7 +698,9 @@ def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
         index.torch.respond = guarded
         login = index.torch_index.replace("//", "//user:s3cret@")
         workshop = Workshop(
-            tmp_path / "closed", tmp_path / "caches", {**index.environment(), "GPUINSTALL_TORCH_INDEX": login}
+            tmp_path / "closed",
+            tmp_path / "caches",
+            {**index.environment(), "GPUINSTALL_TORCH_INDEX": login},
         )
         done = workshop.run("install", "--verbose")
         assert done.status == 0, done.err
@@ -639,7 +711,16 @@ def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
 def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
-    words = ["prlimit", "--fsize=2000", sys.executable, "-m", "gpuinstall", "install", "torch==2.14.1", "--json"]
+    words = [
+        "prlimit",
+        "--fsize=2000",
+        sys.executable,
+        "-m",
+        "gpuinstall",
+        "install",
+        "torch==2.14.1",
+        "--json",
+    ]
     if shutil.which("prlimit") is None:
         pytest.skip("no prlimit to make every file that is larger than 2000 bytes fail")
     done = process.run(words, env=workshop.environment, cwd=workshop.folder)
@@ -666,12 +747,17 @@ def test_an_interrupted_run_leaves_nothing_behind(
 
 def test_an_unknown_package_is_one_clear_error(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
-    assert workshop.document("install", "nosuchpackage", exit_code=4)["errors"][0]["code"] == "package-not-found"
+    assert (
+        workshop.document("install", "nosuchpackage", exit_code=4)["errors"][0]["code"]
+        == "package-not-found"
+    )
     assert workshop.entries() == set()
 
 
 @pytest.mark.heavy
-def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(workshop: Workshop, play: Play) -> None:
+def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     done = workshop.run("install", "torch", "filelock<2", "filelock>3")
     assert done.status == 3
@@ -695,7 +781,9 @@ def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
     workshop: Workshop, play: Play, dropping: str
 ) -> None:
     play(RTX_4090)
-    deaf = replace(workshop, variables={**workshop.variables, "GPUINSTALL_TORCH_INDEX": f"{dropping}/whl"})
+    deaf = replace(
+        workshop, variables={**workshop.variables, "GPUINSTALL_TORCH_INDEX": f"{dropping}/whl"}
+    )
     running = deaf.start("install", "--json")
     assert running.stderr is not None
     while "Preflight" not in running.stderr.readline():
@@ -721,7 +809,9 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
 ) -> None:
     play(RTX_4090)
     address = dropping if host == "dropping" else host
-    deaf = replace(workshop, variables={**workshop.variables, **dict.fromkeys(silent, f"{address}/simple")})
+    deaf = replace(
+        workshop, variables={**workshop.variables, **dict.fromkeys(silent, f"{address}/simple")}
+    )
     with within(8):  # uv alone would be patient for 45 s
         done = deaf.run("install")
     assert done.status == 4, done.err
@@ -753,14 +843,21 @@ def test_a_lock_is_installed_from_the_caches_where_nobody_answers_and_refused_wh
     ("words", "status", "code"),
     [
         (["torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86"], 3, "driver-too-old"),
-        (["torch==2.15.0", "--gpu", "RTX 4090", "--driver", "580.95", "--python", "3.10"], 3, "python-unsupported"),
+        (
+            ["torch==2.15.0", "--gpu", "RTX 4090", "--driver", "580.95", "--python", "3.10"],
+            3,
+            "python-unsupported",
+        ),
         (["--gpu", "GTX 980", "--driver", "590.44"], 8, "driver-dropped-gpu"),
     ],
 )
 def test_a_refusal_by_the_rules_is_the_same_without_a_network(
     workshop: Workshop, words: list[str], status: int, code: str
 ) -> None:
-    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    nowhere = {
+        "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple",
+        "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl",
+    }
     deaf = replace(workshop, variables={**workshop.variables, **nowhere})
     assert deaf.document("install", *words, exit_code=status)["errors"][0]["code"] == code
 
@@ -769,8 +866,16 @@ def test_a_refusal_by_the_rules_is_the_same_without_a_network(
 def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_nothing(
     workshop: Workshop, play: Play
 ) -> None:
-    play(FakeDriver((FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1")), driver="535.183.01", cuda=12020))
-    job = replace(workshop, variables={**workshop.variables, "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    play(
+        FakeDriver(
+            (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1")),
+            driver="535.183.01",
+            cuda=12020,
+        )
+    )
+    job = replace(
+        workshop, variables={**workshop.variables, "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    )
     done = job.run("install", "--json")
     assert done.status == 0, done.err
     devices = json.loads(done.out)["data"]["verdict"]["devices"]

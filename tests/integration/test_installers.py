@@ -58,12 +58,16 @@ def node_finds(*pairs: tuple[str, Any]) -> list[str]:
 
 @pytest.mark.heavy
 @needs_node
-def test_a_node_program_plans_and_installs(stand_in: StandInIndex, tmp_path: Path, play: Play) -> None:
+def test_a_node_program_plans_and_installs(
+    stand_in: StandInIndex, tmp_path: Path, play: Play
+) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
     (folder / "installer.mjs").write_text(
-        program("js").replace('["python3", "bootstrap.py"]', json.dumps([str(word) for word in GPUINSTALL]))
+        program("js").replace(
+            '["python3", "bootstrap.py"]', json.dumps([str(word) for word in GPUINSTALL])
+        )
     )
     words = ["node", "installer.mjs", "torch==2.14.1"]
 
@@ -89,7 +93,9 @@ def test_a_node_program_plans_and_installs(stand_in: StandInIndex, tmp_path: Pat
 
 @needs_node
 def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not() -> None:
-    documents = [(schema, read(f"documents/{name}.json")) for name, schema in schemas_of_documents().items()]
+    documents = [
+        (schema, read(f"documents/{name}.json")) for name, schema in schemas_of_documents().items()
+    ]
     assert node_finds(*documents) == []
     wrong = read("documents/plan.json") | {"exit_code": "0", "data": []}
     assert node_finds(("schemas/plan.json", wrong)) == [
@@ -110,6 +116,9 @@ def test_the_rust_program_compiles(tmp_path: Path) -> None:
     (tmp_path / "serde_json.rs").write_text(SERDE)
     (tmp_path / "main.rs").write_text(program("rust"))
     compiler = ["rustc", "--edition", "2021", "--emit", "metadata", "-D", "warnings"]
-    for words in (["--crate-type", "rlib", "serde_json.rs"], ["main.rs", "--extern", "serde_json=libserde_json.rmeta"]):
+    for words in (
+        ["--crate-type", "rlib", "serde_json.rs"],
+        ["main.rs", "--extern", "serde_json=libserde_json.rmeta"],
+    ):
         done = process.run([*compiler, *words], cwd=tmp_path, seconds=120)
         assert done.ok, done.err

@@ -48,7 +48,10 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 def plain_venv(workshop: Workshop) -> Path:
     """An application's own environment, with an older torch and a package that nobody else knows."""
     venv = workshop.folder / "app"
-    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=workshop.environment)
+    made = process.run(
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
+        env=workshop.environment,
+    )
     assert made.ok, made.err
     return venv
 
@@ -60,8 +63,12 @@ def conda_like(workshop: Workshop) -> Path:
     (prefix / "bin").mkdir(parents=True)
     (prefix / "conda-meta").mkdir()
     library = Path(sysconfig.get_path("stdlib"))
-    passed = shutil.ignore_patterns("site-packages", "test", "__pycache__", "EXTERNALLY-MANAGED", "config-*")
-    shutil.copytree(library, prefix / "lib" / version, symlinks=True, copy_function=os.link, ignore=passed)
+    passed = shutil.ignore_patterns(
+        "site-packages", "test", "__pycache__", "EXTERNALLY-MANAGED", "config-*"
+    )
+    shutil.copytree(
+        library, prefix / "lib" / version, symlinks=True, copy_function=os.link, ignore=passed
+    )
     (prefix / "lib" / version / "site-packages").mkdir()
     base = Path(sysconfig.get_config_var("BINDIR")) / version
     shutil.copy2(base, prefix / "bin" / "python")
@@ -72,7 +79,10 @@ def conda_like(workshop: Workshop) -> Path:
 
 def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
     """Put the application and an older torch into an environment; return what is in it."""
-    python, site = environment / "bin" / "python", next(environment.glob("lib/python*/site-packages"))
+    python, site = (
+        environment / "bin" / "python",
+        next(environment.glob("lib/python*/site-packages")),
+    )
     done = workshop.run("install", "--into", "--python", str(python), "torch==2.13.0")
     assert done.status == 0, done.out + done.err
     (site / "app.py").write_text("import torch\nprint(torch.__version__)\n")
@@ -82,8 +92,17 @@ def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
 def files(environment: Path) -> dict[str, bytes]:
     """Every file of the environment's packages and commands, but what Python compiles and what an undo needs."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
-    found = (path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {str(path.relative_to(environment)): path.read_bytes() for path in found if ".gpuinstall" not in path.parts}
+    found = (
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
+    return {
+        str(path.relative_to(environment)): path.read_bytes()
+        for path in found
+        if ".gpuinstall" not in path.parts
+    }
 
 
 def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
@@ -92,7 +111,9 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) 
 
 
 @pytest.mark.heavy
-def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop: Workshop, play: Play) -> None:
+def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -104,7 +125,10 @@ def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop: Work
 
 @pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
-    workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch, make: Callable[[Workshop], Path]
+    workshop: Workshop,
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Workshop], Path],
 ) -> None:
     play(RTX_4090)
     environment = make(workshop)
@@ -117,7 +141,11 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert files(environment) == before
 
     with monkeypatch.context() as context:
-        tell(context, workshop.folder, {"matmul-float32": "CUDA error: no kernel image is available for execution"})
+        tell(
+            context,
+            workshop.folder,
+            {"matmul-float32": "CUDA error: no kernel image is available for execution"},
+        )
         failed = workshop.run(*into)
     assert failed.status == 5, failed.out + failed.err
     assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
@@ -132,8 +160,16 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert "Put back" in after.err
     assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
     again = workshop.document(*into)["data"]
-    assert (again["changes"], again["environment"]["status"], again["verdict"]["status"]) == ([], "none", "passed")
-    undone = workshop.run(*next(line for line in after.out.splitlines() if "Undo" in line).split("   #")[0].split()[2:])
+    assert (again["changes"], again["environment"]["status"], again["verdict"]["status"]) == (
+        [],
+        "none",
+        "passed",
+    )
+    undone = workshop.run(
+        *next(line for line in after.out.splitlines() if "Undo" in line)
+        .split("   #")[0]
+        .split()[2:]
+    )
     assert undone.status == 0, undone.err
     assert files(environment) == before
     assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 2
@@ -153,9 +189,20 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     assert not (environment / "pip.conf").exists()
     assert workshop.run(*shlex.split(offered(done, "Guard"), comments=True)[1:]).status == 0
 
-    variables = {**workshop.environment, "PIP_CONFIG_FILE": ""}  # with that of no user, pip reads no other either
+    variables = {
+        **workshop.environment,
+        "PIP_CONFIG_FILE": "",
+    }  # with that of no user, pip reads no other either
     index = ("--index-url", stand_in.default_index)
-    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", *index)
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment / "bin" / "python",
+        "install",
+        *index,
+    )
     refused = process.run([*pip, "torch==2.13.0"], env=variables)
     assert "The user requested (constraint) torch==2.14.1+cu126" in refused.out
     later = process.run([*pip, "timm"], env=variables)
@@ -163,7 +210,10 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     assert any("torchvision-0.29.2+cu126" in name for name in files(environment))
     constraint = shlex.split(offered(workshop.run(*into), "Guard"))[-2:]
     by_uv = (uv.uv(), "pip", "install", "--python", environment / "bin" / "python", *constraint)
-    assert "torch==2.14.1+cu126" in process.run([*map(str, by_uv), "torch==2.13.0"], env=workshop.environment).err
+    assert (
+        "torch==2.14.1+cu126"
+        in process.run([*map(str, by_uv), "torch==2.13.0"], env=workshop.environment).err
+    )
 
     moved = workshop.run(*into[:-1], "torch==2.13.0")
     assert moved.status == 0, moved.err
@@ -174,11 +224,17 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
 
 def offered(done: Finished, label: str) -> str:
     """The text of a labelled line of the result."""
-    return next(line for line in done.out.splitlines() if line.startswith(label)).removeprefix(label).strip()
+    return (
+        next(line for line in done.out.splitlines() if line.startswith(label))
+        .removeprefix(label)
+        .strip()
+    )
 
 
 @pytest.mark.heavy
-def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop: Workshop, play: Play) -> None:
+def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -199,7 +255,9 @@ def struck(workshop: Workshop, *arguments: str) -> process.Finished:
     """Run until the moment when the packages are in and nothing is proven, and die there."""
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
     words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
-    return process.run(words, env={**workshop.environment, "PYTHONPATH": str(ROOT)}, cwd=workshop.folder)
+    return process.run(
+        words, env={**workshop.environment, "PYTHONPATH": str(ROOT)}, cwd=workshop.folder
+    )
 
 
 def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> None:
@@ -218,12 +276,16 @@ def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> 
 
 @pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"])
 def test_what_means_nothing_there_is_refused(workshop: Workshop, option: str) -> None:
-    error = workshop.document("install", "--into", "--venv", "theirs", option, exit_code=2)["errors"][0]
+    error = workshop.document("install", "--into", "--venv", "theirs", option, exit_code=2)[
+        "errors"
+    ][0]
     assert error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
 
 
 @pytest.mark.heavy
-def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop: Workshop, play: Play) -> None:
+def test_without_into_an_environment_of_others_is_refused_and_into_named(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     venv = plain_venv(workshop)
     for words in (("--python", str(venv / "bin" / "python")), ("--venv", "app")):

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build the fake NVIDIA libraries")
-@pytest.mark.skipif(not (find_python(FIRST) and find_python(OTHER)), reason=f"no Python {FIRST} and {OTHER} here")
+@pytest.mark.skipif(
+    shutil.which("cc") is None, reason="no C compiler (cc) to build the fake NVIDIA libraries"
+)
+@pytest.mark.skipif(
+    not (find_python(FIRST) and find_python(OTHER)), reason=f"no Python {FIRST} and {OTHER} here"
+)
 def test_every_journey_ends_as_its_page_says(tmp_path: Path) -> None:
-    assert page(rows(tmp_path)) == PAGE.read_text(encoding="utf-8"), "python -m tools.journeys writes the page again"
+    assert page(rows(tmp_path)) == PAGE.read_text(encoding="utf-8"), (
+        "python -m tools.journeys writes the page again"
+    )

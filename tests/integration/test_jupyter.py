@@ -36,7 +36,9 @@ def kernels(workshop: Workshop) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_a_kernel_comes_with_its_package_and_goes_with_it_and_with_the_environment(workshop: Workshop) -> None:
+def test_a_kernel_comes_with_its_package_and_goes_with_it_and_with_the_environment(
+    workshop: Workshop,
+) -> None:
     done = workshop.run("install", "torch==2.13.0", "--jupyter")
     assert done.status == 0, done.err
     assert "Jupyter     the kernel project (PyTorch)" in done.out
@@ -62,22 +64,34 @@ def test_an_installation_that_fails_offers_no_kernel(
 
 @pytest.mark.heavy
 def test_an_environment_of_others_is_given_none(workshop: Workshop) -> None:
-    error = workshop.document("install", "--into", "--venv", "my env", "--jupyter", exit_code=2)["errors"][0]
+    error = workshop.document("install", "--into", "--venv", "my env", "--jupyter", exit_code=2)[
+        "errors"
+    ][0]
     assert error["message"] == "--jupyter works only in environments made by gpuinstall"
     python = "'my env/bin/python'"
-    assert error["hint"] == f"{python} -m pip install ipykernel\n{python} -m ipykernel install --user --name NAME"
+    assert (
+        error["hint"]
+        == f"{python} -m pip install ipykernel\n{python} -m ipykernel install --user --name NAME"
+    )
 
 
 @pytest.mark.heavy
 @pytest.mark.network
-def test_a_real_jupyter_finds_the_kernel_and_runs_a_cell_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_jupyter_finds_the_kernel_and_runs_a_cell_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     for name, package in (("theirs", "jupyter-client"), ("ours/.venv", "ipykernel")):
-        for words in (["venv", "-q", "--python", sys.executable, name], ["pip", "install", "-q", package]):
+        for words in (
+            ["venv", "-q", "--python", sys.executable, name],
+            ["pip", "install", "-q", package],
+        ):
             python = ["--python", f"{name}/bin/python"] if words[0] == "pip" else []
             done = process.run([uv.uv(), *words, *python], cwd=tmp_path)
             assert done.ok, done.err
-    Marker("an-id", "pylock.cpu.toml", "0" * 64, "3.12", "2.14.1", "cpu", "here", {}).write(tmp_path / "ours" / ".venv")
+    Marker("an-id", "pylock.cpu.toml", "0" * 64, "3.12", "2.14.1", "cpu", "here", {}).write(
+        tmp_path / "ours" / ".venv"
+    )
     settle_kernel(tmp_path / "ours" / ".venv", ["ipykernel"], wanted=True)
     cell = """
 from jupyter_client.kernelspec import KernelSpecManager

@@ -53,7 +53,9 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
     fail_every_kernel(monkeypatch, tmp_path)
 
     rehearsed = workshop.run("install", "cowsay", "--dry-run", "--verbose").out
-    assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), "torch is linked, and takes no space"
+    assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), (
+        "torch is linked, and takes no space"
+    )
     assert ("uv pip install" in rehearsed, "uv pip sync" in rehearsed) == (True, False), rehearsed
     added = workshop.run("install", "cowsay", "ipykernel")
     assert (added.status, KEPT in added.out) == (0, True), added.err
@@ -102,7 +104,9 @@ def test_another_driver_card_or_torch_file_is_proven_again(
 
 
 @pytest.mark.heavy
-def test_a_new_program_is_tested_by_itself(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_program_is_tested_by_itself(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tell(monkeypatch, tmp_path, {"torchvision-nms": "operator torchvision::nms does not exist"})
     failed = workshop.document("install", "torchvision", "--no-fallback", exit_code=5)
     assert "torchvision-nms" in failed["errors"][0]["message"]
@@ -129,10 +133,15 @@ def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
     assert (removed.status, "Building" in removed.err) == (5, True), removed.err
 
 
-def test_packages_that_share_files_are_as_pip_installs_them(workshop: Workshop, stand_in_folder: Path) -> None:
+def test_packages_that_share_files_are_as_pip_installs_them(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     names = ["cv-a", "cv-b", "cv-c"]
     for position, name in enumerate(names):
-        modules = {"cv2/__init__.py": f"OF = {name!r}{' ' * position}", f"cv2/only_{position}.py": ""}
+        modules = {
+            "cv2/__init__.py": f"OF = {name!r}{' ' * position}",
+            f"cv2/only_{position}.py": "",
+        }
         modules |= {f"cv2/of_all_{number}.py": f"OF = {name!r}" for number in range(8)}
         make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
     whose = "import cv2; print(cv2.OF)"
@@ -172,7 +181,9 @@ def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: W
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("stops", [40])
-def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop: Workshop, stops: int) -> None:
+def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(
+    workshop: Workshop, stops: int
+) -> None:
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
     counted = workshop.dying(10**9, "install", "cowsay")
     total = int(counted.err.rpartition("lines: ")[2])

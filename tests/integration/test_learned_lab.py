@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
-LATER = FakeDriver((FakeGpu("NVIDIA H100", cc="9.0", memory_mib=81920),), driver="650.10", cuda=14000)
+LATER = FakeDriver(
+    (FakeGpu("NVIDIA H100", cc="9.0", memory_mib=81920),), driver="650.10", cuda=14000
+)
 WORDS = ("--gpu", "RTX 4090", "--driver", "610.43.02")
 
 
@@ -34,7 +36,9 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 def parts_asked(stand_in: StandInIndex) -> list[str]:
     """The wheels of which parts were asked for since the last time."""
-    found = sorted({asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range})
+    found = sorted(
+        {asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range}
+    )
     stand_in.forget()
     return found
 
@@ -86,7 +90,8 @@ def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
 
 
 @pytest.mark.parametrize(
-    "command", mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")])
+    "command",
+    mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")]),
 )
 def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
     command: tuple[str, ...], workshop: Workshop, stand_in_folder: Path
@@ -125,13 +130,20 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "builds").iterdir()
     row.write_text(row.read_text().replace('    "sm_75",\n', ""))
     envelope = workshop.document("install", exit_code=5)
-    assert "has code for sm_75 sm_80" in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
+    assert (
+        "has code for sm_75 sm_80"
+        in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
+    )
     assert ".venv" not in workshop.entries()
 
 
 @pytest.mark.heavy
 def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop,
+    stand_in: StandInIndex,
+    stand_in_folder: Path,
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
@@ -164,12 +176,20 @@ def test_what_is_locked_beside_a_new_torch_is_what_its_own_metadata_and_its_comp
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     tags = "cp312-cp312-manylinux_2_28_x86_64"
-    make_wheel(stand_in_folder / "whl" / "cu132", "torchvision", "0.31.0+cu132", tags, requires=["torch==2.16.0"])
+    make_wheel(
+        stand_in_folder / "whl" / "cu132",
+        "torchvision",
+        "0.31.0+cu132",
+        tags,
+        requires=["torch==2.16.0"],
+    )
     make_wheel(stand_in_folder / "whl" / "cu132", "triton", "3.9.1", tags)
     workshop.document("lock", "torch", "torchvision", "triton")
     packages = tomli.loads(workshop.lock("pylock.cu132.toml"))["packages"]
     versions = {package["name"]: package["version"] for package in packages}
-    assert {name: versions[name] for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")} == {
+    assert {
+        name: versions[name] for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")
+    } == {
         "torch": "2.16.0+cu132",
         "torchvision": "0.31.0+cu132",
         "triton": "3.9.0",

@@ -42,16 +42,30 @@ class Person:
         return LearnedStore(self.folder / "learned")
 
     def plan(self, machine: Machine, request: Request = Request()) -> Plan | Refusal:  # noqa: B008  frozen
-        sources = Sources(self.index.torch_index, named=True, default_index=self.index.default_index)
+        sources = Sources(
+            self.index.torch_index, named=True, default_index=self.index.default_index
+        )
         with Client(cache=self.folder) as client:
             catalog = learned_catalog(
-                frozen_catalog(), machine, request, SilentReporter(), sources=sources, client=client, store=self.store
+                frozen_catalog(),
+                machine,
+                request,
+                SilentReporter(),
+                sources=sources,
+                client=client,
+                store=self.store,
             )
         return choose(machine, request, catalog)
 
     def asked_for_wheels(self) -> list[str]:
         """The wheels of which something was asked since the last time, by name."""
-        found = sorted({asked.path.rpartition("/")[2] for asked in self.index.log if asked.path.endswith(".whl")})
+        found = sorted(
+            {
+                asked.path.rpartition("/")[2]
+                for asked in self.index.log
+                if asked.path.endswith(".whl")
+            }
+        )
         self.index.forget()
         return found
 
@@ -84,7 +98,9 @@ def why_not(plan: Plan | Refusal, name: str) -> tuple[str, str]:
     return next(found.reason for found in plan.rejected if found.candidate.name == name)
 
 
-def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(person: Person, stand_in_folder: Path) -> None:
+def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(
+    person: Person, stand_in_folder: Path
+) -> None:
     make_new_torch(stand_in_folder, "cu132")
 
     plan = person.plan(machine())
@@ -93,7 +109,9 @@ def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(person: Person, stand_in
     assert plan.gpus[0].runs == "sm_86"
     assert plan.reasons[0].code == "learned"
     assert "read from its wheel on 20" in plan.reasons[0].message
-    assert person.asked_for_wheels() == ["torch-2.16.0%2Bcu132-cp312-cp312-manylinux_2_28_x86_64.whl"]
+    assert person.asked_for_wheels() == [
+        "torch-2.16.0%2Bcu132-cp312-cp312-manylinux_2_28_x86_64.whl"
+    ]
 
 
 def test_a_new_torch_of_an_unknown_cuda_major_is_chosen_only_where_the_driver_has_that_cuda(
@@ -135,11 +153,16 @@ def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(
     plan = person.plan(machine("13.0", LATER, "14.0"))
 
     assert (chosen(plan), plan.gpus[0].runs) == ("2.16.0+cu140", "sm_130")
-    assert {warning.code for warning in plan.warnings} == {"driver-not-in-catalogue", "chip-not-in-catalogue"}
+    assert {warning.code for warning in plan.warnings} == {
+        "driver-not-in-catalogue",
+        "chip-not-in-catalogue",
+    }
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_the_second_time_no_wheel_is_asked_for(stand_in_folder: Path, tmp_path: Path, *, hashed: bool) -> None:
+def test_the_second_time_no_wheel_is_asked_for(
+    stand_in_folder: Path, tmp_path: Path, *, hashed: bool
+) -> None:
     for tag in ("cu130", "cu132", "cu140"):
         make_new_torch(stand_in_folder, tag)
     with StandInIndex(stand_in_folder, Habits(hashed=lambda _name: hashed)) as index:
@@ -165,7 +188,9 @@ def test_what_was_learned_serves_a_plan_that_asks_nobody(
     monkeypatch.setattr("gpuinstall.learned.store.load_catalog", frozen_catalog)
 
     plan = choose(machine(), Request(), known_catalog(person.index.torch_index, person.store))
-    elsewhere = choose(machine(), Request(), known_catalog("https://index.example/whl", person.store))
+    elsewhere = choose(
+        machine(), Request(), known_catalog("https://index.example/whl", person.store)
+    )
 
     assert (chosen(plan), chosen(elsewhere)) == ("2.16.0+cu132", "2.15.0+cu132")
     assert plan.reasons[0].code == "learned"
@@ -189,7 +214,9 @@ def test_a_wheel_without_a_hash_is_asked_after_a_day_whether_it_is_the_same(
     assert chosen(person.plan(machine())) == "2.15.0+cu132"
 
 
-def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(person: Person, stand_in_folder: Path) -> None:
+def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(
+    person: Person, stand_in_folder: Path
+) -> None:
     make_new_torch(stand_in_folder, "cu132", "")
 
     plan = person.plan(machine())
@@ -202,7 +229,9 @@ def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(person:
     assert "architectures-unknown" in {warning.code for warning in forced.warnings}
 
 
-def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(stand_in_folder: Path, tmp_path: Path) -> None:
+def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(
+    stand_in_folder: Path, tmp_path: Path
+) -> None:
     make_new_torch(stand_in_folder, "cu132")
     with StandInIndex(stand_in_folder, Habits(ranges=False)) as index:
         plan = Person(index, tmp_path / "cache").plan(machine())
@@ -213,7 +242,9 @@ def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(stand_in_
     assert plan.reasons[0].code == "newest-known"
 
 
-def test_the_cudnn_that_a_new_torch_pins_counts_as_the_wheel(person: Person, stand_in_folder: Path) -> None:
+def test_the_cudnn_that_a_new_torch_pins_counts_as_the_wheel(
+    person: Person, stand_in_folder: Path
+) -> None:
     make_new_torch(stand_in_folder, "cu132", "50 60 70 75 80")
     pinned = person.plan(machine("7.5"))
     assert dict(pinned.choice.build.libraries if pinned.choice else ()) == {"cudnn": "9.10.2.21"}
@@ -231,12 +262,20 @@ def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
     assert chosen(plan) == "2.16.0+cu130"
 
 
-def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(person: Person, stand_in_folder: Path) -> None:
+def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(
+    person: Person, stand_in_folder: Path
+) -> None:
     make_new_torch(stand_in_folder, "cu132")
     for version, torch in (("0.30.0", "2.15.0"), ("0.31.0", "2.16.0"), ("0.31.1", "2.16.1")):
         requires = ["numpy", f"torch=={torch}"]
         tags = "cp312-cp312-manylinux_2_28_x86_64"
-        make_wheel(stand_in_folder / "whl" / "cu132", "torchvision", f"{version}+cu132", tags, requires=requires)
+        make_wheel(
+            stand_in_folder / "whl" / "cu132",
+            "torchvision",
+            f"{version}+cu132",
+            tags,
+            requires=requires,
+        )
 
     for _ in range(2):
         plan = person.plan(machine(), Request(("torch", "torchvision")))
@@ -254,5 +293,8 @@ def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before
     plan = person.plan(machine(), Request(("torch", "torchvision")))
 
     assert chosen(plan) == "2.15.0+cu130"
-    assert why_not(plan, "2.16.0+cu132") == ("no-companion", "no source lists torchvision for cu132")
+    assert why_not(plan, "2.16.0+cu132") == (
+        "no-companion",
+        "no source lists torchvision for cu132",
+    )
     assert person.asked_for_wheels() == []

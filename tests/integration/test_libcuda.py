@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
 
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
-SLICES = (FakeSlice("MIG-11111111-0000-0000-0000-000000000001"), FakeSlice("MIG-11111111-0000-0000-0000-000000000002"))
+SLICES = (
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
+)
 
 
 def ask(*, seconds: float = 20) -> LibcudaFacts:
@@ -64,7 +67,9 @@ def test_libcuda_that_crashes_or_hangs_is_an_answer(play: Play) -> None:
     assert ask(seconds=0.5).fault == "timeout"
 
 
-def test_libcuda_in_a_job_shows_only_the_cards_given(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libcuda_in_a_job_shows_only_the_cards_given(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     play(FakeDriver(eight()))
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6")
@@ -72,7 +77,9 @@ def test_libcuda_in_a_job_shows_only_the_cards_given(play: Play, monkeypatch: py
     assert [device.uuid for device in facts.devices] == [uuid_of(6)]
 
 
-@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a libcuda of its own")
+@pytest.mark.skipif(
+    ctypes.util.find_library("cuda") is not None, reason="this machine has a libcuda of its own"
+)
 def test_a_machine_without_libcuda_says_so_in_the_loaders_words(play: Play) -> None:
     play(FakeDriver((H200,), cu_missing=True))
     facts = ask()

@@ -45,9 +45,13 @@ class Live:
 
     def catalog(self, machine: Machine, request: Request, sources: Sources) -> Catalog:
         with Client(cache=self.cache) as client:
-            return live_catalog(load_catalog(), machine, request, self.reporter, sources=sources, client=client)
+            return live_catalog(
+                load_catalog(), machine, request, self.reporter, sources=sources, client=client
+            )
 
-    def plan(self, machine: Machine, sources: Sources, request: Request | None = None) -> Plan | Refusal:
+    def plan(
+        self, machine: Machine, sources: Sources, request: Request | None = None
+    ) -> Plan | Refusal:
         asked = request or Request()
         return choose(machine, asked, self.catalog(machine, asked, sources))
 
@@ -59,7 +63,11 @@ def live(tmp_path: Path) -> Live:
 
 
 def _machine(gpu: str | None = None, driver: str = "535.183.01") -> Machine:
-    gpus = [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}] if gpu else []
+    gpus = (
+        [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}]
+        if gpu
+        else []
+    )
     return Machine.from_dict(
         {
             "schema": "gpuinstall.machine/1",
@@ -83,7 +91,9 @@ def _chosen(plan: Plan | Refusal) -> tuple[str, str | None]:
     return plan.choice.build.name, plan.choice.index
 
 
-def test_listed_build_is_chosen_from_the_index_that_lists_it(live: Live, stand_in: StandInIndex) -> None:
+def test_listed_build_is_chosen_from_the_index_that_lists_it(
+    live: Live, stand_in: StandInIndex
+) -> None:
     plan = live.plan(_machine("8.9"), _sources(stand_in))
     assert _chosen(plan) == ("2.14.1+cu126", f"{stand_in.torch_index}/cu126")
     assert stand_in.sent() == {}
@@ -101,7 +111,9 @@ def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(
     assert codes["2.14.1+cu126"] == "withdrawn"
 
 
-def test_change_on_the_index_is_seen_by_the_next_run(live: Live, stand_in: StandInIndex, stand_in_folder: Path) -> None:
+def test_change_on_the_index_is_seen_by_the_next_run(
+    live: Live, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
     before = live.plan(_machine(), _sources(stand_in))
     for wheel in (stand_in_folder / "whl" / "cpu").glob("torch-2.15.0*"):
         wheel.unlink()
@@ -122,12 +134,16 @@ def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
     assert "2.16.0+cu130 is on the index" in plan.reasons[0].message
 
 
-def test_unreachable_index_is_said_once_and_the_default_index_serves(live: Live, stand_in: StandInIndex) -> None:
+def test_unreachable_index_is_said_once_and_the_default_index_serves(
+    live: Live, stand_in: StandInIndex
+) -> None:
     sources = _sources(stand_in)
     stand_in.torch.close()
     plan = live.plan(_machine("8.9", "580.95.05"), sources)
     assert _chosen(plan) == ("2.15.0+cu132", None)
-    assert [warning for warning in live.reporter.warnings if "cannot be reached" in warning] == live.reporter.warnings
+    assert [
+        warning for warning in live.reporter.warnings if "cannot be reached" in warning
+    ] == live.reporter.warnings
     assert len(live.reporter.warnings) == 1
 
 
@@ -138,7 +154,9 @@ def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
     place = tmp_path / "near"
     place.mkdir()
     (place / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
-    sources = Sources(stand_in.torch_index, find_links=(str(place),), default_index=stand_in.default_index)
+    sources = Sources(
+        stand_in.torch_index, find_links=(str(place),), default_index=stand_in.default_index
+    )
     stand_in.torch.close()
     plan = live.plan(_machine(), sources)
     assert _chosen(plan) == ("2.13.0+cpu", str(place))
@@ -161,16 +179,24 @@ def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_defa
     wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
     (tmp_path / "near").mkdir()
     (tmp_path / "near" / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
-    sources = Sources(stand_in.torch_index, find_links=(str(tmp_path / "near"),), default_index=stand_in.default_index)
+    sources = Sources(
+        stand_in.torch_index,
+        find_links=(str(tmp_path / "near"),),
+        default_index=stand_in.default_index,
+    )
     stand_in.torch.close()
     plan = live.plan(_machine(), sources, Request(("torch", "torchvision")))
     assert _chosen(plan) == ("2.15.0+cu132", None)
 
 
 def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInIndex) -> None:
-    sources = Sources(stand_in.torch_index, named=True, extra_indexes=(f"{stand_in.default.url}/simple",))
+    sources = Sources(
+        stand_in.torch_index, named=True, extra_indexes=(f"{stand_in.default.url}/simple",)
+    )
     live.plan(_machine(), sources)
-    assert live.reporter.warnings == [f"the extra index {stand_in.default.url}/simple is not used for PyTorch packages"]
+    assert live.reporter.warnings == [
+        f"the extra index {stand_in.default.url}/simple is not used for PyTorch packages"
+    ]
     assert stand_in.default.log == []
 
 
@@ -187,7 +213,9 @@ def test_backend_without_the_companion_that_is_asked_for_is_rejected(
     assert after.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")
 
 
-def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live: Live, stand_in: StandInIndex) -> None:
+def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(
+    live: Live, stand_in: StandInIndex
+) -> None:
     wrong = f"{stand_in.torch_index}/cu126"
     live.plan(_machine("8.9"), Sources(wrong, named=True))
     (warning,) = live.reporter.warnings
@@ -195,5 +223,7 @@ def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live: Live,
 
 
 def test_forced_backend_asks_for_its_page_alone(live: Live, stand_in: StandInIndex) -> None:
-    live.catalog(_machine("8.9"), Request(backend="cu126"), Sources(stand_in.torch_index, named=True))
+    live.catalog(
+        _machine("8.9"), Request(backend="cu126"), Sources(stand_in.torch_index, named=True)
+    )
     assert [asked.path for asked in stand_in.log] == ["/whl/cu126/torch/"]

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.network
 
 PYTHON = "3.11"
-MULTIPLY = "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
+MULTIPLY = (
+    "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
+)
 
 
 def installed(python: Path) -> dict[str, str]:
-    listed = process.run([uv.uv(), "pip", "freeze", "--quiet", "--exclude", "pip", "--python", python]).out.split()
+    listed = process.run(
+        [uv.uv(), "pip", "freeze", "--quiet", "--exclude", "pip", "--python", python]
+    ).out.split()
     return {name: version for name, _, version in (line.partition("==") for line in listed)}
 
 
@@ -35,7 +39,9 @@ def empty(base: Path, folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def locked_and_installed_by_three(folder: Path, variables: dict[str, str], words: tuple[str, ...], play: Play) -> str:
+def locked_and_installed_by_three(
+    folder: Path, variables: dict[str, str], words: tuple[str, ...], play: Play
+) -> str:
     """Lock, then install the lock by uv, by pip and by us, and multiply in each; return the version of torch."""
     base = find_python(PYTHON)
     if base is None:
@@ -46,7 +52,9 @@ def locked_and_installed_by_three(folder: Path, variables: dict[str, str], words
     made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]
     lock = read_lock(Path(made["path"]))
     by_uv, by_pip = empty(base, folder / "by-uv"), empty(base, folder / "by-pip")
-    done = process.run([uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment)
+    done = process.run(
+        [uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment
+    )
     assert done.ok, done.err
     pip = [sys.executable, "-m", "pip", "--python", by_pip, "install", "-q", "-r", made["path"]]
     assert process.run(pip, env=here.environment).ok
@@ -66,7 +74,11 @@ def test_torch_and_numpy_for_the_cpu(tmp_path: Path, play: Play) -> None:
 
 
 @pytest.mark.heavy
-def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(tmp_path: Path, play: Play) -> None:
+def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(
+    tmp_path: Path, play: Play
+) -> None:
     variables = {"PIP_FIND_LINKS": "", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
-    torch = locked_and_installed_by_three(tmp_path, variables, ("torch", "torchvision", "numpy"), play)
+    torch = locked_and_installed_by_three(
+        tmp_path, variables, ("torch", "torchvision", "numpy"), play
+    )
     assert "+" not in torch

@@ -45,13 +45,17 @@ def bench(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)])
+@pytest.mark.parametrize(
+    "habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)]
+)
 def test_what_each_member_of_the_family_demands_is_locked(
     stand_in_folder: Path, tmp_path: Path, habits: Habits
 ) -> None:
     with StandInIndex(stand_in_folder, habits) as index:
         here = workshop(index, tmp_path)
-        here.document("lock", "torch", "torchvision", "--target", "cu126", "--target", "cu130-windows-x86_64")
+        here.document(
+            "lock", "torch", "torchvision", "--target", "cu126", "--target", "cu130-windows-x86_64"
+        )
     demanded = {"torch", "torchvision", "filelock", "typing-extensions", "numpy"}
     assert parse("x", here.lock("pylock.cu130-windows-x86_64.toml")).versions.keys() == demanded
     linux = {*demanded, "triton", "nvidia-cudnn-cu12"}
@@ -67,7 +71,11 @@ def test_an_index_without_hashes_metadata_and_ranges_still_locks(
         here.document("lock", "torch", "torchvision", "--target", "cu126")
         assert "0" * 32 not in here.lock("pylock.cu126.toml")
         assert here.document("sync")["data"]["verdict"]["status"] == "passed"
-        wheels = {name: sent for name, sent in index.sent().items() if name.startswith(("torch", "triton"))}
+        wheels = {
+            name: sent
+            for name, sent in index.sent().items()
+            if name.startswith(("torch", "triton"))
+        }
         assert {name.partition("-")[0] for name in wheels} == {"torch", "torchvision", "triton"}
         assert all(sent <= 2 * index.size(name) for name, sent in wheels.items())
 
@@ -78,30 +86,53 @@ def test_locking_and_then_installing_fetches_each_file_once(
     play(A100)
     bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
     bench.document("sync")
-    assert {name: sent / stand_in.size(name) for name, sent in stand_in.sent().items()} == dict.fromkeys(
-        stand_in.sent(), 1
-    )
+    assert {
+        name: sent / stand_in.size(name) for name, sent in stand_in.sent().items()
+    } == dict.fromkeys(stand_in.sent(), 1)
 
 
-def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(bench: Workshop, stand_in: StandInIndex) -> None:
+def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(
+    bench: Workshop, stand_in: StandInIndex
+) -> None:
     bench.document("lock", "torch", "--target", "cu126")
     asked = Counter(each.path for each in stand_in.log if each.path.endswith(".metadata"))
     assert [times for path, times in asked.items() if "/torch-2.14.1" in path] == [1]
-    assert not any(each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"] for each in stand_in.log)
+    assert not any(
+        each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"]
+        for each in stand_in.log
+    )
 
 
-def test_all_pages_are_asked_for_at_the_same_time_and_each_once(bench: Workshop, stand_in: StandInIndex) -> None:
+def test_all_pages_are_asked_for_at_the_same_time_and_each_once(
+    bench: Workshop, stand_in: StandInIndex
+) -> None:
     together = Barrier(5)
     for host in (stand_in.torch, stand_in.default):
         host.respond = partial(_together, together, host.respond)
-    bench.document("lock", "torch", "--target", "cu126", "--target", "cu130", "--target", "cu130-windows-x86_64")
-    pages = Counter(each.path for each in stand_in.log if each.path.endswith(("/torch/", "/triton/")))
-    listed = {f"/whl/{tag}/{package}/" for tag in ("cu126", "cu130") for package in ("torch", "triton")}
+    bench.document(
+        "lock",
+        "torch",
+        "--target",
+        "cu126",
+        "--target",
+        "cu130",
+        "--target",
+        "cu130-windows-x86_64",
+    )
+    pages = Counter(
+        each.path for each in stand_in.log if each.path.endswith(("/torch/", "/triton/"))
+    )
+    listed = {
+        f"/whl/{tag}/{package}/" for tag in ("cu126", "cu130") for package in ("torch", "triton")
+    }
     assert pages == dict.fromkeys((*listed, "/simple/torch/"), 1)
 
 
 def _together(
-    barrier: Barrier, respond: Callable[[str, dict[str, str]], Answer], path: str, headers: dict[str, str]
+    barrier: Barrier,
+    respond: Callable[[str, dict[str, str]], Answer],
+    path: str,
+    headers: dict[str, str],
 ) -> Answer:
     if path.endswith(("/torch/", "/triton/")):
         barrier.wait(5)
@@ -119,45 +150,65 @@ def test_a_transitive_member_of_the_family_comes_from_its_own_source(
     make_wheel(stand_in_folder / "simple", "triton", "99.0")
     make_wheel(stand_in_folder / "simple", "torchvision", "99.0", requires=["torch"])
     bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
-    packages = {each["name"]: each for each in tomli.loads(bench.lock("pylock.cu126.toml"))["packages"]}
+    packages = {
+        each["name"]: each for each in tomli.loads(bench.lock("pylock.cu126.toml"))["packages"]
+    }
     for name in ("torch", "torchvision", "triton"):
-        assert all(f"{stand_in.r2.url}/whl/cu126/" in entry["url"] for entry in packages[name]["wheels"])
+        assert all(
+            f"{stand_in.r2.url}/whl/cu126/" in entry["url"] for entry in packages[name]["wheels"]
+        )
     assert packages["triton"]["version"] == "3.8.0"
     assert packages["numpy"]["wheels"][0]["url"].startswith(stand_in.default.url)
 
 
 @pytest.mark.heavy
-def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder: Path, tmp_path: Path) -> None:
+def test_credentials_are_in_no_lock_no_output_and_no_argument(
+    stand_in_folder: Path, tmp_path: Path
+) -> None:
     with StandInIndex(stand_in_folder, Habits(credentials="me:s3cr3t")) as index:
         here = workshop(index, tmp_path)
         done = here.run("lock", "torch", "numpy", "--target", "cu126", "--verbose")
         assert done.status == 0, done.err
-        failed = here.run("lock", "torch", "no-such-thing", "--target", "cu126", "--verbose", "--json")
+        failed = here.run(
+            "lock", "torch", "no-such-thing", "--target", "cu126", "--verbose", "--json"
+        )
         assert failed.status == 4
-        assert "s3cr3t" not in done.out + done.err + here.lock("pylock.cu126.toml") + failed.out + failed.err
+        assert (
+            "s3cr3t"
+            not in done.out + done.err + here.lock("pylock.cu126.toml") + failed.out + failed.err
+        )
         rehearsed = here.run("install", "--dry-run", "--backend", "cpu")
         assert rehearsed.status == 0, rehearsed.err
         assert "s3cr3t" not in rehearsed.out + rehearsed.err
 
 
-def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_folder: Path, tmp_path: Path) -> None:
+def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
+    stand_in_folder: Path, tmp_path: Path
+) -> None:
     with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
         respond, wanted = index.torch.respond, f"Basic {b64encode(b'me:s3cr3t').decode()}"
 
         def closed(path: str, headers: dict[str, str]) -> Answer:
-            return respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+            return (
+                respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+            )
 
         index.torch.respond = closed
         here = workshop(index, tmp_path)
         refused = here.document("lock", "torch", "--target", "cu126", exit_code=4)["errors"][0]
         assert "user name and password" in refused["hint"]
-        named = {**here.variables, "GPUINSTALL_TORCH_INDEX": index.torch_index.replace("//", "//me:s3cr3t@")}
+        named = {
+            **here.variables,
+            "GPUINSTALL_TORCH_INDEX": index.torch_index.replace("//", "//me:s3cr3t@"),
+        }
         here = replace(here, variables=named)
         done = here.run("lock", "torch", "--target", "cu126", "--verbose")
         assert done.status == 0, done.err
         synced = here.run("sync", "--target", "cu126", "--verbose")
         assert synced.status == 0, synced.err
-        inside = "".join(path.read_text() for path in (here.folder / ".venv").glob("*.*") if path.is_file())
+        inside = "".join(
+            path.read_text() for path in (here.folder / ".venv").glob("*.*") if path.is_file()
+        )
         seen = (done.out, done.err, synced.out, synced.err, here.lock("pylock.cu126.toml"), inside)
         assert not any("s3cr3t" in text for text in seen)
 
@@ -171,7 +222,9 @@ def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: W
 
 
 @pytest.mark.heavy
-def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(bench: Workshop) -> None:
+def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(
+    bench: Workshop,
+) -> None:
     bench.document("lock", "torch==2.14.1", "--target", "cu130")
     words = ("lock", "--check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
     reasons = bench.document(*words, exit_code=6)["data"]["locks"][0]["reasons"]
@@ -188,8 +241,14 @@ def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_
     bench.document("lock", "torch==2.13.0", "--target", "cu126")
     bench.document("sync")
     bench.document("lock", "torch==2.14.1", "--target", "cu126", "--upgrade")
-    wheel = next((stand_in_folder / "whl" / "cu126").glob(f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*x86_64.whl"))
-    other = make_wheel(tmp_path / "other", "torch", "2.14.1+cu126", wheel.name.partition("+cu126-")[2][:-4])
+    wheel = next(
+        (stand_in_folder / "whl" / "cu126").glob(
+            f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*x86_64.whl"
+        )
+    )
+    other = make_wheel(
+        tmp_path / "other", "torch", "2.14.1+cu126", wheel.name.partition("+cu126-")[2][:-4]
+    )
     wheel.unlink()
     other.replace(wheel)
     envelope = replace(bench, caches=tmp_path / "empty").document("sync", exit_code=4)
@@ -213,7 +272,9 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     words = ("--offline", "--wheels", str(tmp_path / "wheels"))
     for target in ("cu126", "cu130"):
         elsewhere = replace(bench, caches=tmp_path / target)
-        chosen = elsewhere.document("sync", "--target", target, "--venv", f".{target}", *words)["data"]["chosen"]
+        chosen = elsewhere.document("sync", "--target", target, "--venv", f".{target}", *words)[
+            "data"
+        ]["chosen"]
         assert chosen == f"pylock.{target}.toml"
     assert stand_in.log == []
 
@@ -229,28 +290,66 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
     blocked = here.document("lock", "--download", "file", exit_code=4)["errors"][0]
     assert blocked["code"] == "not-writable"
     assert here.document("lock", "--download", "wheels")["data"]["files"]
-    torch = next((stand_in_folder / "whl" / "cpu").glob(f"torch-2.14.1+cpu-cp{PYTHON.replace('.', '')}-*x86_64.whl"))
+    torch = next(
+        (stand_in_folder / "whl" / "cpu").glob(
+            f"torch-2.14.1+cpu-cp{PYTHON.replace('.', '')}-*x86_64.whl"
+        )
+    )
     (bench.folder / "wheels" / torch.name).unlink()
     torch.unlink()
     torch.write_bytes(b"another")
-    assert here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"] == "hash-mismatch"
+    assert (
+        here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"]
+        == "hash-mismatch"
+    )
     torch.unlink()
-    assert here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"] == "file-unreadable"
+    assert (
+        here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"]
+        == "file-unreadable"
+    )
     assert not (bench.folder / "wheels" / torch.name).exists()
     lock = bench.folder / "pylock.cpu.toml"
-    lock.write_text(re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8")
-    assert here.document("lock", "--download", "wheels", exit_code=6)["errors"][0]["code"] == "lock-unhashed"
+    lock.write_text(
+        re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8"
+    )
+    assert (
+        here.document("lock", "--download", "wheels", exit_code=6)["errors"][0]["code"]
+        == "lock-unhashed"
+    )
 
 
 def by_uv(here: Workshop, index: StandInIndex) -> list[object]:
     (here.folder / "r.in").write_text("torch==2.14.1", encoding="utf-8")
     family = ["--index", f"{index.torch_index}/cpu", "--index-strategy", "unsafe-best-match"]
-    return [uv.uv(), "pip", "compile", "--python", sys.executable, *family, "r.in", "-o", "pylock.toml"]
+    return [
+        uv.uv(),
+        "pip",
+        "compile",
+        "--python",
+        sys.executable,
+        *family,
+        "r.in",
+        "-o",
+        "pylock.toml",
+    ]
 
 
 def by_pip(_here: Workshop, index: StandInIndex) -> list[object]:
-    wheel = next((index.folder / "whl" / "cpu").glob(f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*linux*x86_64.whl"))
-    words = [sys.executable, "-m", "pip", "lock", "--index-url", index.default_index, "-o", "pylock.toml"]
+    wheel = next(
+        (index.folder / "whl" / "cpu").glob(
+            f"torch-2.14.1*-cp{PYTHON.replace('.', '')}-*linux*x86_64.whl"
+        )
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "lock",
+        "--index-url",
+        index.default_index,
+        "-o",
+        "pylock.toml",
+    ]
     return [*words, f"torch @ {index.torch.url}/whl/cpu/{wheel.name.replace('+', '%2B')}"]
 
 
@@ -282,7 +381,9 @@ targets = ["cu126", "cpu"]
 """
 
 
-def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets(bench: Workshop) -> None:
+def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets(
+    bench: Workshop,
+) -> None:
     project = bench.folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     assert [lock["target"] for lock in bench.document("lock")["data"]["locks"]] == ["cu126", "cpu"]
@@ -297,12 +398,16 @@ def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets
     missing = bench.document("lock", "--check", "--offline", exit_code=6)["errors"][0]
     assert (missing["code"], "pylock.cpu.toml" in missing["message"]) == ("lock-missing", True)
     project.write_text(f'{PROJECT}requirements = ["torch==2.13.0"]\n', encoding="utf-8")
-    assert {lock["torch"].partition("+")[0] for lock in bench.document("lock")["data"]["locks"]} == {"2.13.0"}
+    assert {
+        lock["torch"].partition("+")[0] for lock in bench.document("lock")["data"]["locks"]
+    } == {"2.13.0"}
 
 
 @pytest.mark.heavy
 def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
-    (bench.folder / "pyproject.toml").write_text('[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8")
+    (bench.folder / "pyproject.toml").write_text(
+        '[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8"
+    )
     assert bench.document("lock", "--target", "cpu")["data"]["locks"][0]["torch"] == "2.15.0+cpu"
     assert bench.document("lock", "--check", "--offline")["status"] == "success"
 
@@ -321,10 +426,16 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
         (("--download", "wheels"), "lock-missing", 6),
         (("--upgrade-package", "cowsay", "--target", "cpu"), "not-locked", 2),
         (("no-such-thing", "--target", "cpu"), "package-not-found", 4),
-        (("torch @ https://index.example/torch-1-py3-none-any.whl", "--target", "cpu"), "requirement-by-address", 2),
+        (
+            ("torch @ https://index.example/torch-1-py3-none-any.whl", "--target", "cpu"),
+            "requirement-by-address",
+            2,
+        ),
     ],
 )
-def test_a_mistake_is_named(bench: Workshop, words: tuple[str, ...], code: str, exit_code: int) -> None:
+def test_a_mistake_is_named(
+    bench: Workshop, words: tuple[str, ...], code: str, exit_code: int
+) -> None:
     error = bench.document("lock", *words, exit_code=exit_code)["errors"][0]
     assert code in error["code"]
     assert error["message"]

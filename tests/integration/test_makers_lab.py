@@ -49,7 +49,9 @@ def index(tmp_path: Path) -> Iterator[StandInIndex]:
     """An index with the builds of every maker of two torches; the default index has CUDA's, as the real one does."""
     served = tmp_path / "index"
     builds = frozen_catalog().serving("rocm").builds_for("linux", "x86_64")
-    codes = defaultdict(tuple, {build.name: build.code for build in builds if build.backend.kind == "rocm"})
+    codes = defaultdict(
+        tuple, {build.name: build.code for build in builds if build.backend.kind == "rocm"}
+    )
     for torch in ("2.13.0", "2.14.1"):
         for tag, triton in TRITON.items():
             version, needs = f"{torch}+{tag}", [f"{triton}==3.8.0", "filelock"]
@@ -61,7 +63,13 @@ def index(tmp_path: Path) -> Iterator[StandInIndex]:
                 requires=needs,
                 modules=modules(version, tag, *codes[version]),
             )
-        make_wheel(served / "whl" / "cpu", "torch", f"{torch}+cpu", LINUX, modules=modules(f"{torch}+cpu", "cpu"))
+        make_wheel(
+            served / "whl" / "cpu",
+            "torch",
+            f"{torch}+cpu",
+            LINUX,
+            modules=modules(f"{torch}+cpu", "cpu"),
+        )
         make_wheel(served / "whl" / "cpu", "torch", torch, MAC, modules=modules(torch, "cpu"))
         make_wheel(served / "simple", "torch", torch, LINUX, modules=modules(torch, "cu130"))
     for tag, triton in TRITON.items():
@@ -93,45 +101,76 @@ def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
 
 @pytest.mark.heavy
 def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces(
-    workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: Workshop,
+    index: StandInIndex,
+    play: Play,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     play(NO_NVIDIA)
-    here = replace(workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)})
+    here = replace(
+        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
+    )
     data = here.document("install", "torch==2.13.0")["data"]
 
-    assert (data["plan"]["status"], data["plan"]["gpus"]) == ("ok", [{"index": 0, "runs": "gfx1100", "how": "sass"}])
-    assert (data["environment"]["torch"], data["environment"]["status"]) == ("2.13.0+rocm7.2", "built")
-    assert [(device["name"], device["status"]) for device in data["verdict"]["devices"]] == [("AMD Navi 31", "passed")]
+    assert (data["plan"]["status"], data["plan"]["gpus"]) == (
+        "ok",
+        [{"index": 0, "runs": "gfx1100", "how": "sass"}],
+    )
+    assert (data["environment"]["torch"], data["environment"]["status"]) == (
+        "2.13.0+rocm7.2",
+        "built",
+    )
+    assert [(device["name"], device["status"]) for device in data["verdict"]["devices"]] == [
+        ("AMD Navi 31", "passed")
+    ]
     assert here.entries() == {".venv", "pylock.rocm7-2.toml"}
-    assert not any("/simple/triton" in asked.path and asked.path.endswith(".whl") for asked in index.log)
+    assert not any(
+        "/simple/triton" in asked.path and asked.path.endswith(".whl") for asked in index.log
+    )
     with pytest.raises(AssertionError, match="No module named 'stranger'"):
         here.python("import stranger")
 
-    (tmp_path / "verdict.json").write_text(json.dumps({"2.14.1+rocm7.2/*": {"failed": {"matmul-float32": "wrong"}}}))
+    (tmp_path / "verdict.json").write_text(
+        json.dumps({"2.14.1+rocm7.2/*": {"failed": {"matmul-float32": "wrong"}}})
+    )
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
-    assert here.document("install", "torch==2.14.1", exit_code=5)["errors"][0]["code"] == "kernel-failed"
+    assert (
+        here.document("install", "torch==2.14.1", exit_code=5)["errors"][0]["code"]
+        == "kernel-failed"
+    )
     assert here.python("import torch; print(torch.__version__)") == "2.13.0+rocm7.2"
     monkeypatch.delenv("LAB_VERDICT")
-    assert here.document("install", "torch==2.14.1")["data"]["environment"]["torch"] == "2.14.1+rocm7.2"
+    assert (
+        here.document("install", "torch==2.14.1")["data"]["environment"]["torch"]
+        == "2.14.1+rocm7.2"
+    )
     assert here.document("verify")["data"]["status"] == "passed"
-    assert here.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+rocm7.2"
+    assert (
+        here.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+rocm7.2"
+    )
     installs_plainly(here, "pylock.rocm7-2.toml", "2.13.0+rocm7.2")
 
 
-def test_an_arc_gets_a_proven_xpu_environment(workshop: Workshop, play: Play, tmp_path: Path, level_zero: Path) -> None:
+def test_an_arc_gets_a_proven_xpu_environment(
+    workshop: Workshop, play: Play, tmp_path: Path, level_zero: Path
+) -> None:
     played = play(NO_NVIDIA)
     folders = os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"]))
     arc = {
         "LD_LIBRARY_PATH": folders,
         "LAB_LEVEL_ZERO": f"0 Intel(R)_Arc(TM)_B580_Graphics|8086|e20b|{0x05004004}|0|{12 << 30}",
     }
-    here = replace(workshop, variables={**workshop.variables, **arc, **lay(tmp_path / "machine", ARC_B580)})
+    here = replace(
+        workshop, variables={**workshop.variables, **arc, **lay(tmp_path / "machine", ARC_B580)}
+    )
     machine = here.document("probe")["data"]
     data = here.document("install")["data"]
 
-    assert [(gpu["name"], gpu["architecture"], gpu["memory_mib"], gpu["found_via"]) for gpu in machine["gpus"]] == [
-        ("Intel Arc B580 Graphics", "xe 20.1.4", 12 << 10, "level-zero")
-    ]
+    assert [
+        (gpu["name"], gpu["architecture"], gpu["memory_mib"], gpu["found_via"])
+        for gpu in machine["gpus"]
+    ] == [("Intel Arc B580 Graphics", "xe 20.1.4", 12 << 10, "level-zero")]
     assert machine["intel"] == {"level_zero": "1.13"}
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+xpu", "passed")
     assert here.entries() == {".venv", "pylock.xpu.toml"}
@@ -148,7 +187,9 @@ def test_an_arc_whose_level_zero_shows_nothing_downloads_nothing(
     played = play(NO_NVIDIA)
     folders = os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"]))
     broken = {"LD_LIBRARY_PATH": folders, "LAB_LEVEL_ZERO": "0x78000001"}
-    here = replace(workshop, variables={**workshop.variables, **broken, **lay(tmp_path / "machine", ARC_B580)})
+    here = replace(
+        workshop, variables={**workshop.variables, **broken, **lay(tmp_path / "machine", ARC_B580)}
+    )
     (error,) = here.document("install", exit_code=8)["errors"]
 
     assert error["code"] == "level-zero-without-gpu"
@@ -157,9 +198,13 @@ def test_an_arc_whose_level_zero_shows_nothing_downloads_nothing(
 
 
 @pytest.mark.heavy
-def test_a_mixed_machine_has_an_environment_for_each_maker(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+def test_a_mixed_machine_has_an_environment_for_each_maker(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
     play(RTX_4090)
-    here = replace(workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)})
+    here = replace(
+        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
+    )
     first = here.document("install")["data"]
     second = here.document("install", "--backend", "rocm7.2", "--venv", "amd/.venv")["data"]
 
@@ -170,7 +215,9 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(workshop: Workshop, p
     assert "AMD Navi 31" in first["plan"]["warnings"][0]["message"]
     assert [device["name"] for device in first["verdict"]["devices"]] == ["NVIDIA GeForce RTX 4090"]
     assert second["environment"]["torch"] == "2.14.1+rocm7.2"
-    assert [(device["index"], device["status"]) for device in second["verdict"]["devices"]] == [(1, "passed")]
+    assert [(device["index"], device["status"]) for device in second["verdict"]["devices"]] == [
+        (1, "passed")
+    ]
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
 
 
@@ -188,7 +235,9 @@ def test_one_command_records_a_card_of_each_maker_and_the_recording_is_the_same_
     again = workshop.document("probe", "--machine", "card")["data"]
 
     assert {gpu["architecture"] for gpu in again["gpus"]} == {"gfx1100", "xe 20.1.4"}
-    assert [again[part] for part in ("gpus", "amd", "intel")] == [recorded[part] for part in ("gpus", "amd", "intel")]
+    assert [again[part] for part in ("gpus", "amd", "intel")] == [
+        recorded[part] for part in ("gpus", "amd", "intel")
+    ]
 
 
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(
@@ -196,10 +245,21 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
 ) -> None:
     play(NO_NVIDIA)
     targets = ("cu130", "rocm7-2", "xpu", "cpu", "cpu-macos-arm64")
-    workshop.document("lock", "torch==2.14.1", *(word for target in targets for word in ("--target", target)))
+    workshop.document(
+        "lock", "torch==2.14.1", *(word for target in targets for word in ("--target", target))
+    )
 
     assert workshop.entries() == {f"pylock.{target}.toml" for target in targets}
-    mac = [str(uv.uv()), "pip", "install", "-q", "--target", str(tmp_path / "mac"), "--python", sys.executable]
+    mac = [
+        str(uv.uv()),
+        "pip",
+        "install",
+        "-q",
+        "--target",
+        str(tmp_path / "mac"),
+        "--python",
+        sys.executable,
+    ]
     done = process.run(
         [*mac, "--python-platform", "aarch64-apple-darwin", "-r", "pylock.cpu-macos-arm64.toml"],
         env=workshop.environment | {"MACOSX_DEPLOYMENT_TARGET": "14.0"},
@@ -207,7 +267,9 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
     )
     assert done.ok, done.err
     assert (tmp_path / "mac" / "torch-2.14.1.dist-info").is_dir()
-    chosen = replace(workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)})
+    chosen = replace(
+        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
+    )
     assert chosen.document("sync")["data"]["environment"]["torch"] == "2.14.1+rocm7.2"
 
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 V100 = ("--gpu", "V100", "--driver", "535.183.01", "--python", "3.12")
-REQUESTS = {"torch": ("torch",), "torchvision": ("torchvision",), "vllm": ("vllm",), "a file": ("-r", "wanted.txt")}
+REQUESTS = {
+    "torch": ("torch",),
+    "torchvision": ("torchvision",),
+    "vllm": ("vllm",),
+    "a file": ("-r", "wanted.txt"),
+}
 OLDER = "is unreachable, so the build is 2.10.0+cu128 instead of 2.14.1+cu126"
 UNREACHABLE = "error: 127.0.0.1"
 NO_TRITON = "error: triton is a PyTorch package, and no source of PyTorch has it"
@@ -39,16 +44,23 @@ def missing(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Workshop]:
     """A folder with a requirements file, and sources of which one is missing."""
-    for version, requires in {"0.5": ["torch==2.3.1"], "0.20": ["torch==2.13.0", "torchvision"]}.items():
+    for version, requires in {
+        "0.5": ["torch==2.3.1"],
+        "0.20": ["torch==2.13.0", "torchvision"],
+    }.items():
         make_wheel(stand_in_folder / "simple", "vllm", version, requires=requires)
-    make_wheel(stand_in_folder / "simple", "vllm", "0.11", requires=["torch==2.10.0", "torchvision"])
+    make_wheel(
+        stand_in_folder / "simple", "vllm", "0.11", requires=["torch==2.10.0", "torchvision"]
+    )
     if missing.startswith("a mirror"):
         for wheel in (stand_in_folder / "whl").rglob("*.whl"):
             if not wheel.name.startswith("torch-"):
                 wheel.unlink()
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "wanted.txt").write_text("torchvision\nnumpy\n", encoding="utf-8")
-    with StandInIndex(stand_in_folder, Habits(flat=missing == "a mirror with torch alone")) as index:
+    with StandInIndex(
+        stand_in_folder, Habits(flat=missing == "a mirror with torch alone")
+    ) as index:
         variables = index.environment()
         down = {"torch index down": index.torch, "default index down": index.default}.get(missing)
         if down:
@@ -57,7 +69,9 @@ def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Wo
 
 
 @pytest.mark.parametrize("number", mostly_heavy(range(len(REQUESTS)), {0, 2}), ids=REQUESTS)
-def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: str, number: int) -> None:
+def test_each_missing_source_is_said_in_a_sentence(
+    workshop: Workshop, missing: str, number: int
+) -> None:
     sentence = TABLE[missing][number]
     for command in ("plan", "--live"), ("lock",):
         done = workshop.run(*command, *list(REQUESTS.values())[number], *V100)
@@ -66,7 +80,9 @@ def test_each_missing_source_is_said_in_a_sentence(workshop: Workshop, missing: 
 
 
 @pytest.mark.parametrize("missing", ["torch index down"], indirect=True)
-def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(workshop: Workshop) -> None:
+def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
+    workshop: Workshop,
+) -> None:
     no_numpy = "error: numpy 99.0 does not exist; the newest is 2.3.4"
     no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
     unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
@@ -86,16 +102,24 @@ def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(worksho
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True)
-def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(workshop: Workshop) -> None:
+@pytest.mark.parametrize(
+    "missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True
+)
+def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(
+    workshop: Workshop,
+) -> None:
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
     assert done.status == 4
-    assert "vllm 0.20 is unavailable: torchvision is a PyTorch package, and no source of" in done.err
+    assert (
+        "vllm 0.20 is unavailable: torchvision is a PyTorch package, and no source of" in done.err
+    )
     assert workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status == 0
 
 
 @pytest.mark.parametrize("missing", ["nothing"], indirect=True)
-def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_without_torch(workshop: Workshop) -> None:
+def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_without_torch(
+    workshop: Workshop,
+) -> None:
     done = workshop.run("lock", "--target", "cu999")
     assert done.status == 3
     assert "lists no torch for cu999" in done.err

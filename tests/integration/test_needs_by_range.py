@@ -90,7 +90,9 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("wheel", WHEELS, ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}")
+@pytest.mark.parametrize(
+    "wheel", WHEELS, ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}"
+)
 def test_what_a_wheel_needs_is_read_of_a_part_of_it(
     index: Index,  # noqa: F811
     wheel: Measured,
@@ -102,10 +104,16 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
     torch = needs.torch
     with capsys.disabled():
         cost = f"{opened.bytes_read / 1e6:6.2f} MB {opened.requests:3} requests {time.monotonic() - started:5.1f} s"
-        sys.stdout.write(f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}")
+        sys.stdout.write(
+            f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}"
+        )
 
     assert (spoken(torch), needs.cuda, needs.glibc) == (wheel.torch, wheel.cuda, wheel.glibc)
-    pins = [found for text in opened.metadata().get_all("Requires-Dist", ()) if (found := _pin(str(text)))]
+    pins = [
+        found
+        for text in opened.metadata().get_all("Requires-Dist", ())
+        if (found := _pin(str(text)))
+    ]
     assert all(torch.verdict(pin) is not False for pin in pins)
 
 
@@ -138,7 +146,12 @@ def test_the_libraries_needed_are_those_that_readelf_names_of_the_whole_file(
 
 def spoken(torch: TorchNeeds) -> str:
     """Which torch a wheel fits, as the table above writes it."""
-    said = {"stable": f">={torch.oldest}", "ordinary": " ".join(torch.fits or ()), "none": "-", "unknown": "?"}
+    said = {
+        "stable": f">={torch.oldest}",
+        "ordinary": " ".join(torch.fits or ()),
+        "none": "-",
+        "unknown": "?",
+    }
     return said[torch.kind]
 
 

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Machine
 
-TWO = FakeDriver((FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80")))
+TWO = FakeDriver(
+    (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"))
+)
 
 
 class PlayOther(Protocol):
     """Plays a driver whose libraries lack functions, or have others in their place (C text)."""
 
-    def __call__(self, *lacking: str, driver: FakeDriver = TWO, nvml: str = "", cuda: str = "") -> Machine: ...
+    def __call__(
+        self, *lacking: str, driver: FakeDriver = TWO, nvml: str = "", cuda: str = ""
+    ) -> Machine: ...
 
 
 @pytest.fixture
@@ -76,9 +80,12 @@ FUNCTIONS = (
 
 
 @pytest.mark.parametrize(
-    "lacking", mostly_heavy(FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"})
+    "lacking",
+    mostly_heavy(FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}),
 )
-def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play: PlayOther, lacking: str) -> None:
+def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(
+    play: PlayOther, lacking: str
+) -> None:
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
@@ -134,7 +141,9 @@ def test_nvml_and_cuda_may_count_in_different_orders(play: PlayOther) -> None:
 
 
 CHATTER = '#include <unistd.h>\n__attribute__((constructor)) static void talk(void) { write(1, "{} loaded", 9); }\n'
-DIES = "#include <signal.h>\n__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }\n"
+DIES = (
+    "#include <signal.h>\n__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }\n"
+)
 LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(void) { _Exit(0); }\n"
 
 
@@ -147,7 +156,9 @@ def test_what_a_library_prints_is_no_answer(play: PlayOther) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("death", "words"), [(DIES, "SIGSEGV"), (LEAVES, "status 0")])
-def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(play: PlayOther, death: str, words: str) -> None:
+def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(
+    play: PlayOther, death: str, words: str
+) -> None:
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
         (problem,) = machine.problems
         assert (problem.code, problem.blocking) == ("driver-crashes", True)
@@ -162,18 +173,31 @@ def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_ta
     assert capfd.readouterr().out == ""
 
 
-def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(play: PlayOther) -> None:
+def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
+    play: PlayOther,
+) -> None:
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
     machine = play(*nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True))))
     assert machine.problems == ()
     result = preflight(machine, SilentReporter())
-    assert [(problem.code, problem.gpus) for problem in result.problems] == [("gpu-hidden-from-cuda", (1,))]
+    assert [(problem.code, problem.gpus) for problem in result.problems] == [
+        ("gpu-hidden-from-cuda", (1,))
+    ]
 
 
 def test_the_least_nvml_that_lists_cards_is_enough(play: PlayOther) -> None:
     least = ("nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability")
-    rest = ("nvmlDeviceGetMigMode", "nvmlDeviceGetComputeMode", "nvmlDeviceGetRemappedRows", "nvmlShutdown")
-    system = ("nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlErrorString")
+    rest = (
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetComputeMode",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlShutdown",
+    )
+    system = (
+        "nvmlSystemGetCudaDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlErrorString",
+    )
     machine = play(*least, *rest, *system)
     assert (machine.problems, described(machine)) == ((), WHOLE)
     assert str(machine.driver and machine.driver.cuda) == "13.0"

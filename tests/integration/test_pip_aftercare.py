@@ -32,8 +32,13 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     """A folder with spaces in its name that holds a CPU environment."""
     folder = tmp_path / "my project"
     folder.mkdir()
-    variables = {name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"}
-    variables |= {"PIP_INDEX_URL": stand_in.default_index, "XDG_CONFIG_HOME": str(tmp_path / "no-settings")}
+    variables = {
+        name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"
+    }
+    variables |= {
+        "PIP_INDEX_URL": stand_in.default_index,
+        "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
+    }
     workshop = Workshop(folder, tmp_path / "caches", variables)
     done = workshop.run("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
     assert (folder / ".venv" / "bin" / "pip").is_file(), done.out + done.err
@@ -42,21 +47,30 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 def pip(workshop: Workshop, *words: str) -> Finished:
     venv = workshop.folder / ".venv" / "bin" / "python"
-    return process.run([sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment)
+    return process.run(
+        [sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment
+    )
 
 
 def in_shell(workshop: Workshop, command: str, shell: str = "bash") -> Finished:
     """Run a line in a shell that has evaluated what ``shellenv`` prints, with gpuinstall and uv on its path."""
     programs = workshop.caches / "programs"
     programs.mkdir(exist_ok=True)
-    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    (programs / "gpuinstall").write_text(
+        f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8"
+    )
     (programs / "gpuinstall").chmod(0o755)
     for name in ("uv", "uvx"):
         if not (programs / name).exists():
             (programs / name).symlink_to(uv().with_name(name))
     variables = {**workshop.environment, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    variables |= {"UV_TOOL_DIR": str(workshop.caches / "tools"), "UV_TOOL_BIN_DIR": str(workshop.caches / "bin")}
-    lines = {"fish": "gpuinstall shellenv --shell fish | source"}.get(shell, 'eval "$(gpuinstall shellenv)"')
+    variables |= {
+        "UV_TOOL_DIR": str(workshop.caches / "tools"),
+        "UV_TOOL_BIN_DIR": str(workshop.caches / "bin"),
+    }
+    lines = {"fish": "gpuinstall shellenv --shell fish | source"}.get(
+        shell, 'eval "$(gpuinstall shellenv)"'
+    )
     return process.run([shell, "-c", f"{lines}\n{command}"], env=variables, cwd=workshop.folder)
 
 
@@ -73,10 +87,10 @@ def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(workshop: Workshop) -> None:
-    script = (
-        ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
-    )
+def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(
+    workshop: Workshop,
+) -> None:
+    script = ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
     done = process.run(["bash", "-c", script], env=workshop.environment, cwd=workshop.folder)
     assert done.out.splitlines()[0] == str(workshop.folder / ".venv" / "bin" / "pip")
     assert not done.ok
@@ -92,7 +106,9 @@ def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Wor
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
-def test_what_comes_later_goes_with_torch(workshop: Workshop, stand_in: StandInIndex, tool: str) -> None:
+def test_what_comes_later_goes_with_torch(
+    workshop: Workshop, stand_in: StandInIndex, tool: str
+) -> None:
     make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
     stand_in.forget()
     packages = "timm torchvision torchaudio"
@@ -135,7 +151,9 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell:
         done = in_shell(workshop, command, shell)
         assert done.ok, (command, done.out + done.err)
         assert workshop.python(IMPORTED) == expected, command
-    assert "+cpu" not in (workshop.folder / "uv.lock").read_text(encoding="utf-8"), "which is for every machine"
+    assert "+cpu" not in (workshop.folder / "uv.lock").read_text(encoding="utf-8"), (
+        "which is for every machine"
+    )
     doctor = in_shell(workshop, "gpuinstall doctor --json", shell)
     assert "override-left-behind" not in doctor.out
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 ALL = tuple(range(8))
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
-SLICES = (FakeSlice("MIG-11111111-0000-0000-0000-000000000001"), FakeSlice("MIG-11111111-0000-0000-0000-000000000002"))
+SLICES = (
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
+)
 
 
 class Waits(SilentReporter):
@@ -44,11 +47,15 @@ def machine(driver: FakeDriver) -> Machine:
             compute_capability=ComputeCapability.parse(gpu.cc),
             memory_mib=gpu.memory_mib,
             mig=gpu.mig,
-            mig_devices=tuple(MigDevice(part.uuid, part.profile, part.memory_mib) for part in gpu.slices),
+            mig_devices=tuple(
+                MigDevice(part.uuid, part.profile, part.memory_mib) for part in gpu.slices
+            ),
         )
         for index, gpu in enumerate(driver.gpus)
     )
-    found = Driver(DriverVersion.parse(driver.driver), CudaVersion.from_driver_api(driver.cuda), "nvml")
+    found = Driver(
+        DriverVersion.parse(driver.driver), CudaVersion.from_driver_api(driver.cuda), "nvml"
+    )
     return Machine(os="linux", arch="x86_64", driver=found, gpus=gpus)
 
 
@@ -76,7 +83,11 @@ def test_eight_healthy_gpus_are_proven_in_under_two_seconds(play: Play) -> None:
 
 
 def test_gpus_of_different_generations_are_all_proven(play: Play) -> None:
-    cards = (FakeGpu("Tesla P40", cc="6.1"), FakeGpu(), FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0"))
+    cards = (
+        FakeGpu("Tesla P40", cc="6.1"),
+        FakeGpu(),
+        FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0"),
+    )
     assert run(play, FakeDriver(cards)).with_outcome("proven") == (0, 1, 2)
 
 
@@ -147,7 +158,9 @@ def test_cards_with_the_same_fault_share_a_problem_and_others_have_their_own(pla
 
 
 @pytest.mark.parametrize("status", [221, 222, 223])
-def test_without_a_ptx_compiler_memory_is_set_instead_and_nothing_blocks(play: Play, status: int) -> None:
+def test_without_a_ptx_compiler_memory_is_set_instead_and_nothing_blocks(
+    play: Play, status: int
+) -> None:
     result = run(play, FakeDriver((replace(H200, ptx_error=status),)))
     assert one(result) == ("kernel-not-proven", "F67", False, (0,))
     assert result.with_outcome("memory-only") == (0,)
@@ -201,7 +214,12 @@ def test_a_crash_inside_the_library_is_reported_and_the_others_are_proven(play: 
 
 
 def test_a_library_that_crashes_for_every_card_is_a_problem_of_the_machine(play: Play) -> None:
-    assert one(run(play, FakeDriver((H200, H200), cu_crash=True))) == ("driver-crashes", None, True, ())
+    assert one(run(play, FakeDriver((H200, H200), cu_crash=True))) == (
+        "driver-crashes",
+        None,
+        True,
+        (),
+    )
 
 
 def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
@@ -214,7 +232,9 @@ def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
     assert result.with_outcome("proven") == (0,)
 
 
-def test_after_three_seconds_it_says_once_what_it_waits_for(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_three_seconds_it_says_once_what_it_waits_for(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.time_limit", lambda _gpus: 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Waits()
     play(driver)
@@ -223,16 +243,22 @@ def test_after_three_seconds_it_says_once_what_it_waits_for(play: Play, monkeypa
     assert len(reporter.waited) == 1
 
 
-def test_in_a_schedulers_job_only_the_cards_given_are_touched(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_schedulers_job_only_the_cards_given_are_touched(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     crashing = replace(H200, cuda_crash=True)
     play(FakeDriver(eight(wrong=dict.fromkeys((0, 1, 2, 4, 5, 6, 7), crashing))))
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     for given in ("3", uuid_of(3), uuid_of(3)[:12]):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-        assert preflight(machine(FakeDriver(eight())), SilentReporter()).with_outcome("proven") == (3,)
+        assert preflight(machine(FakeDriver(eight())), SilentReporter()).with_outcome("proven") == (
+            3,
+        )
 
 
-def test_outside_a_job_cuda_visible_devices_hides_nothing(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_job_cuda_visible_devices_hides_nothing(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert run(play, FakeDriver((H200, H200))).with_outcome("proven") == (0, 1)
 
@@ -241,7 +267,9 @@ def test_a_gpu_that_the_probe_found_unusable_is_not_touched(play: Play) -> None:
     driver = FakeDriver((H200, replace(H200, cuda_crash=True)))
     play(driver)
     broken = run(play, driver).problems
-    assert preflight(machine(driver).with_problems(broken), SilentReporter()).with_outcome("proven") == (0,)
+    assert preflight(machine(driver).with_problems(broken), SilentReporter()).with_outcome(
+        "proven"
+    ) == (0,)
 
 
 def test_a_machine_that_is_refused_is_not_touched(play: Play) -> None:

@@ -61,7 +61,12 @@ def test_a_healthy_gpu_is_described_by_nvml(play: Play) -> None:
         "nvml",
     )
     gpu = machine.gpus[0]
-    assert (gpu.index, gpu.name, gpu.pci_id, gpu.memory_mib) == (0, "NVIDIA GeForce RTX 4090", "10de:2684", 24564)
+    assert (gpu.index, gpu.name, gpu.pci_id, gpu.memory_mib) == (
+        0,
+        "NVIDIA GeForce RTX 4090",
+        "10de:2684",
+        24564,
+    )
     assert (str(gpu.compute_capability), gpu.uuid, gpu.found_via) == (
         "8.9",
         "GPU-00000000-1ab0-c0de-face-000000000000",
@@ -88,7 +93,15 @@ def test_generations_may_be_mixed(play: Play) -> None:
 
 def test_mig_slices_are_listed_below_their_card(play: Play) -> None:
     part = FakeSlice("MIG-11111111-2222-3333-4444-555555555555", "1g.10gb", 9856)
-    play(FakeDriver((FakeGpu(A100.name, cc="8.0", memory_mib=81920, pci=A100.pci, mig=True, slices=(part,)),)))
+    play(
+        FakeDriver(
+            (
+                FakeGpu(
+                    A100.name, cc="8.0", memory_mib=81920, pci=A100.pci, mig=True, slices=(part,)
+                ),
+            )
+        )
+    )
     machine = read_machine()
     assert machine.problems == ()
     assert machine.gpus[0].mig
@@ -130,7 +143,9 @@ def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int) -> None:
 
 
 @pytest.mark.parametrize("init", [9, 12])
-def test_an_nvml_without_a_driver_and_no_gpu_anywhere_is_a_machine_without_a_gpu(play: Play, init: int) -> None:
+def test_an_nvml_without_a_driver_and_no_gpu_anywhere_is_a_machine_without_a_gpu(
+    play: Play, init: int
+) -> None:
     play(FakeDriver((), nvml_init=init, cu_init=100))
     machine = read_machine()
     assert (machine.gpus, machine.problems, machine.driver) == ((), (), None)
@@ -166,7 +181,11 @@ def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play: Play) 
         (1, "8.0", "libcuda"),
     ]
     assert machine.driver is not None
-    assert (machine.driver.version, str(machine.driver.cuda), machine.driver.found_via) == (None, "13.0", "libcuda")
+    assert (machine.driver.version, str(machine.driver.cuda), machine.driver.found_via) == (
+        None,
+        "13.0",
+        "libcuda",
+    )
 
 
 def test_an_nvml_without_libcuda_is_a_fault_of_the_machine(play: Play) -> None:
@@ -179,7 +198,12 @@ def test_one_lost_gpu_of_eight_is_a_fault_of_that_gpu(play: Play) -> None:
     play(FakeDriver(eight(wrong={3: FakeGpu(nvml_error=15, hidden_from_cuda=True)})))
     machine = read_machine()
     problem = only_problem(machine)
-    assert (problem.code, problem.id, problem.gpus, problem.blocking) == ("gpu-lost", "F08", (3,), True)
+    assert (problem.code, problem.id, problem.gpus, problem.blocking) == (
+        "gpu-lost",
+        "F08",
+        (3,),
+        True,
+    )
     assert len(machine.gpus) == 8
     assert machine.gpus[3].compute_capability is None
 
@@ -210,12 +234,20 @@ def test_an_exclusive_or_full_gpu_is_healthy(play: Play) -> None:
 def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(play: Play) -> None:
     failed, pending = (FakeGpu(more=((f"remap_{state}", 1),)) for state in ("failed", "pending"))
     play(FakeDriver((failed, pending)))
-    found = [(problem.code, problem.id, problem.gpus, problem.blocking) for problem in read_machine().problems]
-    assert found == [("row-remap-failed", "F09", (0,), True), ("row-remap-pending", "F09", (1,), False)]
+    found = [
+        (problem.code, problem.id, problem.gpus, problem.blocking)
+        for problem in read_machine().problems
+    ]
+    assert found == [
+        ("row-remap-failed", "F09", (0,), True),
+        ("row-remap-pending", "F09", (1,), False),
+    ]
 
 
 def test_an_unlicensed_virtual_gpu_is_noted(play: Play) -> None:
-    grid = FakeGpu("GRID A100D-20C", cc="8.0", pci="10de:20b5", more=(("virtualization", 2), ("licensed", 0)))
+    grid = FakeGpu(
+        "GRID A100D-20C", cc="8.0", pci="10de:20b5", more=(("virtualization", 2), ("licensed", 0))
+    )
     play(FakeDriver((grid,)))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.blocking) == ("vgpu-not-licensed", "F18", False)
@@ -233,10 +265,17 @@ def test_libraries_of_two_drivers_are_noted(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("init", "code"), [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")]
+    ("init", "code"),
+    [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")],
 )
 def test_a_compat_libcuda_before_the_drivers_own_is_named_with_its_folder(
-    play: Play, libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, init: int, code: str
+    play: Play,
+    libraries: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    init: int,
+    code: str,
 ) -> None:
     environment = play(FakeDriver((RTX_4090,), cu_init=init))
     compat = tmp_path / "cuda-13.0" / "compat"
@@ -258,7 +297,9 @@ class Listener(SilentReporter):
         self.waits.append(text)
 
 
-def test_an_nvml_that_hangs_is_ended_and_reported(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nvml_that_hangs_is_ended_and_reported(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gpuinstall.facts.children.time_limit", lambda _gpus: 1.0)
     monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
@@ -272,7 +313,9 @@ def test_an_nvml_that_hangs_is_ended_and_reported(play: Play, monkeypatch: pytes
     assert machine.gpus[0].name == RTX_4090.name
 
 
-def test_a_slow_start_without_persistence_is_waited_for(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_start_without_persistence_is_waited_for(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
@@ -284,7 +327,9 @@ def test_a_slow_start_without_persistence_is_waited_for(play: Play, monkeypatch:
 def test_eight_cards_that_no_file_shows_are_given_the_time_of_eight(
     play: Play, monkeypatch: pytest.MonkeyPatch, slow: dict[str, int]
 ) -> None:
-    monkeypatch.setattr("gpuinstall.facts.children.time_limit", lambda gpus: 1.0 if gpus == 1 else 20.0)
+    monkeypatch.setattr(
+        "gpuinstall.facts.children.time_limit", lambda gpus: 1.0 if gpus == 1 else 20.0
+    )
     play(FakeDriver(eight(), more=tuple(slow.items())))
     machine = read_machine()
     assert (machine.problems, len(machine.gpus)) == ((), 8)
@@ -294,11 +339,16 @@ def test_eight_cards_that_no_file_shows_are_given_the_time_of_eight(
     ("driver", "message"),
     [
         (FakeDriver((RTX_4090,), nvml_crash=True), "NVML crashes"),
-        (FakeDriver((RTX_4090, A100), more=(("nvml_crash_at", 1),)), "NVML crashes when asked about GPU 1"),
+        (
+            FakeDriver((RTX_4090, A100), more=(("nvml_crash_at", 1),)),
+            "NVML crashes when asked about GPU 1",
+        ),
         (FakeDriver((RTX_4090,), cu_crash=True), "libcuda crashes"),
     ],
 )
-def test_a_library_that_crashes_does_not_take_us_along(play: Play, driver: FakeDriver, message: str) -> None:
+def test_a_library_that_crashes_does_not_take_us_along(
+    play: Play, driver: FakeDriver, message: str
+) -> None:
     play(driver)
     problem = only_problem(read_machine())
     assert (problem.code, problem.message) == ("driver-crashes", message)
@@ -323,7 +373,9 @@ def test_a_machine_whose_driver_is_too_old_for_any_torch_is_refused(play: Play) 
     assert error["hint"].startswith("Update the NVIDIA driver to ")
 
 
-def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_back(play: Play) -> None:
+def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_back(
+    play: Play,
+) -> None:
     status, document = probe_command(play(FakeDriver((RTX_4090,))))
     assert (status, document["status"], document["errors"]) == (0, "success", [])
     assert Machine.from_dict(document).to_dict() == document["data"]
@@ -332,12 +384,18 @@ def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_bac
 def test_the_command_ends_with_8_when_every_gpu_is_at_fault(play: Play) -> None:
     status, document = probe_command(play(FakeDriver((FakeGpu(nvml_error=15),), cu_init=100)))
     assert status == 8
-    assert [(each["code"], each["gpus"]) for each in document["data"]["problems"]] == [("gpu-lost", [0])]
+    assert [(each["code"], each["gpus"]) for each in document["data"]["problems"]] == [
+        ("gpu-lost", [0])
+    ]
 
 
 def test_a_recorded_machine_reads_back_as_the_same_machine(play: Play, tmp_path: Path) -> None:
     environment = play(
-        FakeDriver((RTX_4090, FakeGpu(nvml_error=15, hidden_from_cuda=True)), driver="570.124.06", cuda=12080)
+        FakeDriver(
+            (RTX_4090, FakeGpu(nvml_error=15, hidden_from_cuda=True)),
+            driver="570.124.06",
+            cuda=12080,
+        )
     )
     folder = tmp_path / "recorded"
     live_status, live = probe_command(environment, "--record", str(folder))
@@ -349,22 +407,40 @@ def test_a_recorded_machine_reads_back_as_the_same_machine(play: Play, tmp_path:
 
 def test_neither_the_document_nor_a_recording_names_the_host(play: Play, tmp_path: Path) -> None:
     environment = play(FakeDriver((RTX_4090,), cu_init=803))
-    command = [sys.executable, "-m", "gpuinstall", "probe", "--json", "--record", str(tmp_path / "it")]
+    command = [
+        sys.executable,
+        "-m",
+        "gpuinstall",
+        "probe",
+        "--json",
+        "--record",
+        str(tmp_path / "it"),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    written = [path.read_text(encoding="utf-8") for path in (tmp_path / "it").rglob("*") if path.is_file()]
+    written = [
+        path.read_text(encoding="utf-8") for path in (tmp_path / "it").rglob("*") if path.is_file()
+    ]
     assert len(written) > 5
     host = re.compile(rf"(?<!\w){re.escape(platform.node())}(?!\w)")
     assert not any(host.search(text) for text in (done.stdout, *written))
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to put every privilege down")
+@pytest.mark.skipif(
+    shutil.which("unshare") is None, reason="needs unshare to put every privilege down"
+)
 def test_nothing_needs_a_privilege_and_nothing_is_changed(play: Play, tmp_path: Path) -> None:
     folder = tmp_path / "home"
     folder.mkdir()
-    environment = {**play(FakeDriver((RTX_4090,))), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **play(FakeDriver((RTX_4090,))),
+        "HOME": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     for words in (("probe", "--json"), ("doctor", "--json")):
         command = ["unshare", "--user", sys.executable, "-m", "gpuinstall", *words]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         if done.stderr.startswith("unshare: "):
             pytest.skip("this machine allows no user namespace to put every privilege down in")
         assert done.returncode == 0, done.stderr
@@ -380,9 +456,13 @@ def test_a_recording_is_not_written_over_another(play: Play, tmp_path: Path) -> 
 
 
 def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
-    environment = play(FakeDriver((RTX_4090, RTX_4090), driver="535.183.01", cuda=12020, cu_init=802))
+    environment = play(
+        FakeDriver((RTX_4090, RTX_4090), driver="535.183.01", cuda=12020, cu_init=802)
+    )
     command = [sys.executable, "-m", "gpuinstall", "probe"]
-    done = subprocess.run(command, env={**environment, "NO_COLOR": "1"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**environment, "NO_COLOR": "1"}, capture_output=True, text=True, check=False
+    )
     lines = done.stdout.splitlines()
     assert done.returncode == 8
     assert lines[0].startswith(
@@ -394,14 +474,19 @@ def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
 
 
 def test_an_output_without_unicode_is_still_written(play: Play) -> None:
-    environment = {**play(FakeDriver((RTX_4090, RTX_4090), cu_init=802)), "PYTHONIOENCODING": "ascii"}
+    environment = {
+        **play(FakeDriver((RTX_4090, RTX_4090), cu_init=802)),
+        "PYTHONIOENCODING": "ascii",
+    }
     command = [sys.executable, "-m", "gpuinstall", "probe"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (8, "")
     assert done.stdout.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
 
 
-@pytest.mark.parametrize("words", [("--machine", "/no/such/file"), ("--record", "here", "--machine", "-")])
+@pytest.mark.parametrize(
+    "words", [("--machine", "/no/such/file"), ("--record", "here", "--machine", "-")]
+)
 def test_wrong_usage_is_one_line_and_exit_2(words: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "gpuinstall", "probe", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

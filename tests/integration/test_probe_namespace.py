@@ -41,7 +41,9 @@ mount --bind "$1/dev" /dev
 """
 
 
-def probed(folder: Path, files: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Any]:
+def probed(
+    folder: Path, files: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, Any]:
     """Lay the files over this machine's, for one child and its children, and probe there."""
     for covered in (*COVERED, "/dev"):
         (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
@@ -53,8 +55,20 @@ def probed(folder: Path, files: Mapping[str, str], environment: Mapping[str, str
         else:
             place.write_text(text, encoding="utf-8")
     script = SCRIPT.format(covered=" ".join(COVERED), python=sys.executable)
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(folder)]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    command = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        str(folder),
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     assert done.stdout, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
@@ -63,10 +77,13 @@ def probed(folder: Path, files: Mapping[str, str], environment: Mapping[str, str
 def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
     document = probed(tmp_path, card(1, RTX_4090, driver=None), {})
     assert document["exit_code"] == 8
-    assert [(gpu["pci_id"], gpu["compute_capability"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [
-        (RTX_4090, "8.9", "pci")
+    assert [
+        (gpu["pci_id"], gpu["compute_capability"], gpu["found_via"])
+        for gpu in document["data"]["gpus"]
+    ] == [(RTX_4090, "8.9", "pci")]
+    assert [(problem["code"], problem["id"]) for problem in document["data"]["problems"]] == [
+        ("driver-missing", "F01")
     ]
-    assert [(problem["code"], problem["id"]) for problem in document["data"]["problems"]] == [("driver-missing", "F01")]
 
 
 def test_nouveau_is_found_behind_the_cards_driver_link(tmp_path: Path) -> None:
@@ -78,12 +95,20 @@ def test_the_loaded_module_is_found_below_proc(tmp_path: Path) -> None:
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
     assert document["data"]["driver"] == {"version": "595.58.03", "cuda": None, "found_via": "proc"}
-    assert [problem["code"] for problem in document["data"]["problems"]] == ["driver-libraries-missing"]
+    assert [problem["code"] for problem in document["data"]["problems"]] == [
+        "driver-libraries-missing"
+    ]
 
 
 def test_the_loaded_module_is_found_below_sys(tmp_path: Path) -> None:
-    document = probed(tmp_path, card(1, RTX_4090) | {"/sys/module/nvidia/version": "580.95.05\n"}, {})
-    assert document["data"]["driver"] == {"version": "580.95.05", "cuda": None, "found_via": "sysfs"}
+    document = probed(
+        tmp_path, card(1, RTX_4090) | {"/sys/module/nvidia/version": "580.95.05\n"}, {}
+    )
+    assert document["data"]["driver"] == {
+        "version": "580.95.05",
+        "cuda": None,
+        "found_via": "sysfs",
+    }
 
 
 def test_a_card_for_virtual_machines_is_noted(tmp_path: Path) -> None:
@@ -99,7 +124,9 @@ def test_a_pod_with_one_of_eight_is_healthy(tmp_path: Path, play: Play) -> None:
     files |= module() | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")}
     healthy = play(FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),)))
     (tmp_path / "machine").mkdir()
-    document = probed(tmp_path / "machine", files, healthy | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    document = probed(
+        tmp_path / "machine", files, healthy | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    )
     assert (document["exit_code"], document["status"]) == (0, "success")
     assert [(gpu["index"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [(0, "nvml")]
     assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
@@ -111,4 +138,7 @@ def test_a_job_with_one_of_two_cards_has_one(tmp_path: Path) -> None:
     files = card(1, RTX_4090) | card(2, RTX_4090) | module() | {"/dev/nvidia0": ""}
     document = probed(tmp_path, files, {"SLURM_JOB_ID": "4711"})
     assert [gpu["index"] for gpu in document["data"]["gpus"]] == [0]
-    assert {problem["code"] for problem in document["data"]["problems"]} == {"driver-libraries-missing", "gpu-not-ours"}
+    assert {problem["code"] for problem in document["data"]["problems"]} == {
+        "driver-libraries-missing",
+        "gpu-not-ours",
+    }

@@ -16,12 +16,16 @@ pytestmark = [pytest.mark.network, pytest.mark.heavy]
 @pytest.fixture(autouse=True)
 def torch() -> None:
     """Skip where there is no real torch."""
-    if not any(Path(os.environ.get("PIP_FIND_LINKS", "")).glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
+    if not any(
+        Path(os.environ.get("PIP_FIND_LINKS", "")).glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")
+    ):
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_an_extension_is_compiled_once_and_computes_what_torch_does(tmp_path: Path, name: str) -> None:
+def test_an_extension_is_compiled_once_and_computes_what_torch_does(
+    tmp_path: Path, name: str
+) -> None:
     compiled = compile_extension(name, tmp_path, GPUINSTALL)
     assert compiled.status == "passed"
     assert compiled.kept == (name == "torch-scatter")  # deepspeed's wheel has no compiled code

@@ -66,8 +66,13 @@ def recorded(workshop: Workshop, gpu: str, driver: str) -> str:
 def locked_for(workshop: Workshop, program: str, *machines: str) -> dict[str, dict[str, str]]:
     """Lock for recorded machines, and give the versions of each target."""
     words = [word for name in machines for word in ("--machine", name)]
-    made = workshop.document("lock", program, *words, "--upgrade", "--python", "3.12")["data"]["locks"]
-    return {each["target"]: parse("x", workshop.lock(f"pylock.{each['target']}.toml")).versions for each in made}
+    made = workshop.document("lock", program, *words, "--upgrade", "--python", "3.12")["data"][
+        "locks"
+    ]
+    return {
+        each["target"]: parse("x", workshop.lock(f"pylock.{each['target']}.toml")).versions
+        for each in made
+    }
 
 
 def live(workshop: Workshop, *words: str) -> dict[str, Any]:
@@ -93,32 +98,59 @@ def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     plan = live(workshop, *words, *RTX_4090)
     assert plan["build"]["torch"] == "2.13.0"
-    assert said(plan, "held-back") == ["painter 2.0 requires torch 2.13.0; without it torch 2.14.1 would run here"]
-    over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.14.1", "cu126"))
+    assert said(plan, "held-back") == [
+        "painter 2.0 requires torch 2.13.0; without it torch 2.14.1 would run here"
+    ]
+    over = next(
+        found
+        for found in plan["rejected"]
+        if (found["torch"], found["backend"]) == ("2.14.1", "cu126")
+    )
     assert (over["code"], over["message"]) == ("held-back", "painter 2.0 requires torch 2.13.0")
     found = locked(workshop, *words, *RTX_4090)
     assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
 
 
-def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop: Workshop, simple: Path) -> None:
-    for version, torch in (("1.0", ""), ("2.0", "==2.10.0"), ("3.0", "==2.13.0"), ("4.0", "==2.15.0")):
+def test_a_program_is_the_newest_of_those_whose_torch_runs_here(
+    workshop: Workshop, simple: Path
+) -> None:
+    for version, torch in (
+        ("1.0", ""),
+        ("2.0", "==2.10.0"),
+        ("3.0", "==2.13.0"),
+        ("4.0", "==2.15.0"),
+    ):
         make_wheel(simple, "painter", version, requires=[f"torch{torch}"])
     plan = live(workshop, "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.13.0"
-    assert said(plan, "program-held-back") == ["painter is 3.0 instead of 4.0, which requires torch==2.15.0"]
+    assert said(plan, "program-held-back") == [
+        "painter is 3.0 instead of 4.0, which requires torch==2.15.0"
+    ]
 
 
 @pytest.mark.heavy
-def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop: Workshop, simple: Path) -> None:
+def test_of_two_programs_that_disagree_the_first_is_the_newest(
+    workshop: Workshop, simple: Path
+) -> None:
     for name, torch in (("painter", "2.13.0"), ("singer", "2.10.0")):
         make_wheel(simple, name, "1.0", requires=["torch"])
         make_wheel(simple, name, "2.0", requires=[f"torch=={torch}"])
     plan = live(workshop, "singer", "painter", *RTX_4090)
     assert plan["build"]["torch"] == "2.10.0"
-    assert said(plan, "program-held-back") == ["painter is 1.0 instead of 2.0, which requires torch==2.13.0"]
+    assert said(plan, "program-held-back") == [
+        "painter is 1.0 instead of 2.0, which requires torch==2.13.0"
+    ]
     first = locked(workshop, "painter", "singer", *RTX_4090)
-    assert [first[name] for name in ("painter", "singer", "torch")] == ["2.0", "1.0", "2.13.0+cu126"]
-    for words in (("singer", "painter"), ("singer",), ("singer", "painter", "--only")):  # the folder's order stays
+    assert [first[name] for name in ("painter", "singer", "torch")] == [
+        "2.0",
+        "1.0",
+        "2.13.0+cu126",
+    ]
+    for words in (
+        ("singer", "painter"),
+        ("singer",),
+        ("singer", "painter", "--only"),
+    ):  # the folder's order stays
         assert locked(workshop, *words, *RTX_4090) == first, words
     assert live(workshop, "singer", "painter", *RTX_4090)["build"]["torch"] == "2.13.0"
 
@@ -135,10 +167,14 @@ def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4
 
 
 @pytest.mark.heavy
-def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Workshop, simple: Path) -> None:
+def test_what_cannot_be_had_together_is_refused_and_both_are_named(
+    workshop: Workshop, simple: Path
+) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
     make_wheel(simple, "singer", "1.0", requires=["torch==2.10.0"])
-    error = workshop.document("plan", "--live", "painter", "singer", *RTX_4090, exit_code=3)["errors"][0]
+    error = workshop.document("plan", "--live", "painter", "singer", *RTX_4090, exit_code=3)[
+        "errors"
+    ][0]
     assert error["code"] == "requirements-conflict"
     told = workshop.run("plan", "--live", "painter", "singer", *RTX_4090).err
     assert "painter" in told
@@ -146,14 +182,18 @@ def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop: Wor
 
 
 @pytest.mark.heavy
-def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(workshop: Workshop, simple: Path) -> None:
+def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(
+    workshop: Workshop, simple: Path
+) -> None:
     make_sdist(simple, "painter", "0.1", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     make_sdist(simple, "painter", "2.0", requires=["torch==2.13.0"])
     make_wheel(simple, "painter", "3.0", requires=["torch==2.15.0"])
     found = locked(workshop, "painter", *RTX_4090)
     assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
-    refused = workshop.document("plan", "--live", "painter", "torch==2.10.0", *RTX_4090, exit_code=3)
+    refused = workshop.document(
+        "plan", "--live", "painter", "torch==2.10.0", *RTX_4090, exit_code=3
+    )
     assert refused["errors"][0]["code"] == "requirements-conflict"
 
 
@@ -165,13 +205,19 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     found = locked(workshop, "singer", *H100)
     assert (found["torch"], found["torchaudio"]) == ("2.13.0+cu130", "2.11.0+cu130")
     plan = live(workshop, "singer", *H100)
-    over = next(found for found in plan["rejected"] if (found["torch"], found["backend"]) == ("2.13.0", "cu132"))
+    over = next(
+        found
+        for found in plan["rejected"]
+        if (found["torch"], found["backend"]) == ("2.13.0", "cu132")
+    )
     assert over["code"] == "programs-conflict"
     assert "torchaudio" in over["message"]
 
 
 @pytest.mark.parametrize(
-    "older", mostly_heavy([(), ("1.0",)], [("1.0",)]), ids=["alone", "beside an older one that every build serves"]
+    "older",
+    mostly_heavy([(), ("1.0",)], [("1.0",)]),
+    ids=["alone", "beside an older one that every build serves"],
 )
 def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_driver(
     workshop: Workshop, simple: Path, older: tuple[str, ...]
@@ -201,7 +247,10 @@ def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
 
     monkeypatch.setattr(resolver, "process", SimpleNamespace(run=run))
     request = Request(("painter",), python="3.12")
-    targets = [LockRequest.for_target(Target.parse(text), request, frozen_catalog()) for text in ("cu126", "cpu")]
+    targets = [
+        LockRequest.for_target(Target.parse(text), request, frozen_catalog())
+        for text in ("cu126", "cpu")
+    ]
     sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
     with open_session(sources, SilentReporter()) as session:
         found = resolve_locks(targets, session)
@@ -218,10 +267,14 @@ def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None
 
 
 @pytest.mark.heavy
-def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop: Workshop, simple: Path) -> None:
+def test_all_targets_get_one_version_of_the_program_and_of_torch(
+    workshop: Workshop, simple: Path
+) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
-    words = [word for target in ("cu126", "cu130", "cpu-macos-arm64") for word in ("--target", target)]
+    words = [
+        word for target in ("cu126", "cu130", "cpu-macos-arm64") for word in ("--target", target)
+    ]
     made = workshop.document("lock", "painter", *words)["data"]
     assert made["differences"] == []
     assert {lock["torch"].partition("+")[0] for lock in made["locks"]} == {"2.13.0"}
@@ -237,7 +290,9 @@ def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     project = '[project]\nname = "mine"\nversion = "0"\ndependencies = ["painter>=1.0"]\n'
     (workshop.folder / "pyproject.toml").write_text(project, encoding="utf-8")
-    made = workshop.document("lock", "--target", "cu126", "--target", "cu130", "--python", "3.12")["data"]
+    made = workshop.document("lock", "--target", "cu126", "--target", "cu130", "--python", "3.12")[
+        "data"
+    ]
     assert (len(made["locks"]), made["differences"]) == (2, [])
     for cuda, driver, target in ((12020, "535.183.01", "cu126"), (13000, "580.95.05", "cu130")):
         play(FakeDriver((FakeGpu(),), driver=driver, cuda=cuda))
@@ -249,7 +304,9 @@ def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that
 
 
 @pytest.mark.heavy
-def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop: Workshop, simple: Path) -> None:
+def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(
+    workshop: Workshop, simple: Path
+) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.10.0"])
     written = [recorded(workshop, "H100", "610.43.02"), recorded(workshop, "RTX 4090", "610.43.02")]
@@ -261,9 +318,14 @@ def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(wo
 
 
 @pytest.mark.heavy
-def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop: Workshop, simple: Path) -> None:
+def test_a_target_for_several_machines_holds_what_all_of_them_run(
+    workshop: Workshop, simple: Path
+) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch"])
-    machines = [recorded(workshop, "Tesla K80", "470.256.02"), recorded(workshop, "RTX 3090", "470.256.02")]
+    machines = [
+        recorded(workshop, "Tesla K80", "470.256.02"),
+        recorded(workshop, "RTX 3090", "470.256.02"),
+    ]
     for program in ("torch", "painter"):
         (held,) = locked_for(workshop, program, *machines).values()
         assert held["torch"] == "2.3.1+cu118"
@@ -276,17 +338,25 @@ def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, si
     make_wheel(simple, "painter", "1.5", requires=["torch==2.10.0"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     later = Workshop(workshop.folder, workshop.folder.parent / "later", workshop.variables)
-    later.document("lock", "painter", "--target", "cu126", "--python", "3.12", "--upgrade-package", "painter")
+    later.document(
+        "lock", "painter", "--target", "cu126", "--python", "3.12", "--upgrade-package", "painter"
+    )
     found = parse("x", later.lock("pylock.cu126.toml")).versions
     assert (found["painter"], found["torch"]) == ("1.5", "2.10.0+cu126")
 
 
-def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop: Workshop, simple: Path) -> None:
+def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(
+    workshop: Workshop, simple: Path
+) -> None:
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     before = workshop.entries()
     plan = live(workshop, "painter", "torchvision", *RTX_4090)
     assert workshop.entries() == before
-    assert plan["build"]["requirements"] == ["torch==2.13.0+cu126", "torchvision==0.28.0+cu126", "painter"]
+    assert plan["build"]["requirements"] == [
+        "torch==2.13.0+cu126",
+        "torchvision==0.28.0+cu126",
+        "painter",
+    ]
     found = locked(workshop, "painter", "torchvision", *RTX_4090)
     assert f"torch=={found['torch']}" in plan["build"]["requirements"]
 
@@ -309,7 +379,9 @@ def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> 
     plan = workshop.document("plan", "painter", "singer", *RTX_4090)["data"]
     (warning,) = plan["warnings"]
     assert warning["code"] == "programs-not-looked-at"
-    assert warning["message"].startswith("painter, singer were not resolved: plan --live resolves them")
+    assert warning["message"].startswith(
+        "painter, singer were not resolved: plan --live resolves them"
+    )
 
 
 def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(

@@ -46,7 +46,9 @@ class ShippedWorkshop(Workshop):
 
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``."""
-        return process.run([sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder)
+        return process.run(
+            [sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder
+        )
 
 
 @pytest.fixture
@@ -56,22 +58,28 @@ def workshop(torch_index: StandInIndex, tmp_path: Path) -> Workshop:
     return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
 
 
-def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(workshop: Workshop) -> None:
+def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
+    workshop: Workshop,
+) -> None:
     (workshop.folder / "pyproject.toml").write_text(
         '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
     )
     words = ("--target", "cu126", "--target", "cu130", "--python", PYTHON)
     made = workshop.document("lock", *words)["data"]
-    first, second = (parse("x", workshop.lock(f"pylock.{target}.toml")).versions for target in ("cu126", "cu130"))
+    first, second = (
+        parse("x", workshop.lock(f"pylock.{target}.toml")).versions for target in ("cu126", "cu130")
+    )
     assert Version(first["vllm"]) >= Version("0.30")
     assert first["torch"].partition("+")[0] == second["torch"].partition("+")[0]
-    assert {name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]} == {
-        name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]
-    }
+    assert {
+        name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]
+    } == {name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]}
     assert made["differences"] == []
 
 
-@pytest.mark.parametrize(("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")])
+@pytest.mark.parametrize(
+    ("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")]
+)
 def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
     workshop: Workshop, words: tuple[str, ...], name: str
 ) -> None:
@@ -86,6 +94,8 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
 def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
     workshop: Workshop,
 ) -> None:
-    workshop.document("lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON)
+    workshop.document(
+        "lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON
+    )
     found = parse("x", workshop.lock("pylock.cu126.toml")).versions
     assert (found["xformers"], found["torch"]) == ("0.0.30", "2.7.0+cu126")

@@ -61,10 +61,16 @@ KINDS = {
     "nothing": Kind({}),
     "nothing, on a GPU": Kind({}, driver=RTX_4090),
     "requirements.txt": Kind({"requirements.txt": "numpy\n"}),
-    "a requirements file that was read": Kind({"wanted.txt": "numpy\n"}, (("install", "-r", "wanted.txt"),)),
+    "a requirements file that was read": Kind(
+        {"wanted.txt": "numpy\n"}, (("install", "-r", "wanted.txt"),)
+    ),
     "constraints": Kind({"allowed.txt": "numpy<3\n"}, (("install", "numpy", "-c", "allowed.txt"),)),
-    "the project's dependencies": Kind({"pyproject.toml": f'{PYPROJECT}dependencies = ["numpy", "torch>=2.6"]\n'}),
-    "groups": Kind({"pyproject.toml": f'{PYPROJECT}[dependency-groups]\ndev = ["numpy"]\n'}, (("lock",),)),
+    "the project's dependencies": Kind(
+        {"pyproject.toml": f'{PYPROJECT}dependencies = ["numpy", "torch>=2.6"]\n'}
+    ),
+    "groups": Kind(
+        {"pyproject.toml": f'{PYPROJECT}[dependency-groups]\ndev = ["numpy"]\n'}, (("lock",),)
+    ),
     "requirements of ours": ours('requirements = ["torch==2.13.0", "numpy"]'),
     "a Python of ours": ours('python = "3.12"'),
     "allowed backends": ours('backends = ["cpu", "cu118"]', driver=RTX_4090),
@@ -73,14 +79,20 @@ KINDS = {
     "wheels only": ours("only-binary = true"),
     ".python-version": Kind({".python-version": "3.12\n"}),
     "requires-python": Kind({"pyproject.toml": f'{PYPROJECT}requires-python = ">=3.12"\n'}),
-    "settings of uv": Kind({"uv.toml": '[[index]]\nurl = "{index}"\ndefault = true\n'}, unset=("UV_DEFAULT_INDEX",)),
+    "settings of uv": Kind(
+        {"uv.toml": '[[index]]\nurl = "{index}"\ndefault = true\n'}, unset=("UV_DEFAULT_INDEX",)
+    ),
     "a lock": Kind({}, (("lock", "torch==2.13.0", "numpy"),)),
     "a lock for GPUs": Kind({}, (("lock", "torch==2.13.0", "--target", "cu126"),)),
     "a damaged lock": Kind({"pylock.cpu.toml": 'inputs = [\n    "torch",\n]\n'}),
     "an environment": Kind({}, (("install", "torch==2.13.0", "numpy"),)),
-    "an environment for the CPU on a GPU": Kind({}, (("install", "--backend", "cpu"),), driver=RTX_4090),
+    "an environment for the CPU on a GPU": Kind(
+        {}, (("install", "--backend", "cpu"),), driver=RTX_4090
+    ),
     "an environment of another Python": Kind({}, (("install", "--python", "3.12", "torch"),)),
-    "another request in the project": ours('requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)),
+    "another request in the project": ours(
+        'requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)
+    ),
 }
 QUICK = {"requirements of ours", "a damaged lock"}
 
@@ -91,7 +103,9 @@ def test_the_api_and_the_command_line_give_the_same(
 ) -> None:
     kind = KINDS[name]
     play(kind.driver)
-    command_line, api = (prepared(kind, tmp_path / caller, stand_in) for caller in ("command line", "API"))
+    command_line, api = (
+        prepared(kind, tmp_path / caller, stand_in) for caller in ("command line", "API")
+    )
     assert by_api(api) == by_command(command_line)
     assert locks(api.folder) == locks(command_line.folder) != {}
     assert packages(api.folder) == packages(command_line.folder)
@@ -103,7 +117,9 @@ def prepared(kind: Kind, folder: Path, index: StandInIndex) -> Workshop:
     (folder / "project").mkdir(parents=True)
     workshop = Workshop(folder / "project", folder / "caches", variables)
     for name, text in kind.files.items():
-        addresses = text.replace("{torch}", index.torch_index).replace("{index}", index.default_index)
+        addresses = text.replace("{torch}", index.torch_index).replace(
+            "{index}", index.default_index
+        )
         (workshop.folder / name).write_text(addresses, encoding="utf-8")
     for words in kind.before:
         workshop.document(*words)
@@ -113,14 +129,19 @@ def prepared(kind: Kind, folder: Path, index: StandInIndex) -> Workshop:
 def by_command(workshop: Workshop) -> Any:
     """What an installation and then a lock come to, by the command line."""
     results = [json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")]
-    errors = [(each["errors"][0]["code"], each["exit_code"]) if each["errors"] else None for each in results]
+    errors = [
+        (each["errors"][0]["code"], each["exit_code"]) if each["errors"] else None
+        for each in results
+    ]
     return plain(errors, [each.get("data") for each in results], workshop.folder)
 
 
 def by_api(workshop: Workshop) -> Any:
     """The same by the API."""
     variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
-    done = process.run([sys.executable, "-W", "error", "-c", BY_THE_API], env=variables, cwd=workshop.folder)
+    done = process.run(
+        [sys.executable, "-W", "error", "-c", BY_THE_API], env=variables, cwd=workshop.folder
+    )
     assert done.ok, done.err
     errors, documents = json.loads(done.out)
     return plain(errors, documents, workshop.folder)
@@ -131,7 +152,11 @@ def plain(errors: list[Any], documents: list[Any], folder: Path) -> Any:
     installed, locked = json.loads(json.dumps(documents).replace(str(folder), "."))
     for key in ("seconds", "verdict", "previous"):
         (installed or {}).pop(key, None)
-    return [tuple(error) if error else None for error in errors], installed, locked and locked["locks"]
+    return (
+        [tuple(error) if error else None for error in errors],
+        installed,
+        locked and locked["locks"],
+    )
 
 
 def locks(folder: Path) -> dict[str, str]:
@@ -167,4 +192,9 @@ def test_an_index_that_the_folder_chose_is_announced_once_by_every_command(
         workshop.document("lock")
     done = workshop.run(*words)
     file = workshop.folder / "pyproject.toml"
-    assert "".join(done.err.split()).count(f"Index{stand_in.torch_index},as{file}says".replace(" ", "")) == 1, done.err
+    assert (
+        "".join(done.err.split()).count(
+            f"Index{stand_in.torch_index},as{file}says".replace(" ", "")
+        )
+        == 1
+    ), done.err

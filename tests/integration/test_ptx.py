@@ -18,14 +18,43 @@ if TYPE_CHECKING:
 
 # CUDA 12.9 is the last that knows Maxwell, Pascal and Volta; 13 brings sm_88 and sm_110.
 TARGETS = {
-    "nvidia-cuda-nvcc-cu12==12.9.*": (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121),
+    "nvidia-cuda-nvcc-cu12==12.9.*": (
+        50,
+        52,
+        53,
+        60,
+        61,
+        62,
+        70,
+        72,
+        75,
+        80,
+        86,
+        87,
+        89,
+        90,
+        100,
+        103,
+        120,
+        121,
+    ),
     "nvidia-cuda-nvcc==13.*": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
 }
 
 
 def ptxas_of(requirement: str, folder: Path) -> Path:
     """Fetch one wheel of the compiler (40 MB, kept in uv's cache) and find the assembler in it."""
-    command = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--python", sys.executable]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--python",
+        sys.executable,
+    ]
     subprocess.run([*command, "--target", folder, requirement], check=True)
     (ptxas,) = folder.rglob("bin/ptxas")
     return ptxas
@@ -34,7 +63,9 @@ def ptxas_of(requirement: str, folder: Path) -> Path:
 @pytest.mark.network
 @pytest.mark.skipif(sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels")
 @pytest.mark.parametrize("requirement", TARGETS)
-def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement: str, tmp_path: Path) -> None:
+def test_ptxas_assembles_the_kernel_for_every_target_it_knows(
+    requirement: str, tmp_path: Path
+) -> None:
     ptxas = ptxas_of(requirement, tmp_path / "nvcc")
     usage = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
     known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", usage)))
@@ -66,7 +97,14 @@ def test_threads_beyond_the_data_write_nothing() -> None:
 
 def execute(memory: dict[int, int], block: int, thread: int) -> None:
     """Run one thread of the kernel over ``memory``, word by address, its data beginning at 0."""
-    values = {"%ctaid.x": block, "%ntid.x": BLOCK, "%tid.x": thread, "data": 0, "factor": FACTOR, "count": COUNT}
+    values = {
+        "%ctaid.x": block,
+        "%ntid.x": BLOCK,
+        "%tid.x": thread,
+        "data": 0,
+        "factor": FACTOR,
+        "count": COUNT,
+    }
     instructions: dict[str, Callable[..., int]] = {
         "mov.u32": lambda a: a,
         "mad.lo.u32": lambda a, b, c: (a * b + c) % 2**32,
@@ -83,7 +121,9 @@ def execute(memory: dict[int, int], block: int, thread: int) -> None:
         name = operand.strip("[]")
         return int(name) if name.isdigit() else values[name]
 
-    for line in re.findall(r"^    (\S.*);$", PTX.read_text(encoding="ascii").partition("{")[2], re.MULTILINE):
+    for line in re.findall(
+        r"^    (\S.*);$", PTX.read_text(encoding="ascii").partition("{")[2], re.MULTILINE
+    ):
         name, *operands = line.replace(",", " ").split()
         if name == "@%outside":
             if values["%outside"]:

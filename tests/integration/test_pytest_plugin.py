@@ -59,13 +59,17 @@ def run(folder: Path, tests: str, *words: str) -> Finished:
     """Run pytest in a process of its own."""
     (folder / "torch.py").write_text(TORCH)
     (folder / "test_it.py").write_text(tests)
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\npythonpath = .\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\naddopts = --strict-markers -p no:cacheprovider\npythonpath = .\n"
+    )
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "gpuinstall.pytest_plugin", *words]
     return process.run(argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
 def summary(done: Finished) -> dict[str, int]:
-    return {kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])}
+    return {
+        kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])
+    }
 
 
 def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path: Path) -> None:
@@ -83,14 +87,20 @@ def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path: Path) -> None:
     assert done.status == 1
     assert "error: --require-gpu, and no test ran on a GPU" in done.err
     assert run(tmp_path, green, "--require-gpu", "--collect-only").status == 0
-    assert run(tmp_path, "import torch\ndef test_used():\n    torch.ones()\n", "--require-gpu").status == 0
+    assert (
+        run(tmp_path, "import torch\ndef test_used():\n    torch.ones()\n", "--require-gpu").status
+        == 0
+    )
 
 
 @pytest.mark.heavy
 def test_the_processes_of_xdist_say_what_they_used(tmp_path: Path) -> None:
     used = "import torch\ndef test_used():\n    torch.ones()\ndef test_other():\n    pass\n"
     assert run(tmp_path, used, "--require-gpu", "-p", "xdist", "-n", "2").status == 0
-    assert run(tmp_path, "def test_a():\n    pass\n", "--require-gpu", "-p", "xdist", "-n", "1").status == 1
+    assert (
+        run(tmp_path, "def test_a():\n    pass\n", "--require-gpu", "-p", "xdist", "-n", "1").status
+        == 1
+    )
 
 
 def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+def workshop(
+    stand_in: StandInIndex, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> Workshop:
     """A machine without a GPU whose torch index does not answer; the default index says that files have 500 MB."""
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     as_it_is = lab._json_file
@@ -70,7 +72,9 @@ def test_a_no_leaves_everything_as_it_was(workshop: Workshop) -> None:
 
     assert status == 2, rows
     asked = next(row for row in rows if QUESTION in row)
-    assert asked.startswith(f"torch {TORCH}+cu130 is a download of 2.5 GB: the index of the CPU build, ")
+    assert asked.startswith(
+        f"torch {TORCH}+cu130 is a download of 2.5 GB: the index of the CPU build, "
+    )
     assert asked.endswith(f"{QUESTION} [y/N]: n")
     assert any(row.endswith("--yes   # downloads it all the same") for row in rows)
     assert workshop.entries() == set()
@@ -81,7 +85,9 @@ def test_a_yes_goes_on_and_is_asked_for_once(workshop: Workshop) -> None:
 
     assert status == 4, rows
     assert sum(QUESTION in row for row in rows) == 1
-    assert any(row.startswith("error: ") and "bytes" in row for row in rows), "its files are not as large as was said"
+    assert any(row.startswith("error: ") and "bytes" in row for row in rows), (
+        "its files are not as large as was said"
+    )
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])

@@ -63,9 +63,15 @@ WORKING: dict[str, tuple[FakeDriver, str | None]] = {
     "two generations": (FakeDriver((RTX_4090, H200)), None),
     "a MIG slice": (FakeDriver((replace(H200, mig=True, slices=(SLICE,)),)), None),
     "a compute-only container": (replace(HEALTHY, nvml_missing=True), None),
-    "no PTX compiler": (FakeDriver((replace(RTX_4090, ptx_error=221),)), "memory was set and read back on GPU 0"),
+    "no PTX compiler": (
+        FakeDriver((replace(RTX_4090, ptx_error=221),)),
+        "memory was set and read back on GPU 0",
+    ),
     "one card full": (FakeDriver((RTX_4090, replace(RTX_4090, free_mib=0))), "not proven: GPU 1"),
-    "one card held": (FakeDriver((RTX_4090, replace(RTX_4090, cuda_error=46))), "not proven: GPU 1"),
+    "one card held": (
+        FakeDriver((RTX_4090, replace(RTX_4090, cuda_error=46))),
+        "not proven: GPU 1",
+    ),
     "no persistence": (replace(HEALTHY, nvml_hang_s=4), "waiting for NVML, up to 10 s"),
 }
 
@@ -96,7 +102,9 @@ def refused(workshop: Workshop, index: StandInIndex) -> Finished:
     return done
 
 
-@pytest.mark.parametrize("name", mostly_heavy(FAULTY, {"NVML 18", "cuInit 803", "all cards are lost", "wrong numbers"}))
+@pytest.mark.parametrize(
+    "name", mostly_heavy(FAULTY, {"NVML 18", "cuInit 803", "all cards are lost", "wrong numbers"})
+)
 def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     workshop: Workshop, index: StandInIndex, play: Play, name: str
 ) -> None:
@@ -105,7 +113,12 @@ def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
     done = workshop.run("install", "--json")
     envelope = json.loads(done.out)
     (error, *_) = envelope["errors"]
-    assert (done.status, envelope["exit_code"], envelope["status"], error["code"]) == (8, 8, "error", code)
+    assert (done.status, envelope["exit_code"], envelope["status"], error["code"]) == (
+        8,
+        8,
+        "error",
+        code,
+    )
     assert error["hint"]
     assert index.log == []
     assert workshop.entries() == set()
@@ -159,7 +172,9 @@ def test_a_machine_that_works_is_installed_on(workshop: Workshop, play: Play, na
 
 
 @pytest.mark.heavy
-def test_one_lost_gpu_of_eight_is_named_and_the_others_are_installed_on(workshop: Workshop, play: Play) -> None:
+def test_one_lost_gpu_of_eight_is_named_and_the_others_are_installed_on(
+    workshop: Workshop, play: Play
+) -> None:
     play(FakeDriver(eight(wrong={3: replace(H200, nvml_error=15, hidden_from_cuda=True)})))
     envelope = workshop.document("install")
     assert envelope["status"] == "partial"

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204")
 OLD_DRIVER = FakeDriver((RTX_3090,), driver="535.183.01", cuda=12020)
 NEW_DRIVER = FakeDriver((RTX_3090,))
-RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),), driver="570.86.10", cuda=12080)
+RTX_5090 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),),
+    driver="570.86.10",
+    cuda=12080,
+)
 MISMATCH = FakeDriver((RTX_3090,), nvml_init=18)
 NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
 CODE = "import os, torch; print(os.path.basename(os.environ['VIRTUAL_ENV']), torch.__version__)"
@@ -36,12 +40,18 @@ def stand_in(catalog_wheels: Path) -> Iterator[StandInIndex]:
 
 
 @pytest.fixture(scope="module")
-def made(stand_in: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:  # noqa: ARG001
+def made(
+    stand_in: StandInIndex,
+    libraries: Path,  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Workshop:
     """A folder with locks for CUDA 12.6, 13.0 and the CPU, and an environment of each GPU's."""
     folder = tmp_path_factory.mktemp("shared") / "project"
     folder.mkdir()
     workshop = Workshop(folder, folder.parent / "caches", stand_in.environment())
-    workshop.document("lock", "torch==2.10.0", *(f"--target={target}" for target in ("cu126", "cu130", "cpu")))
+    workshop.document(
+        "lock", "torch==2.10.0", *(f"--target={target}" for target in ("cu126", "cu130", "cpu"))
+    )
     for target in ("cu126", "cu130"):
         workshop.document("sync", "--target", target, "--venv", f".venv-{target}")
     return workshop
@@ -50,14 +60,18 @@ def made(stand_in: StandInIndex, libraries: Path, tmp_path_factory: pytest.TempP
 @pytest.fixture
 def workshop(made: Workshop, tmp_path: Path) -> Workshop:
     """The same folder, on a machine that was not proven yet."""
-    return Workshop(made.folder, made.caches, {**made.variables, "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    return Workshop(
+        made.folder, made.caches, {**made.variables, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    )
 
 
 def started(workshop: Workshop, *options: str) -> Finished:
     return workshop.run("run", "--any", *options, "python", "-c", CODE)
 
 
-def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(workshop: Workshop, play: Play) -> None:
+def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(
+    workshop: Workshop, play: Play
+) -> None:
     play(OLD_DRIVER)
     assert started(workshop).out == ".venv-cu126 2.10.0+cu126\n"
     play(NEW_DRIVER)
@@ -67,7 +81,9 @@ def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(works
 
 
 @pytest.mark.heavy
-def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(workshop: Workshop, play: Play) -> None:
+def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(
+    workshop: Workshop, play: Play
+) -> None:
     play(NEW_DRIVER)
     assert "Verified" not in started(workshop, "--no-proof").err
     first, second = started(workshop).err, started(workshop).err
@@ -80,7 +96,9 @@ def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(work
 
 
 @pytest.mark.heavy
-def test_what_was_proven_starts_at_once_until_something_changes(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+def test_what_was_proven_starts_at_once_until_something_changes(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
     def checks() -> bool:
         sleep(1.1)  # what has just changed is not relied on
         done = started(workshop)
@@ -89,7 +107,9 @@ def test_what_was_proven_starts_at_once_until_something_changes(workshop: Worksh
 
     play(NEW_DRIVER)
     lock = workshop.folder / "pylock.cu130.toml"
-    (program,) = (workshop.folder / ".venv-cu130").glob("lib/python*/site-packages/torch/version.py")
+    (program,) = (workshop.folder / ".venv-cu130").glob(
+        "lib/python*/site-packages/torch/version.py"
+    )
 
     assert [checks(), checks(), checks()] == [True, True, False], "it is proven, kept, and used"
     os.utime(lock)
@@ -101,7 +121,9 @@ def test_what_was_proven_starts_at_once_until_something_changes(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
     (tmp_path / "cache").write_text("no folder", encoding="utf-8")
     play(NEW_DRIVER)
     for _ in range(2):
@@ -113,8 +135,12 @@ def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop: Worksh
 def test_a_kernel_that_fails_starts_nothing(workshop: Workshop, play: Play, tmp_path: Path) -> None:
     play(NEW_DRIVER)
     verdict = tmp_path / "verdict.json"
-    verdict.write_text('{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}', "utf-8")
-    failing = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "LAB_VERDICT": str(verdict)})
+    verdict.write_text(
+        '{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}', "utf-8"
+    )
+    failing = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "LAB_VERDICT": str(verdict)}
+    )
     done = started(failing)
     assert (done.status, done.out) == (5, "")
     assert started(workshop).status == 0, "nothing was kept of it"
@@ -139,7 +165,9 @@ def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"])
+@pytest.mark.parametrize(
+    "driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"]
+)
 def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_said(
     workshop: Workshop, play: Play, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +181,9 @@ def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_s
     shutil.rmtree(workshop.folder / ".venv-cpu")
 
 
-def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop: Workshop, play: Play) -> None:
+def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(
+    workshop: Workshop, play: Play
+) -> None:
     play(NEW_DRIVER)
     venv, ours = workshop.folder / ".venv-cu130", workshop.folder / "ours"
     previous = workshop.folder / ".venv-cu130.gpuinstall" / "previous"
@@ -169,7 +199,10 @@ def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop: 
         done = started(workshop, "--install", "--replace", "--no-proof")
         assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n"), done.err
         assert (previous / "thesis" / "chapter").exists()
-        assert f"thesis, which no installer wrote, with the replaced environment: in {previous}" in done.err
+        assert (
+            f"thesis, which no installer wrote, with the replaced environment: in {previous}"
+            in done.err
+        )
     finally:
         shutil.rmtree(venv)
         shutil.rmtree(previous.parent, ignore_errors=True)

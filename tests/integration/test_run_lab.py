@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
-RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),))
+RTX_5090 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
+)
 NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
 UNTRIED = "warning: this environment is not proven on a GPU yet; run gpuinstall sync"
 
@@ -42,10 +44,15 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
     assert (done.status, done.err) == (7, "")
     assert done.out == f"2.13.0+cu126 {workshop.folder / '.venv'} ['--venv', '-h']\n"
     (workshop.folder / "-c.py").write_text("print('a script')", encoding="utf-8")
-    assert workshop.run("run", "--", "-c.py").out == "a script\n", "its name is no option of Python's"
+    assert workshop.run("run", "--", "-c.py").out == "a script\n", (
+        "its name is no option of Python's"
+    )
     missing = workshop.run("run", "no-such-program")
     assert missing.status == 2
-    assert "error: no-such-program cannot be run: no such program in the environment or on PATH" in missing.err
+    assert (
+        "error: no-such-program cannot be run: no such program in the environment or on PATH"
+        in missing.err
+    )
     assert "gpuinstall install NAME" in missing.err
     play(RTX_5090)
     refused = workshop.run("run", "sh", "-c", "echo it ran")
@@ -55,7 +62,9 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
     assert "do    gpuinstall sync" in refused.err
 
 
-def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(workshop: Workshop, play: Play) -> None:
+def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(
+    workshop: Workshop, play: Play
+) -> None:
     play(RTX_4090)
     done = workshop.run("run", "sh", "-c", "echo it ran")
     assert (done.status, done.out) == (2, "")
@@ -68,7 +77,9 @@ def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(worksh
 
 
 @pytest.mark.heavy
-def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop: Workshop, play: Play) -> None:
+def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(
+    workshop: Workshop, play: Play
+) -> None:
     play(NO_GPU)
     workshop.document("install", "torch==2.13.0", "--backend", "cu126")
     assert workshop.run("run", "true").err == "", "there is none to try it on"
@@ -79,7 +90,9 @@ def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(works
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says in its files which machine it is")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux says in its files which machine it is"
+)
 def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(
     workshop: Workshop, play: Play
 ) -> None:
@@ -89,12 +102,21 @@ def test_a_command_that_was_checked_is_not_checked_again_until_something_changes
     site = next(venv.glob("lib/*/site-packages"))
     lock = venv / "pylock.cu126.toml"
     own_lock = lock.read_text()
-    without_numpy = [str(uv.uv()), "pip", "uninstall", "numpy", "--python", str(venv / "bin" / "python")]
+    without_numpy = [
+        str(uv.uv()),
+        "pip",
+        "uninstall",
+        "numpy",
+        "--python",
+        str(venv / "bin" / "python"),
+    ]
 
     def checks(command: str = "true") -> bool:
         """Run a command, and say whether it was checked in full, by what was imported for it."""
         variables = {**workshop.environment, "PYTHONPROFILEIMPORTTIME": "1"}
-        done = process.run([sys.executable, "-m", "gpuinstall", "run", command], env=variables, cwd=workshop.folder)
+        done = process.run(
+            [sys.executable, "-m", "gpuinstall", "run", command], env=variables, cwd=workshop.folder
+        )
         return "gpuinstall.cli.main" in done.err
 
     def settle() -> None:

@@ -38,7 +38,11 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
     workshop: Workshop, stand_in: StandInIndex, play: Play
 ) -> None:
     first = workshop.run("run", "train.py", "--epochs", "3")
-    torch, arguments, prefix = first.out.rstrip("\n").split(" ", 1)[0], first.out, Path(first.out.split()[-1])
+    torch, arguments, prefix = (
+        first.out.rstrip("\n").split(" ", 1)[0],
+        first.out,
+        Path(first.out.split()[-1]),
+    )
     assert (first.status, torch) == (0, "2.13.0+cu126"), first.err
     assert "['--epochs', '3']" in arguments
     assert prefix.is_relative_to(workshop.caches / "xdg" / "gpuinstall" / "scripts")
@@ -52,7 +56,9 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
     listed = workshop.document("env", "list")["data"]["environments"]
     assert [row["path"] for row in listed] == [str(prefix)]
     play(RTX_5090)
-    assert "+cu130" in workshop.run("run", "train.py").out, "another card: another build, and a proof"
+    assert "+cu130" in workshop.run("run", "train.py").out, (
+        "another card: another build, and a proof"
+    )
     workshop.document("env", "remove", "--venv", str(prefix), "--yes")
     assert workshop.document("env", "list")["data"]["environments"] == []
 
@@ -69,7 +75,9 @@ def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) ->
 
 @pytest.mark.heavy
 def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> None:
-    locked = workshop.document("lock", "--script", "train.py", "--target", "cu126", "--target", "cpu")["data"]["locks"]
+    locked = workshop.document(
+        "lock", "--script", "train.py", "--target", "cu126", "--target", "cpu"
+    )["data"]["locks"]
     assert {Path(lock["path"]).parent.name for lock in locked} == {"train.py.locks"}
     assert {lock["torch"] for lock in locked} == {"2.13.0+cu126", "2.13.0+cpu"}
     lock = workshop.folder / "train.py.locks" / "pylock.cu126.toml"
@@ -87,16 +95,18 @@ def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop: Workshop
     lock.write_text("damaged [", encoding="utf-8")
     refused = workshop.run("run", "train.py")
     assert refused.status == 6
-    [hint] = [line.split("do ")[1].split("   #")[0].strip() for line in refused.err.splitlines() if "  do " in line]
+    [hint] = [
+        line.split("do ")[1].split("   #")[0].strip()
+        for line in refused.err.splitlines()
+        if "  do " in line
+    ]
     assert hint == "gpuinstall lock --script train.py --upgrade"
     assert workshop.run(*shlex.split(hint)[1:]).status == 0
     assert workshop.run("run", "train.py").status == 0
 
 
 def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: Play) -> None:
-    waiting = (
-        "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
-    )
+    waiting = "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
     script = workshop.folder / "wait.py"
     script.write_text(METADATA + waiting + CODE)
     (workshop.folder / "go").touch()
@@ -111,7 +121,9 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
     ):
         os.utime(path, (0, 0))
     workshop.run("run", "wait.py")
-    assert list((workshop.caches / "xdg" / "gpuinstall" / "runs").iterdir()), "what was checked is known"
+    assert list((workshop.caches / "xdg" / "gpuinstall" / "runs").iterdir()), (
+        "what was checked is known"
+    )
 
     (workshop.folder / "go").unlink()
     with workshop.start("run", "wait.py") as running:
@@ -135,7 +147,9 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
 
 
 @pytest.mark.heavy
-def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop: Workshop, play: Play) -> None:
+def test_what_is_the_users_in_a_script_s_environment_stays_until_told(
+    workshop: Workshop, play: Play
+) -> None:
     venv = Path(workshop.run("run", "train.py").out.split()[-1])
     [site] = venv.glob("lib/*/site-packages")
     play(RTX_5090)  # which the environment is not for
@@ -171,6 +185,8 @@ def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop: 
     assert more.out.split()[0] == "2.13.0+cu126", more.err
     assert not Path(more.out.split()[-1]).is_relative_to(workshop.folder)
     assert before == {path.name: path.read_bytes() for path in workshop.folder.glob("pylock.*")}
-    assert workshop.run("run", "python", "-c", "import cowsay").status == 1, "for that command alone"
+    assert workshop.run("run", "python", "-c", "import cowsay").status == 1, (
+        "for that command alone"
+    )
     script = workshop.run("run", "--with", "cowsay", "--", "-c.py")
     assert script.out == more.out.replace("['-c']", "[]"), script.err

@@ -19,7 +19,9 @@ def command(person: Person) -> Path:
 def test_it_says_where_it_is_and_the_line_for_path_until_it_is_there(equipped: Person) -> None:
     program = command(equipped)
     absent = equipped.run(program, "self", "path", settings={"SHELL": "/bin/zsh"})
-    present = equipped.run(program, "self", "path", settings={"PATH": f"{program.parent}:/usr/bin:/bin"})
+    present = equipped.run(
+        program, "self", "path", settings={"PATH": f"{program.parent}:/usr/bin:/bin"}
+    )
 
     assert (absent.returncode, absent.stderr) == (0, "")
     where, line = absent.stdout.splitlines()
@@ -31,7 +33,9 @@ def test_it_says_where_it_is_and_the_line_for_path_until_it_is_there(equipped: P
     assert (said["path"], said["on_path"], said["line"]) == (str(program), False, line)
 
 
-def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equipped: Person, tmp_path: Path) -> None:
+def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
+    equipped: Person, tmp_path: Path
+) -> None:
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
     asked = person.run(command(person), "self", "uninstall")
@@ -49,13 +53,19 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equippe
 
 def test_only_what_bootstrap_made_is_removed(equipped: Person, tmp_path: Path) -> None:
     person = equipped.copied(tmp_path / "home")
-    notes = [person.data / name / "mine" for name in ("2026-notes", "uv-notes", "uv-0.1.2", "bin", ".new-idea")]
+    notes = [
+        person.data / name / "mine"
+        for name in ("2026-notes", "uv-notes", "uv-0.1.2", "bin", ".new-idea")
+    ]
     for file in notes:
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine", encoding="utf-8")
     done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Kept        .new-idea, 2026-notes, bin, uv-0.1.2, uv-notes, which bootstrap.py did not make" in done.stdout
+    assert (
+        "Kept        .new-idea, 2026-notes, bin, uv-0.1.2, uv-notes, which bootstrap.py did not make"
+        in done.stdout
+    )
     assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)
 
 

@@ -37,7 +37,9 @@ def ran(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran: Path, play: Play) -> Workshop:
+def workshop(
+    stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran: Path, play: Play
+) -> Workshop:
     """plain needs strange, which needs odd; those two have no wheel, and newer has one of its old version alone."""
     play(NOTHING)
     served = stand_in_folder / "simple"
@@ -52,7 +54,9 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran:
 
 
 @pytest.mark.parametrize("command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)])
-def test_each_is_named_before_its_code_runs(workshop: Workshop, ran: Path, command: tuple[str, ...]) -> None:
+def test_each_is_named_before_its_code_runs(
+    workshop: Workshop, ran: Path, command: tuple[str, ...]
+) -> None:
     with workshop.start(*command) as running:
         seen: list[str] = []
         for line in running.stderr or ():
@@ -74,10 +78,16 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(
     make_setup_project(workshop.folder / "repository", "third", "numpy", ran=ran)
     commit(workshop.folder / "repository")
     repository = f"git+file://{workshop.folder}/repository"
-    done = workshop.run("lock", "-e", "./the first", "./an other", repository, "--backend", "cpu", *words)
+    done = workshop.run(
+        "lock", "-e", "./the first", "./an other", repository, "--backend", "cpu", *words
+    )
     assert done.status == 0, done.err
     announced = re.findall("^Code +(.+) has no metadata", done.err, re.MULTILINE)
-    assert announced == [f"{workshop.folder}/an other", repository, f"{workshop.folder}/the first"], done.err
+    assert announced == [
+        f"{workshop.folder}/an other",
+        repository,
+        f"{workshop.folder}/the first",
+    ], done.err
     lock = tomli.loads(workshop.lock("pylock.cpu.toml"))
     packages = {package["name"]: package for package in lock["packages"]}
     assert packages.keys() >= {"first", "second", "third", "filelock", "typing-extensions", "numpy"}
@@ -90,7 +100,9 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(
 def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
     workshop: Workshop, stand_in_folder: Path, ran: Path
 ) -> None:
-    make_silent_sdist(stand_in_folder / "simple", "restorer", "1.0", ["torch"], ran=ran, built_with=["torch"])
+    make_silent_sdist(
+        stand_in_folder / "simple", "restorer", "1.0", ["torch"], ran=ran, built_with=["torch"]
+    )
     for python in ("3.10", "3.11"):
         done = workshop.run("lock", "restorer", "--backend", "cpu", "--python", python, "--upgrade")
         assert done.status == 0, done.err
@@ -106,7 +118,9 @@ def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) ->
 
 @pytest.mark.heavy
 def test_without_a_cache_it_goes_on_all_the_same(workshop: Workshop) -> None:
-    done = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}).run("lock", *ASKED)
+    done = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}
+    ).run("lock", *ASKED)
     assert done.status == 0, done.err
 
 
@@ -119,7 +133,9 @@ def test_only_binary_refuses_it_and_nothing_runs(workshop: Workshop, ran: Path) 
 
 @pytest.mark.heavy
 def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
-    (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(
+        "[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8"
+    )
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
         assert workshop.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary"
     assert not ran.exists()
@@ -129,16 +145,24 @@ def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
 def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_removed(
     workshop: Workshop, ran: Path
 ) -> None:
-    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, "theirs"], cwd=workshop.folder)
+    made = process.run(
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, "theirs"], cwd=workshop.folder
+    )
     assert made.ok, made.err
     into = ("install", "--into", "--venv", "theirs", *ASKED)
-    assert workshop.document(*into, "--only-binary", exit_code=3)["errors"][0]["code"] == "only-binary"
+    assert (
+        workshop.document(*into, "--only-binary", exit_code=3)["errors"][0]["code"] == "only-binary"
+    )
     assert workshop.run("lock", *ASKED, "filelock").status == 0
     ran.unlink()
-    (workshop.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(
+        "[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8"
+    )
     forgetful = replace(workshop, caches=workshop.caches.with_name("empty"))
     for command in (into, ("remove", "filelock")):
-        assert forgetful.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary", command
+        assert forgetful.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary", (
+            command
+        )
     assert not ran.exists()
 
 
@@ -159,7 +183,9 @@ def test_only_binary_takes_the_newest_that_has_a_wheel(workshop: Workshop, ran: 
     assert not ran.exists()
 
 
-def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop: Workshop, ran: Path) -> None:
+def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(
+    workshop: Workshop, ran: Path
+) -> None:
     make_project(workshop.folder / "mine", "mine", "1.0")
     done = workshop.run("lock", "./mine", "--backend", "cpu", "--only-binary")
     assert done.status == 0, done.err
@@ -167,7 +193,9 @@ def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop: Work
 
 
 @pytest.mark.heavy
-def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(workshop: Workshop, ran: Path) -> None:
+def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(
+    workshop: Workshop, ran: Path
+) -> None:
     assert workshop.run("lock", *ASKED).status == 0
     ran.unlink()
     error = workshop.document("sync", "--only-binary", exit_code=3)["errors"][0]
@@ -177,11 +205,17 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(worksho
 
 def _lines(file: Path) -> list[str]:
     """The packages whose code ran."""
-    return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    return (
+        [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
+        if file.exists()
+        else []
+    )
 
 
 @pytest.mark.heavy
-def test_a_project_whose_build_requires_torch_is_locked(workshop: Workshop, stand_in_folder: Path) -> None:
+def test_a_project_whose_build_requires_torch_is_locked(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "thing", "numpy")
     table = '[build-system]\nrequires = ["setuptools", "torch"]\nbuild-backend = "setuptools.build_meta"\n'

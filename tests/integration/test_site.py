@@ -40,7 +40,9 @@ def clone(folder: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(["make", "site"], cwd=folder, env=own, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "site"], cwd=folder, env=own, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -56,7 +58,9 @@ def shown(tmp_path: Path) -> Iterator[Browser]:
 
 
 def test_every_failure_has_its_address(site: Path) -> None:
-    pages = {failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()}
+    pages = {
+        failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()
+    }
 
     assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []
 
@@ -66,11 +70,17 @@ def test_every_link_goes_to_something_that_is_there(site: Path) -> None:
 
 
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
-    loads = re.compile(r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//""")
+    loads = re.compile(
+        r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//"""
+    )
     text = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
 
     assert [page for page, said in text.items() if loads.search(said)] == []
-    assert [page for page in site.rglob("*.css") if re.search(r"url\(['\"]?(https?:)?//", page.read_text())] == []
+    assert [
+        page
+        for page in site.rglob("*.css")
+        if re.search(r"url\(['\"]?(https?:)?//", page.read_text())
+    ] == []
 
 
 def test_the_selector_page_is_in_it(site: Path) -> None:
@@ -97,7 +107,15 @@ def test_a_checker_of_accessibility_finds_nothing_serious(
     script, found = axe(tmp_path_factory), {}
     shown.scheme(scheme)
     shown.width(pixels)
-    for page in ("index", "failures", "failures/F37", "commands", "support-table", "documents", "search"):
+    for page in (
+        "index",
+        "failures",
+        "failures/F37",
+        "commands",
+        "support-table",
+        "documents",
+        "search",
+    ):
         shown.open(f"{site.as_uri()}/{page}.html")
         found[page] = serious(shown, script)
 

@@ -33,7 +33,13 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
     play(A100)
     for tool in TOOLS:
         make_wheel(stand_in_folder / "simple", tool, "80.0")
-    make_sdist(stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], imports="import torch")
+    make_sdist(
+        stand_in_folder / "simple",
+        "flash-attn",
+        "2.8.3",
+        ["torch", "einops"],
+        imports="import torch",
+    )
     (tmp_path / "bin").mkdir()
     for name in ("git", "c++"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "/bin/true")
@@ -62,19 +68,29 @@ class Compiling:
         for name in hidden:
             (self.file.parent / "bin" / name).unlink()
         uv_cache = workshop.caches.with_name(f"uv-{caches}")
-        variables = {**workshop.variables, "UV_CACHE_DIR": str(uv_cache), "LAB_COMPILED": str(self.file)}
+        variables = {
+            **workshop.variables,
+            "UV_CACHE_DIR": str(uv_cache),
+            "LAB_COMPILED": str(self.file),
+        }
         if hidden:
             variables["PATH"] = str(self.file.parent / "bin")
         return Workshop(folder, workshop.caches, variables)
 
-    def built(self, venv: str, torch: str = "2.14.1", package: str = "flash-attn", **more: str) -> str:
+    def built(
+        self, venv: str, torch: str = "2.14.1", package: str = "flash-attn", **more: str
+    ) -> str:
         """Install into an environment; return what its package was compiled beside and for."""
         own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
-        workshop = Workshop(self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own})
+        workshop = Workshop(
+            self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own}
+        )
         done = workshop.run("install", "--only", f"torch=={torch}", package, "--backend", "cu126")
         assert done.status == 0, done.err
         python = workshop.folder / venv / ".venv" / "bin" / "python"
-        return process.run([python, "-c", f"import {package.replace('-', '_')} as it; print(it.SAID)"]).out.strip()
+        return process.run(
+            [python, "-c", f"import {package.replace('-', '_')} as it; print(it.SAID)"]
+        ).out.strip()
 
     @property
     def log(self) -> list[str]:
@@ -85,7 +101,10 @@ class Compiling:
 def with_nvcc(workshop: Workshop, release: str) -> Workshop:
     """Put an nvcc on PATH that says its release."""
     script = workshop.caches.parent / "bin" / "nvcc"
-    script.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n", encoding="utf-8")
+    script.write_text(
+        f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n",
+        encoding="utf-8",
+    )
     script.chmod(0o755)
     return Workshop(workshop.folder, workshop.caches, {**workshop.variables, "CUDA_HOME": ""})
 
@@ -93,7 +112,9 @@ def with_nvcc(workshop: Workshop, release: str) -> Workshop:
 def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
     workshop: Workshop, stand_in: StandInIndex
 ) -> None:
-    error = workshop.document("install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3)["errors"][0]
+    error = workshop.document(
+        "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
+    )["errors"][0]
     assert error["code"] == "toolkit-missing"
     assert "no nvcc" in error["message"]
     assert "cuda-toolkit-12-6" in error["hint"]
@@ -101,17 +122,27 @@ def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
     assert not (workshop.folder / ".venv").exists()
 
 
-def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(workshop: Workshop, stand_in: StandInIndex) -> None:
-    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_BUILD_EXTENSIONS": ""})
-    error = workshop.document("install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3)["errors"][0]
+def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(
+    workshop: Workshop, stand_in: StandInIndex
+) -> None:
+    workshop = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_BUILD_EXTENSIONS": ""}
+    )
+    error = workshop.document(
+        "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
+    )["errors"][0]
     assert error["code"] == "no-prebuilt-extension"
-    command = "gpuinstall install torch==2.14.1 flash-attn --backend cu126 --json --build-extensions"
+    command = (
+        "gpuinstall install torch==2.14.1 flash-attn --backend cu126 --json --build-extensions"
+    )
     assert f"{command}   # with nvcc of CUDA 12.6, a C++ compiler" in error["hint"]
     assert "9 GB of memory for each job" in error["hint"]
     assert stand_in.sent() == {}
 
 
-def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Workshop, stand_in: StandInIndex) -> None:
+def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(
+    workshop: Workshop, stand_in: StandInIndex
+) -> None:
     error = with_nvcc(workshop, "11.8").document(
         "lock", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
     )["errors"][0]
@@ -123,13 +154,17 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop: Worksho
 
 @pytest.mark.heavy
 def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
-    error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)["errors"][0]
+    error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)[
+        "errors"
+    ][0]
     command = "gpuinstall install torch flash-attn --backend cu130 --json"
     assert f"{command} 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*' " in error["hint"]
 
 
 @pytest.mark.heavy
-def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(workshop: Workshop) -> None:
+def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
+    workshop: Workshop,
+) -> None:
     workshop = with_nvcc(workshop, "12.4")
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
     done = workshop.run("install", "torch==2.14.1", "flash-attn", "--backend", "cu126")
@@ -142,7 +177,9 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(work
 
 
 @pytest.mark.heavy
-def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(workshop: Workshop) -> None:
+def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(
+    workshop: Workshop,
+) -> None:
     workshop = with_nvcc(workshop, "12.4")
 
     def built(torch: str, jobs: str, venv: str) -> str:
@@ -150,7 +187,13 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
         other = Workshop(workshop.folder, workshop.caches, variables)
         done = other.run("install", "--only", f"torch=={torch}", "flash-attn", "--backend", "cu126")
         assert done.status == 0, done.err
-        said = process.run([workshop.folder / venv / "bin" / "python", "-c", "import flash_attn as f; print(f.SAID)"])
+        said = process.run(
+            [
+                workshop.folder / venv / "bin" / "python",
+                "-c",
+                "import flash_attn as f; print(f.SAID)",
+            ]
+        )
         return said.out
 
     first = built("2.14.1", "3", "one/.venv")
@@ -164,12 +207,16 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
 @pytest.fixture
 def compiling(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> Compiling:
     """The same with nvcc, and a flash-attn that is really compiled."""
-    make_sdist(stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True)
+    make_sdist(
+        stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True
+    )
     return Compiling(with_nvcc(workshop, "12.4"), tmp_path / "compiled")
 
 
 @pytest.mark.heavy
-def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(compiling: Compiling) -> None:
+def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(
+    compiling: Compiling,
+) -> None:
     first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
     assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"
     said = elsewhere.run("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
@@ -193,9 +240,13 @@ def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling
 def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environment(
     compiling: Compiling, stand_in_folder: Path
 ) -> None:
-    make_sdist(stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"])
+    make_sdist(
+        stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
+    )
     assert compiling.built("one", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
-    assert compiling.built("two", torch="2.13.0", package="odd-ext") == "torch 2.13.0+cu126 for no GPU"
+    assert (
+        compiling.built("two", torch="2.13.0", package="odd-ext") == "torch 2.13.0+cu126 for no GPU"
+    )
     assert compiling.built("three", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
     assert len(compiling.log) == 2
 
@@ -204,12 +255,17 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
 def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
     compiling: Compiling, stand_in_folder: Path, tmp_path: Path
 ) -> None:
-    make_sdist(stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"])
+    make_sdist(
+        stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
+    )
     (tmp_path / "wheels").mkdir()
     for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.13.0+cu126-*.whl"):
         wheel.rename(tmp_path / "wheels" / wheel.name)
     links = {"PIP_FIND_LINKS": str(tmp_path / "wheels")}
-    assert compiling.built("one", torch="2.13.0", package="odd-ext", **links) == "torch 2.13.0+cu126 for no GPU"
+    assert (
+        compiling.built("one", torch="2.13.0", package="odd-ext", **links)
+        == "torch 2.13.0+cu126 for no GPU"
+    )
 
 
 @pytest.mark.heavy
@@ -218,7 +274,9 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
     folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"
     (kept,) = folder.glob("*/*/*.whl")
     kept.write_bytes(kept.read_bytes()[:-1])
-    done = compiling.beside("2").run("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    done = compiling.beside("2").run(
+        "install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126"
+    )
     assert done.status == 0, done.err
     assert "flash_attn-2.8.3-cp" in done.err
     assert "has changed since it was compiled" in done.err
@@ -243,9 +301,17 @@ def test_what_packages_of_pyg_require_is_known_without_their_setup(
 ) -> None:
     make_wheel(stand_in_folder / "simple", "scipy", "1.17.0")
     for name in ("torch-scatter", "torch-sparse", "torch-cluster"):
-        make_silent_sdist(stand_in_folder / "simple", name, "2.1.2", ran=tmp_path / "ran", built_with=["torch"])
+        make_silent_sdist(
+            stand_in_folder / "simple", name, "2.1.2", ran=tmp_path / "ran", built_with=["torch"]
+        )
     done = with_nvcc(workshop, "12.4").run(
-        "lock", "torch==2.14.1", "torch-scatter", "torch-sparse", "torch-cluster", "--backend", "cu126"
+        "lock",
+        "torch==2.14.1",
+        "torch-scatter",
+        "torch-sparse",
+        "torch-cluster",
+        "--backend",
+        "cu126",
     )
     assert done.status == 0, done.err
     assert not (tmp_path / "ran").exists()
@@ -253,16 +319,29 @@ def test_what_packages_of_pyg_require_is_known_without_their_setup(
 
 
 @pytest.mark.heavy
-def test_the_compiler_that_a_wheel_brings_is_used(workshop: Workshop, stand_in_folder: Path) -> None:
-    make_wheel(stand_in_folder / "simple", "nvidia-cuda-nvcc", "13.0.88", modules={"nvidia/cu13/bin/nvcc": ""})
-    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"})  # little memory
-    done = workshop.run("install", "torch", "flash-attn", "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130")
+def test_the_compiler_that_a_wheel_brings_is_used(
+    workshop: Workshop, stand_in_folder: Path
+) -> None:
+    make_wheel(
+        stand_in_folder / "simple",
+        "nvidia-cuda-nvcc",
+        "13.0.88",
+        modules={"nvidia/cu13/bin/nvcc": ""},
+    )
+    workshop = Workshop(
+        workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"}
+    )  # little memory
+    done = workshop.run(
+        "install", "torch", "flash-attn", "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130"
+    )
     assert done.status == 0, done.err
     said = workshop.python("import flash_attn; print(flash_attn.SAID)")
     assert "site-packages/nvidia/cu13" in said
 
 
-def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(workshop: Workshop) -> None:
+def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(
+    workshop: Workshop,
+) -> None:
     done = workshop.run("lock", "torch==2.14.1", "flash-attn", "--target", "cu126")
     assert done.status == 0, done.err
     assert "flash-attn 2.8.3 is built from its sdist" in done.err
@@ -274,16 +353,22 @@ def test_code_for_gpus_is_not_built_beside_the_cpu_build(
     workshop: Workshop, play: Play, stand_in: StandInIndex
 ) -> None:
     play(NOTHING)
-    assert workshop.document("install", "torch", "flash-attn", exit_code=3)["errors"][0]["code"] == "build-needs-gpu"
+    assert (
+        workshop.document("install", "torch", "flash-attn", exit_code=3)["errors"][0]["code"]
+        == "build-needs-gpu"
+    )
     assert stand_in.sent() == {}
 
 
-def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_setup_that_imports_torch_and_is_not_known_is_explained(
+    workshop: Workshop, tmp_path: Path
+) -> None:
     folder = tmp_path / "odd"
     folder.mkdir()
     (folder / "setup.py").write_text("import torch\n", encoding="utf-8")
     (folder / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n', encoding="utf-8"
+        '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n',
+        encoding="utf-8",
     )
     (folder / "b.py").write_text("import torch\n", encoding="utf-8")
     error = workshop.document("lock", "torch", "odd @ ../odd", exit_code=4)["errors"][0]

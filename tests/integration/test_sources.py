@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:
     environment = environ | read_sources(None, environ, folder).environment()
-    argv = [find_uv_bin(), "pip", "compile", "-", "--no-header", "--no-annotate", "--python", sys.executable]
+    argv = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "-",
+        "--no-header",
+        "--no-annotate",
+        "--python",
+        sys.executable,
+    ]
     return process.run(argv, env=environment, cwd=folder, text=requirement, seconds=60)
 
 
@@ -48,8 +57,13 @@ def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path: Path) -> None
     make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
     with StandInIndex(tmp_path / "good") as good, StandInIndex(tmp_path / "evil") as evil:
         (tmp_path / "config" / "uv").mkdir(parents=True)
-        (tmp_path / "config" / "uv" / "uv.toml").write_text(f'[[index]]\nurl = "{evil.default_index}"\n', "utf-8")
-        environ = _environ(good, tmp_path) | {"UV_INDEX": evil.default_index, "UV_EXTRA_INDEX_URL": evil.default_index}
+        (tmp_path / "config" / "uv" / "uv.toml").write_text(
+            f'[[index]]\nurl = "{evil.default_index}"\n', "utf-8"
+        )
+        environ = _environ(good, tmp_path) | {
+            "UV_INDEX": evil.default_index,
+            "UV_EXTRA_INDEX_URL": evil.default_index,
+        }
         done = _resolve("cowsay", environ, tmp_path)
         assert evil.log == []
     assert done.out.strip() == "cowsay==6.1"

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
     from tests.lab.fixtures import Play
 
-GTX_1080 = FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),))
+GTX_1080 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),)
+)
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
-RTX_5090 = FakeDriver((FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),), driver="570.86.10", cuda=12080)
+RTX_5090 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", pci="10de:2b85"),),
+    driver="570.86.10",
+    cuda=12080,
+)
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 
 
@@ -86,7 +92,9 @@ def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(
     }
 
 
-def test_a_sync_with_nothing_to_do_asks_nobody(team: Workshop, stand_in: StandInIndex, play: Play) -> None:
+def test_a_sync_with_nothing_to_do_asks_nobody(
+    team: Workshop, stand_in: StandInIndex, play: Play
+) -> None:
     play(A100)
     team.document("sync")
     stand_in.forget()
@@ -126,7 +134,10 @@ def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play
     assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-missing"
     lock(workshop, "cu130")
     data = workshop.document("sync", exit_code=6)["data"]
-    assert (data["chosen"], [each["lock"] for each in data["rejected"]]) == (None, ["pylock.cu130.toml"])
+    assert (data["chosen"], [each["lock"] for each in data["rejected"]]) == (
+        None,
+        ["pylock.cu130.toml"],
+    )
     done = workshop.run("sync")
     assert done.status == 6
     assert "pylock.cu130.toml: " in done.err
@@ -144,10 +155,14 @@ def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: P
 
 
 @pytest.mark.heavy
-def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(workshop: Workshop, play: Play) -> None:
+def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(
+    workshop: Workshop, play: Play
+) -> None:
     play(A100)
     lock(workshop, "cpu")
-    assert workshop.document("sync", exit_code=6)["data"]["rejected"][0]["lock"] == "pylock.cpu.toml"
+    assert (
+        workshop.document("sync", exit_code=6)["data"]["rejected"][0]["lock"] == "pylock.cpu.toml"
+    )
     data = workshop.document("sync", "--target", "cpu")["data"]
     assert (data["chosen"], data["verdict"]["devices"][0]["name"]) == ("pylock.cpu.toml", "CPU")
 
@@ -158,15 +173,21 @@ def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> 
     text = team.lock("pylock.cpu.toml")
     for path in team.folder.glob("pylock.*.toml"):
         path.unlink()
-    foreign = text.replace('created-by = "gpuinstall"', 'created-by = "uv"').partition("[tool.gpuinstall]")[0]
+    foreign = text.replace('created-by = "gpuinstall"', 'created-by = "uv"').partition(
+        "[tool.gpuinstall]"
+    )[0]
     python = next(line for line in foreign.splitlines() if line.startswith("requires-python"))
-    (team.folder / "pylock.toml").write_text(foreign.replace(python, 'requires-python = ">=3.10"'), encoding="utf-8")
+    (team.folder / "pylock.toml").write_text(
+        foreign.replace(python, 'requires-python = ">=3.10"'), encoding="utf-8"
+    )
     data = team.document("sync")["data"]
     assert (data["chosen"], data["environment"]["torch"]) == ("pylock.toml", "2.10.0+cpu")
 
 
 @pytest.mark.heavy
-def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(workshop: Workshop, play: Play) -> None:
+def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(
+    workshop: Workshop, play: Play
+) -> None:
     play(A100)
     lock(workshop, "cu126", torch="torch==2.13.0")
     workshop.document("sync")
@@ -200,7 +221,9 @@ def test_a_folder_of_wheels_serves_without_a_network(
 
 
 @pytest.mark.heavy
-def test_without_a_network_and_without_wheels_it_ends_in_seconds(team: Workshop, play: Play, tmp_path: Path) -> None:
+def test_without_a_network_and_without_wheels_it_ends_in_seconds(
+    team: Workshop, play: Play, tmp_path: Path
+) -> None:
     play(A100)
     with within(10):
         done = replace(team, caches=tmp_path / "empty").run("sync", "--offline")

@@ -58,15 +58,22 @@ def locked(workshop: Workshop, *words: str) -> None:
 
 
 def versions(workshop: Workshop) -> dict[str, str]:
-    return {package["name"]: package.get("version", "") for package in tomli.loads(workshop.lock(LOCK))["packages"]}
+    return {
+        package["name"]: package.get("version", "")
+        for package in tomli.loads(workshop.lock(LOCK))["packages"]
+    }
 
 
 @pytest.mark.parametrize("command", mostly_heavy(["sync", "lock"], ["sync"]))
-def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop: Workshop, command: str) -> None:
+def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(
+    workshop: Workshop, command: str
+) -> None:
     before = (workshop.folder / "uv.lock").read_bytes()
     done = workshop.run(command)
     assert done.status == 0, done.err
-    assert "pyproject.toml: 3 requirements; 8 versions of its own lock" in " ".join(done.err.split())
+    assert "pyproject.toml: 3 requirements; 8 versions of its own lock" in " ".join(
+        done.err.split()
+    )
     held = versions(workshop)
     assert (held["numpy"], held["markdown"], held["torch"]) == ("2.3.4", "3.9", "2.13.0+cu126")
     assert (workshop.folder / "uv.lock").read_bytes() == before
@@ -78,7 +85,9 @@ def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop:
 def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Workshop) -> None:
     workshop.document("sync")
     locked(workshop, "--upgrade-package", "numpy")
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"][0]
+    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0][
+        "reasons"
+    ][0]
     assert "other versions in the project's own lock" in stale["message"]
     assert workshop.document("sync")["data"]["environment"]["status"] == "built"
     assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.4.0", "3.9")
@@ -112,7 +121,9 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
 
 
 @pytest.mark.heavy
-def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(workshop: Workshop) -> None:
+def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(
+    workshop: Workshop,
+) -> None:
     workshop.document("sync")
     asked = [str(uv.uv()), "run", "python", "-c", "import torch; print(torch.__version__)"]
     known = workshop.document("shellenv")["data"]["variables"]
@@ -123,13 +134,17 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     assert swapped.ok, swapped.err
     refused = workshop.run("run", "true")
     assert refused.status == 6
-    assert "torch is 2.13.0, installed by uv, instead of 2.13.0+cu126" in " ".join(refused.err.split())
+    assert "torch is 2.13.0, installed by uv, instead of 2.13.0+cu126" in " ".join(
+        refused.err.split()
+    )
     assert workshop.run("sync").status == 0
     assert workshop.run("run", "true").status == 0
 
 
 @pytest.mark.heavy
-def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(workshop: Workshop) -> None:
+def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
+    workshop: Workshop,
+) -> None:
     """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
     workshop.document("sync")
     workshop.document("export", "uv")
@@ -161,8 +176,12 @@ def test_torch_stays_until_a_program_moves_it(workshop: Workshop, simple: Path) 
     locked(workshop, "--upgrade-package", "torch==2.13.0")
     done = workshop.run("install")
     assert done.status == 0, done.err
-    assert versions(workshop)["torch"] == "2.13.0+cu126", "although the project itself is in no lock"
+    assert versions(workshop)["torch"] == "2.13.0+cu126", (
+        "although the project itself is in no lock"
+    )
     make_wheel(simple, "newer", "1.0", requires=["torch==2.14.1"])
     workshop.document("install", "newer")
     workshop.document("remove", "newer")
-    assert versions(workshop)["torch"] == "2.14.1+cu126", "as the environment has it, and not as uv.lock"
+    assert versions(workshop)["torch"] == "2.14.1+cu126", (
+        "as the environment has it, and not as uv.lock"
+    )

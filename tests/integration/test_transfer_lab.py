@@ -65,7 +65,10 @@ def asked_wheels(stand_in: StandInIndex) -> set[str]:
 def make_environment(workshop: Workshop) -> Path:
     """An environment of others, empty."""
     venv = workshop.folder / "app"
-    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=workshop.environment)
+    made = process.run(
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
+        env=workshop.environment,
+    )
     assert made.ok, made.err
     return venv
 
@@ -102,7 +105,10 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     resumed.set()
     stand_in.forget()
-    assert workshop.document("install", "torch==2.14.1")["data"]["environment"]["torch"] == "2.14.1+cu126"
+    assert (
+        workshop.document("install", "torch==2.14.1")["data"]["environment"]["torch"]
+        == "2.14.1+cu126"
+    )
     assert asked_wheels(stand_in) == {"torch"}
     assert leftovers(workshop) == set()
 
@@ -155,10 +161,18 @@ def proxy() -> Iterator[Host]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def forward(address: str, headers: dict[str, str]) -> Answer:
-        kept = {name: text for name, text in headers.items() if name in {"accept", "range", "if-range", "user-agent"}}
+        kept = {
+            name: text
+            for name, text in headers.items()
+            if name in {"accept", "range", "if-range", "user-agent"}
+        }
         try:
             with direct.open(urllib.request.Request(address, headers=kept), timeout=10) as answer:
-                said = {name: text for name, text in answer.headers.items() if name in {"ETag", "Accept-Ranges"}}
+                said = {
+                    name: text
+                    for name, text in answer.headers.items()
+                    if name in {"ETag", "Accept-Ranges"}
+                }
                 return Answer(answer.status, answer.read(), answer.headers["Content-Type"], said)
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read())
@@ -179,14 +193,27 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
     assert done.status == 0, done.err
     through = {urlsplit(asked.path).port for asked in proxy.log}
     assert through <= {urlsplit(host.url).port for host in stand_in.hosts}
-    fetched = {asked.path.rpartition("/")[2].partition("-")[0] for asked in proxy.log if asked.path.endswith(".whl")}
+    fetched = {
+        asked.path.rpartition("/")[2].partition("-")[0]
+        for asked in proxy.log
+        if asked.path.endswith(".whl")
+    }
     assert {"torch", "triton", "filelock"} <= fetched
 
 
 def cached_by_uv(workshop: Workshop, stand_in: StandInIndex) -> None:
     """Have torch and triton in uv's cache as somebody installed them who asked for no hashes."""
     elsewhere = workshop.folder.parent / "elsewhere"
-    install = ("pip", "install", "--python", sys.executable, "--target", elsewhere, "--index", stand_in.torch_index)
+    install = (
+        "pip",
+        "install",
+        "--python",
+        sys.executable,
+        "--target",
+        elsewhere,
+        "--index",
+        stand_in.torch_index,
+    )
     words = [*map(str, install[:-1]), f"{stand_in.torch_index}/cu126", "torch==2.14.1", "triton"]
     done = process.run([uv.uv(), *words], env=workshop.environment)
     assert done.ok, done.err
@@ -249,13 +276,17 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(
     with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
         (tmp_path / "project").mkdir()
         variables = index.environment() | {
-            "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace("user:s3cret@", "user@"),
+            "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace(
+                "user:s3cret@", "user@"
+            ),
             "PATH": f"{keyring.parent}:{os.environ['PATH']}",
         }
         workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
         refused = workshop.run("install")
         assert refused.status == 4, refused.err
-        opened = replace(workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}).run("install")
+        opened = replace(workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}).run(
+            "install"
+        )
     assert opened.status == 0, opened.err
     assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
 
@@ -272,7 +303,9 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     certificate.write_bytes(certificate.read_bytes() + (tmp_path / "made.crt").read_bytes())
     plain, stand_in.r2 = stand_in.r2, Host("r2", stand_in.r2.respond, certificate=certificate)
     plain.close()
-    workshop = replace(workshop, variables={**workshop.variables, "SSL_CERT_FILE": str(certificate)})
+    workshop = replace(
+        workshop, variables={**workshop.variables, "SSL_CERT_FILE": str(certificate)}
+    )
     done = workshop.run("install")
     assert done.status == 0, done.err
     assert 'url = "https://' in workshop.lock("pylock.cu126.toml")

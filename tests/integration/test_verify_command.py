@@ -62,7 +62,12 @@ def test_a_gpu_that_fails_is_named_with_cause_and_fix(command: Command) -> None:
 def test_the_document_says_the_same(command: Command) -> None:
     done = command("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
     document = json.loads(done.out)
-    assert (document["command"], document["status"], document["exit_code"], done.status) == ("verify", "error", 5, 5)
+    assert (document["command"], document["status"], document["exit_code"], done.status) == (
+        "verify",
+        "error",
+        5,
+        5,
+    )
     assert [device["status"] for device in document["data"]["devices"]] == ["passed", "failed"]
     assert document["errors"][0]["code"] == "kernel-failed"
     assert document["errors"][0]["message"] == f"GPU 1: sort: {NO_IMAGE}"
@@ -71,8 +76,16 @@ def test_the_document_says_the_same(command: Command) -> None:
 def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_machine(
     command: Command, play: Play
 ) -> None:
-    play(FakeDriver((FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204"),), driver="450.80.02", cuda=11000))
-    done = command("--json", verdict={"*": {"failed": {"sort": "CUDA driver version is insufficient"}}})
+    play(
+        FakeDriver(
+            (FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204"),),
+            driver="450.80.02",
+            cuda=11000,
+        )
+    )
+    done = command(
+        "--json", verdict={"*": {"failed": {"sort": "CUDA driver version is insufficient"}}}
+    )
     document = json.loads(done.out)
     assert (done.status, document["errors"][0]["code"]) == (8, "driver-older-than-gpu")
 
@@ -99,7 +112,11 @@ def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command: Command, 
     document = json.loads(command("--json").out)
     (device,) = document["data"]["devices"]
     assert document["exit_code"] == 8
-    assert (device["status"], device["checks"][0]["name"], device["checks"][0]["cause"]) == ("failed", "machine", "F03")
+    assert (device["status"], device["checks"][0]["name"], device["checks"][0]["cause"]) == (
+        "failed",
+        "machine",
+        "F03",
+    )
     assert document["errors"][0]["code"] == "driver-library-mismatch"
     assert "    do    sudo reboot" in command().out
 
@@ -108,7 +125,14 @@ def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> Non
     done = command("--deep", "--json")
     assert done.ok, done.err
     checks = [check["name"] for check in json.loads(done.out)["data"]["devices"][1]["checks"]]
-    assert {"attention-flash", "matmul-fp8", "ecc", "pcie-link", "all-reduce", "peer-to-peer"} <= set(checks)
+    assert {
+        "attention-flash",
+        "matmul-fp8",
+        "ecc",
+        "pcie-link",
+        "all-reduce",
+        "peer-to-peer",
+    } <= set(checks)
 
 
 def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def broken(torch: Path, tmp_path: Path) -> Path:
 
 
 def verify(environment: Path, *, deep: bool = False, surroundings: bool = True) -> Verdict:
-    return verify_environment(environment / "bin" / "python", HERE, deep=deep, surroundings=surroundings)
+    return verify_environment(
+        environment / "bin" / "python", HERE, deep=deep, surroundings=surroundings
+    )
 
 
 def the_fault(verdict: Verdict) -> CheckResult:
@@ -60,32 +62,47 @@ def test_a_sound_environment_passes_quickly(torch: Path) -> None:
     (device,) = verdict.devices
     assert device.name == "CPU"
     passed = [check.name for check in device.checks if check.status == "passed"]
-    assert {"import", "elementwise", "matmul-float32", "matmul-bfloat16", "convolution", "optimizer-step"} <= set(
-        passed
-    )
+    assert {
+        "import",
+        "elementwise",
+        "matmul-float32",
+        "matmul-bfloat16",
+        "convolution",
+        "optimizer-step",
+    } <= set(passed)
     assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
 
 
 @pytest.mark.heavy
-def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(
+    torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     verdict = verify(torch, deep=True)
     checks = {check.name: check for check in verdict.devices[0].checks}
     assert verdict.status == "passed"
     for name in ("attention-math", "fft", "linear-algebra", "random-numbers"):
         assert checks[name].status == "passed"
-    assert checks["compile"].message == "torch.compile requires a C compiler; none found (cc, gcc, clang)"
+    assert (
+        checks["compile"].message
+        == "torch.compile requires a C compiler; none found (cc, gcc, clang)"
+    )
 
 
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler (c++) for torch.compile")
 def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
     verdict = verify(torch, deep=True)
-    assert next(check.status for check in verdict.devices[0].checks if check.name == "compile") == "passed"
+    assert (
+        next(check.status for check in verdict.devices[0].checks if check.name == "compile")
+        == "passed"
+    )
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken_saved_and_compared(torch: Path, tmp_path: Path) -> None:
+def test_every_measurement_of_the_cpu_is_taken_saved_and_compared(
+    torch: Path, tmp_path: Path
+) -> None:
     once = DeviceBench(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
     (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
     words = ["--save", "now.json", "--against", "before.json", "--json"]
@@ -95,7 +112,9 @@ def test_every_measurement_of_the_cpu_is_taken_saved_and_compared(torch: Path, t
     (device,) = Bench.from_dict(data["bench"]).devices
     assert device.left_out == {}
     values = {measurement.name: measurement.value for measurement in device.measurements}
-    assert {"product-float32", "memory", "launch", "resnet50-float32", "data-loading"} <= set(values)
+    assert {"product-float32", "memory", "launch", "resnet50-float32", "data-loading"} <= set(
+        values
+    )
     assert all(value > 0 for value in values.values())
     assert device.measurements[-1].settings is not None
     assert [change["name"] for change in data["changes"]] == ["product-float32"]
@@ -156,7 +175,9 @@ def test_a_torch_in_the_working_folder_is_found_out(
     fault = the_fault(verify(torch))
     assert (fault.name, fault.id) == ("surroundings", "F46")
     torch_py = tmp_path / "torch.py"
-    said = f"a program started in this folder would import another torch: {torch_py}, which lies in it"
+    said = (
+        f"a program started in this folder would import another torch: {torch_py}, which lies in it"
+    )
     assert fault.message == said
     assert fault.fixes == (f"mv {torch_py} {torch_py}.away",)
 
@@ -201,7 +222,9 @@ def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
 
 
 @pytest.mark.heavy
-def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pythonhome_that_stops_the_interpreter_is_found_out(
+    torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))
     assert fault.id == "F46"
@@ -231,22 +254,37 @@ def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> 
 @pytest.mark.heavy
 def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
     numpy = packages(broken) / "numpy"
-    for module in ("__init__.py", "_core/__init__.py", "_core/_multiarray_umath.py", "_core/multiarray.py"):
+    for module in (
+        "__init__.py",
+        "_core/__init__.py",
+        "_core/_multiarray_umath.py",
+        "_core/multiarray.py",
+    ):
         (numpy / module).parent.mkdir(parents=True, exist_ok=True)
-        (numpy / module).write_text("class ndarray: ...\nclass bool_: ...\nclass number: ...\nclass object_: ...\n")
+        (numpy / module).write_text(
+            "class ndarray: ...\nclass bool_: ...\nclass number: ...\nclass object_: ...\n"
+        )
     fault = the_fault(verify(broken))
-    assert (fault.name, fault.message, fault.id) == ("numpy", "RuntimeError: Numpy is not available", "F66")
+    assert (fault.name, fault.message, fault.id) == (
+        "numpy",
+        "RuntimeError: Numpy is not available",
+        "F66",
+    )
 
 
 @pytest.mark.network
 def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
     python = broken / "bin" / "python"
-    installed = process.run([uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"])
+    installed = process.run(
+        [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"]
+    )
     assert installed.ok, installed.err
     next((packages(broken) / "numpy" / "_core").glob("_multiarray_umath*.so")).unlink()
     fault = the_fault(verify(broken))
     assert (fault.name, fault.id) == ("import", "F66")
-    assert fault.message == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
+    assert (
+        fault.message == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
+    )
 
 
 def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
@@ -257,7 +295,9 @@ def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++")
+@pytest.mark.skipif(
+    shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
+)
 def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,7 +305,16 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     (tmp_path / "old.c").write_text("int old;")
     library, script = tmp_path / "libstdc++.so.6", f"-Wl,--version-script={tmp_path / 'old.map'}"
     built = process.run(
-        ["cc", "-shared", "-fPIC", "-Wl,-soname,libstdc++.so.6", script, "-o", library, tmp_path / "old.c"]
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-Wl,-soname,libstdc++.so.6",
+            script,
+            "-o",
+            library,
+            tmp_path / "old.c",
+        ]
     )
     assert built.ok, built.err
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Device, Verdict
 
 ADA = ComputeCapability(8, 9)
-CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA) for i in range(2))
+CARDS = tuple(
+    Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA) for i in range(2)
+)
 DRIVER = Driver(DriverVersion.parse("535.183.01"), CudaVersion(12, 2))
 TWO = Machine("linux", "x86_64", driver=DRIVER, gpus=CARDS)
 NONE = Machine("linux", "x86_64")
@@ -31,7 +33,9 @@ NONE = Machine("linux", "x86_64")
 class Verify(Protocol):
     """Plays kernels and verifies: what each device comes to, then what verify_environment takes."""
 
-    def __call__(self, verdict: dict[str, Any], machine: Machine = TWO, **options: Any) -> Verdict: ...
+    def __call__(
+        self, verdict: dict[str, Any], machine: Machine = TWO, **options: Any
+    ) -> Verdict: ...
 
 
 def environment(folder: Path, backend: str) -> Path:
@@ -54,7 +58,9 @@ def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def verify(cuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def run(verdict: dict[str, Any], machine: Machine = TWO, *, python: Path = cuda, **options: Any) -> Verdict:
+    def run(
+        verdict: dict[str, Any], machine: Machine = TWO, *, python: Path = cuda, **options: Any
+    ) -> Verdict:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict))
         monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
         return verify_environment(python, machine, **options)
@@ -87,7 +93,13 @@ def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
 
 def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> None:
     verdict = verify(
-        {"GPU-1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available for execution"}}}
+        {
+            "GPU-1": {
+                "failed": {
+                    "matmul-float32": "CUDA error: no kernel image is available for execution"
+                }
+            }
+        }
     )
     assert verdict.status == "failed"
     assert statuses(verdict) == ["passed", "failed"]
@@ -96,7 +108,10 @@ def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> 
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(signal.SIGSEGV, "killed by SIGSEGV"), (signal.SIGKILL, "killed by SIGKILL: the system does that when memory")],
+    [
+        (signal.SIGSEGV, "killed by SIGSEGV"),
+        (signal.SIGKILL, "killed by SIGKILL: the system does that when memory"),
+    ],
 )
 def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
     verify: Verify, number: signal.Signals, message: str
@@ -124,7 +139,9 @@ def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify: Verify) -> None:
 
 
 def test_failed_beats_unproven_beats_passed(verify: Verify) -> None:
-    three = replace(TWO, gpus=(*CARDS, Gpu(2, "NVIDIA GeForce RTX 4090", "GPU-2", compute_capability=ADA)))
+    three = replace(
+        TWO, gpus=(*CARDS, Gpu(2, "NVIDIA GeForce RTX 4090", "GPU-2", compute_capability=ADA))
+    )
     verdict = verify({"GPU-0": {"unproven": "busy"}, "GPU-2": {"exit": 3}}, three)
     assert statuses(verdict) == ["unproven", "passed", "failed"]
     assert verdict.status == "failed"
@@ -136,13 +153,28 @@ def test_a_torch_in_the_working_folder_is_found_out(
     other = tmp_path / "torch.py"
     other.write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
-    fault = next(check for check in verify({}, surroundings=True).devices[0].checks if check.status == "failed")
-    assert (fault.name, fault.id, fault.fixes) == ("surroundings", "F46", (f"mv {other} {other}.away",))
+    fault = next(
+        check
+        for check in verify({}, surroundings=True).devices[0].checks
+        if check.status == "failed"
+    )
+    assert (fault.name, fault.id, fault.fixes) == (
+        "surroundings",
+        "F46",
+        (f"mv {other} {other}.away",),
+    )
 
 
 def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
     slices = (MigDevice("MIG-a", "1g.10gb"), MigDevice("MIG-b", "3g.40gb"))
-    card = Gpu(0, "NVIDIA H100", "GPU-0", compute_capability=ComputeCapability(9, 0), mig=True, mig_devices=slices)
+    card = Gpu(
+        0,
+        "NVIDIA H100",
+        "GPU-0",
+        compute_capability=ComputeCapability(9, 0),
+        mig=True,
+        mig_devices=slices,
+    )
     verdict = verify({"MIG-b": {"exit": 3}}, replace(TWO, gpus=(card,)))
     assert [(device.name, device.status) for device in verdict.devices] == [
         ("NVIDIA H100 MIG 1g.10gb", "passed"),
@@ -150,7 +182,9 @@ def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
     ]
 
 
-def test_a_job_leaves_other_jobs_gpus_alone(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_leaves_other_jobs_gpus_alone(
+    verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     verdict = verify({"GPU-0": {"exit": 3}})
@@ -158,7 +192,9 @@ def test_a_job_leaves_other_jobs_gpus_alone(verify: Verify, monkeypatch: pytest.
     assert verdict.devices[0].unproven == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
 
 
-def test_outside_a_job_the_variable_narrows_nothing(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_job_the_variable_narrows_nothing(
+    verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert statuses(verify({"GPU-0": {"exit": 3}})) == ["failed", "passed"]
 
@@ -189,14 +225,21 @@ def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
 
 
 def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cpu: Path) -> None:
-    hidden = replace(NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),))
+    hidden = replace(
+        NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),)
+    )
     verdict = verify({}, hidden, python=cpu)
     assert verdict.refused
-    assert [(check.name, check.id) for check in verdict.devices[0].checks] == [("machine", "F03"), ("build", "F33")]
+    assert [(check.name, check.id) for check in verdict.devices[0].checks] == [
+        ("machine", "F03"),
+        ("build", "F33"),
+    ]
     assert verify({}, hidden, python=cpu, asked_cpu=True).status == "passed"
 
 
-def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(verify: Verify, tmp_path: Path) -> None:
+def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(
+    verify: Verify, tmp_path: Path
+) -> None:
     rocm = environment(tmp_path / "env", "rocm6.4")
     assert the_fault(verify({}, python=rocm).devices[0])[::2] == ("build", "F24")
     assert verify({}, NONE, python=rocm).status == "unproven"
@@ -220,7 +263,9 @@ def test_a_build_that_leaves_another_makers_gpu_idle_fails_with_that_makers_entr
 
 
 @pytest.mark.parametrize("line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"])
-def test_what_a_start_up_file_prints_is_no_answer(verify: Verify, tmp_path: Path, line: str) -> None:
+def test_what_a_start_up_file_prints_is_no_answer(
+    verify: Verify, tmp_path: Path, line: str
+) -> None:
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)
     assert verify({}, python=python).status == "passed"
@@ -228,7 +273,9 @@ def test_what_a_start_up_file_prints_is_no_answer(verify: Verify, tmp_path: Path
 
 def test_an_interpreter_that_crashes_says_how(verify: Verify, tmp_path: Path) -> None:
     python = environment(tmp_path / "env", "cu126")
-    (packages(tmp_path / "env") / "sitecustomize.py").write_text("import os; os.kill(os.getpid(), 11)")
+    (packages(tmp_path / "env") / "sitecustomize.py").write_text(
+        "import os; os.kill(os.getpid(), 11)"
+    )
     with pytest.raises(UsageError) as refused:
         verify({}, python=python)
     assert refused.value.why == "killed by SIGSEGV"

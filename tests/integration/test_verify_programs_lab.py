@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from gpuinstall.finding import CheckResult
     from gpuinstall.verify.verdict import Device, Verdict
 
-CARDS = tuple(Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9)) for i in (0, 1))
+CARDS = tuple(
+    Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9))
+    for i in (0, 1)
+)
 TWO = Machine("linux", "x86_64", gpus=CARDS)
 NONE = Machine("linux", "x86_64")
 OTHER_MINOR = (
@@ -36,7 +39,11 @@ class Verify(Protocol):
     """Verifies an environment that has these packages, by their ``__init__.py``."""
 
     def __call__(
-        self, machine: Machine, packages: dict[str, str], verdict: dict[str, Any] | None = None, **options: Any
+        self,
+        machine: Machine,
+        packages: dict[str, str],
+        verdict: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Verdict: ...
 
 
@@ -50,7 +57,10 @@ def verify(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verif
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def run(
-        machine: Machine, packages: dict[str, str], verdict: dict[str, Any] | None = None, **options: Any
+        machine: Machine,
+        packages: dict[str, str],
+        verdict: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Verdict:
         for name, text in packages.items():
             small_package(site, name, text)
@@ -72,7 +82,9 @@ def statuses(device: Device) -> dict[str, str]:
 
 
 def test_every_program_is_proven_on_every_gpu(verify: Verify) -> None:
-    verdict = verify(TWO, {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH})
+    verdict = verify(
+        TWO, {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH}
+    )
     assert verdict.status == "passed"
     for device in verdict.devices:
         assert statuses(device) == {
@@ -118,7 +130,9 @@ def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
 
 
 def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
-    (device,) = verify(NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0).devices
+    (device,) = verify(
+        NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0
+    ).devices
     assert programs(device)["torchao-quantize"].message == "not finished after 2 s"
     assert programs(device)["torchvision-nms"].status == "passed"
 
@@ -126,7 +140,9 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
 @pytest.mark.heavy
 def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
     slow = "import time\ntime.sleep(5)"
-    (device,) = verify(NONE, {"torchao": slow, "deepspeed": slow}, asked_cpu=True, seconds=3.0).devices
+    (device,) = verify(
+        NONE, {"torchao": slow, "deepspeed": slow}, asked_cpu=True, seconds=3.0
+    ).devices
     checks = {check.name: check for check in device.checks}
     assert checks["torchao-quantize"].message == "not finished after 3 s"
     assert checks["deepspeed-adam"].status == "passed"
@@ -134,9 +150,7 @@ def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
 def test_compilers_of_a_program_that_hangs_end_with_it(verify: Verify, tmp_path: Path) -> None:
-    started = (
-        f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
-    )
+    started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
     verify(NONE, {"torchao": hang}, asked_cpu=True, seconds=4.0)
     assert has_ended((tmp_path / "pid").read_text())
@@ -149,13 +163,19 @@ def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
     found = programs(device)
     assert found["vllm-import"].status == "passed"
     assert found["flash-attn-import"].status == "skipped"
-    assert str(found["flash-attn-import"].message).startswith("flash_attn can be imported only on a machine with")
+    assert str(found["flash-attn-import"].message).startswith(
+        "flash_attn can be imported only on a machine with"
+    )
     assert (found["torchaudio-import"].status, found["torchaudio-import"].id) == ("failed", "F48")
     assert verdict.status == "failed"
 
 
-def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_package(verify: Verify) -> None:
-    (device,) = verify(NONE, {"kernels": "get_kernel = len", "torchvision": "from kernels import get_kernel"}).devices
+def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_package(
+    verify: Verify,
+) -> None:
+    (device,) = verify(
+        NONE, {"kernels": "get_kernel = len", "torchvision": "from kernels import get_kernel"}
+    ).devices
     assert statuses(device) == {"torchvision-import": "passed"}, device.checks
 
 
@@ -171,7 +191,9 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, 
 
 
 def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None:
-    verdict = verify(TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}})
+    verdict = verify(
+        TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}}
+    )
     assert statuses(verdict.devices[0]) == {}
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
 

@@ -166,7 +166,9 @@ def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_pat
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     small_package(tmp_path, "torchaudio")
     (tmp_path / "torchaudio" / "functional.py").write_text(FILTER)
-    done = process.run([torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path], seconds=120)
+    done = process.run(
+        [torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path], seconds=120
+    )
     assert done.out.splitlines() == [
         "Wrong('the result is not exactly the expected one')",
         "passed",
@@ -175,21 +177,38 @@ def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_pat
 
 
 @pytest.mark.heavy
-def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch: Path, tmp_path: Path) -> None:
+def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
+    torch: Path, tmp_path: Path
+) -> None:
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
-    small_package(tmp_path, "tensorflow", "class config:\n    list_physical_devices = staticmethod(lambda kind: [])")
+    small_package(
+        tmp_path,
+        "tensorflow",
+        "class config:\n    list_physical_devices = staticmethod(lambda kind: [])",
+    )
     small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
     small_package(tmp_path, "faiss", "IndexFlatL2 = int")
     modules = ("onnxruntime", "tensorflow", "ctranslate2", "faiss")
     scripts = [json.dumps(load_rows()[module]) for module in modules]
-    done = process.run([torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *scripts], seconds=120)
+    done = process.run(
+        [torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *scripts], seconds=120
+    )
     assert [line.partition("(")[0] for line in done.out.splitlines()] == ["Wrong"] * 4, done.err
 
 
 @pytest.mark.network
 @pytest.mark.heavy
 def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment: Path) -> None:
-    names = ("onnxruntime-gpu", "ctranslate2", "bitsandbytes", "numpy", "pyyaml", "flatbuffers", "protobuf", "sympy")
+    names = (
+        "onnxruntime-gpu",
+        "ctranslate2",
+        "bitsandbytes",
+        "numpy",
+        "pyyaml",
+        "flatbuffers",
+        "protobuf",
+        "sympy",
+    )
     install(environment, *names)
     found = checks(environment)
     passed = {name for name, check in found.items() if check.status == "passed"}
@@ -201,7 +220,13 @@ def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment: Path) ->
 def test_faster_whisper_hears_a_file_on_the_cpu_as_the_model_that_it_was_converted_from(
     environment: Path, tmp_path: Path
 ) -> None:
-    words = ["--python", str(environment / "bin" / "python"), "faster-whisper", "transformers", "torch==2.13.0"]
+    words = [
+        "--python",
+        str(environment / "bin" / "python"),
+        "faster-whisper",
+        "transformers",
+        "torch==2.13.0",
+    ]
     done = process.run([uv.find_uv_bin(), "pip", "install", "-q", *words], seconds=600)
     assert done.ok, done.err
     done = process.run([environment / "bin" / "python", "-c", WHISPER, tmp_path], seconds=300)
@@ -216,7 +241,16 @@ def test_faster_whisper_hears_a_file_on_the_cpu_as_the_model_that_it_was_convert
 def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
     environment: Path,
 ) -> None:
-    install(environment, "bitsandbytes", "torchao", "triton", "torchvision", "torchaudio", "torchcodec", "numpy")
+    install(
+        environment,
+        "bitsandbytes",
+        "torchao",
+        "triton",
+        "torchvision",
+        "torchaudio",
+        "torchcodec",
+        "numpy",
+    )
     found = checks(environment)
     passed = {name for name, check in found.items() if check.status == "passed"}
     assert {"bitsandbytes-quantize", "torchao-quantize", "triton-import"} <= passed
@@ -230,7 +264,9 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
 @pytest.mark.network
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
-def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(environment: Path) -> None:
+def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
+    environment: Path,
+) -> None:
     install(environment, "triton")
     program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
     done = process.run([environment / "bin" / "python", "-c", program], seconds=120)
@@ -241,5 +277,8 @@ def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(envi
 def install(environment: Path, *names: str) -> None:
     """Install packages beside the torch that is there, without what they demand of another."""
     into = ["--no-deps", "--python", str(environment / "bin" / "python")]
-    done = process.run([uv.find_uv_bin(), "pip", "install", "-q", *into, *names, "pillow", "packaging"], seconds=600)
+    done = process.run(
+        [uv.find_uv_bin(), "pip", "install", "-q", *into, *names, "pillow", "packaging"],
+        seconds=600,
+    )
     assert done.ok, done.err

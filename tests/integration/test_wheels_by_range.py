@@ -50,12 +50,18 @@ class Companion(NamedTuple):
 
 COMPANIONS = [
     Companion("nvidia-cudnn-cu12", "9.1.0.70", "linux_x86_64", "50 60 61 70 75 80 86 90 +90"),
-    Companion("nvidia-cudnn-cu12", "9.8.0.87", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"),
-    Companion("nvidia-cudnn-cu12", "9.10.2.21", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"),
+    Companion(
+        "nvidia-cudnn-cu12", "9.8.0.87", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"
+    ),
+    Companion(
+        "nvidia-cudnn-cu12", "9.10.2.21", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"
+    ),
     Companion("nvidia-cudnn-cu12", "9.11.0.98", "linux_x86_64", "75 80 86 90a 100f 120 +120"),
     Companion("nvidia-cudnn-cu12", "9.13.0.50", "linux_x86_64", "75 80 86 90a 100f 120f 121 +121"),
     Companion("nvidia-cudnn-cu13", "9.26.0.51", "linux_x86_64", "75 80 86 90a 100f 120f 121 +121"),
-    Companion("nvidia-cudnn-cu13", "9.26.0.51", "linux_aarch64", "75 80 86 90a 100f 110f 120f 121 +121"),
+    Companion(
+        "nvidia-cudnn-cu13", "9.26.0.51", "linux_aarch64", "75 80 86 90a 100f 110f 120f 121 +121"
+    ),
     Companion("nvidia-cudnn-cu13", "9.28.0.42", "windows_x86_64", "75 80 86 90a 100f 120f +120f"),
     Companion("nvidia-nccl-cu12", "2.27.5", "linux_x86_64", "50 60 61 70 80 90 100 120 +120"),
     Companion("nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120 +120"),
@@ -99,8 +105,14 @@ class Index:
             pytest.skip(f"the default index is not there: {error.message}")
         assert page is not None
         wheels = parse_page(page)
-        those = [wheel for wheel in wheels if str(wheel.version) == version and wanted in platforms(wheel.tags)]
-        first = min(those, key=lambda wheel: wheel.filename)  # a page has no order, and Pythons' wheels differ
+        those = [
+            wheel
+            for wheel in wheels
+            if str(wheel.version) == version and wanted in platforms(wheel.tags)
+        ]
+        first = min(
+            those, key=lambda wheel: wheel.filename
+        )  # a page has no order, and Pythons' wheels differ
         return HttpRanges(self._ask, first.url, patience=Patience(75))
 
     def _ask(self, url: str, headers: Mapping[str, str], *, login: bool) -> requests.Response:
@@ -121,7 +133,10 @@ def index() -> Iterator[Index]:
     address = sources.default_index or default_index(os.environ)
     if address is None:
         pytest.skip("uv names no default index")
-    with Client(sources.certificates, logins=sources.logins) as client, requests.Session() as session:
+    with (
+        Client(sources.certificates, logins=sources.logins) as client,
+        requests.Session() as session,
+    ):
         yield Index(client, session, address.rstrip("/"), sources.certificates)
 
 
@@ -138,7 +153,10 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
 
 
 def _short(code: tuple[str, ...]) -> str:
-    return " ".join(re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name) for name in code)
+    return " ".join(
+        re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name)
+        for name in code
+    )
 
 
 def _learn(index: Index, name: str, show: Show) -> None:
@@ -181,7 +199,9 @@ def test_both_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.network
-@pytest.mark.parametrize("one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}")
+@pytest.mark.parametrize(
+    "one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}"
+)
 def test_the_code_of_a_companion(index: Index, one: Companion, show: Show) -> None:
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
@@ -205,11 +225,22 @@ class Remembered:
         return self.inner.size
 
     def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
-        known = next((first for first, part in self.parts.items() if first <= start and end <= first + len(part)), None)
+        known = next(
+            (
+                first
+                for first, part in self.parts.items()
+                if first <= start and end <= first + len(part)
+            ),
+            None,
+        )
         if known is None and not self.closed:
             self.parts[start] = b"".join(self.inner.stream(start, end))
             known = start
-        part = bytes(min(end - start, 8 << 20)) if known is None else self.parts[known][start - known : end - known]
+        part = (
+            bytes(min(end - start, 8 << 20))
+            if known is None
+            else self.parts[known][start - known : end - known]
+        )
         yield from (part[first : first + 65536] for first in range(0, len(part), 65536))
 
 

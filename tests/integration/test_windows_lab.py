@@ -38,7 +38,9 @@ def workshop(stand_in: StandInIndex, play: Play, tmp_path: Path) -> Workshop:
 def running(program: Path, folder: Path) -> Iterator[None]:
     """A Python that has begun and does not end."""
     command = [str(program), "-c", SLEEP]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as started:
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as started:
         assert started.stdout is not None
         started.stdout.readline()
         yield
@@ -63,13 +65,17 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Worksho
     workshop.document("install", "--rollback")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())
     done = workshop.run("run", "python", "-c", "import sys; print(sys.prefix)")
-    assert done.out.strip() == str(workshop.folder / ".venv"), "the environment's Python, and not the tool's own"
+    assert done.out.strip() == str(workshop.folder / ".venv"), (
+        "the environment's Python, and not the tool's own"
+    )
     assert workshop.run("run", "no-such-program").status == 2
     assert [*(workshop.folder.parent / "temporary").iterdir()] == []
 
 
 @pytest.mark.heavy
-def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(workshop: Workshop) -> None:
+def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(
+    workshop: Workshop,
+) -> None:
     workshop.document("install", "torch==2.13.0")
     lock, venv = workshop.lock("pylock.cu126.toml"), workshop.folder / ".venv"
     with running(venv / "Scripts" / "python.exe", workshop.folder):
@@ -83,19 +89,29 @@ def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_af
     assert torch_in(workshop) == "2.13.0"
     workshop.document("env", "remove", "--yes")
     # The links by which this system plays Windows' layout are in no RECORD.
-    assert {path.name for path in venv.rglob("*") if not path.is_dir()} <= {"Scripts", "site-packages"}
+    assert {path.name for path in venv.rglob("*") if not path.is_dir()} <= {
+        "Scripts",
+        "site-packages",
+    }
     assert workshop.entries() - {".venv"} == {"pylock.cu126.toml"}
 
 
 @pytest.mark.heavy
-def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_complete(workshop: Workshop) -> None:
+def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_complete(
+    workshop: Workshop,
+) -> None:
     for version in ("2.13.0", "2.14.1"):
         workshop.document("install", f"torch=={version}")
     previous = workshop.folder / ".venv.gpuinstall" / "previous"
     files = {path.relative_to(previous) for path in previous.rglob("*")}
     with next(previous.glob("lib/python*/site-packages/torch/__init__.py")).open():
-        assert error(workshop, "env", "remove", "--previous", "--yes")["message"].startswith(f"{previous} cannot be")
-        assert error(workshop, "install", "numpy")["message"] == f"{previous} cannot be written: Access is denied"
+        assert error(workshop, "env", "remove", "--previous", "--yes")["message"].startswith(
+            f"{previous} cannot be"
+        )
+        assert (
+            error(workshop, "install", "numpy")["message"]
+            == f"{previous} cannot be written: Access is denied"
+        )
         assert {path.relative_to(previous) for path in previous.rglob("*")} == files
     assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.14.1+cu126"
     assert "numpy" in workshop.lock("pylock.cu126.toml")
@@ -111,7 +127,8 @@ def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop: Workshop) 
     assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.13.0+cu126"
     workshop.document("remove", "numpy")
     (workshop.folder / "story.py").write_text(
-        "# /// script\n# dependencies = ['torch']\n# ///\nimport torch; print(torch.__version__)\n", encoding="utf-8"
+        "# /// script\n# dependencies = ['torch']\n# ///\nimport torch; print(torch.__version__)\n",
+        encoding="utf-8",
     )
     assert workshop.run("run", "story.py").out == "2.14.1+cu126\n"
     assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 JUDGED: dict[str, str | None] = {}
 """What is wrong with each line that was judged, None where nothing is."""
-FOREIGN = re.compile(r"\$env:|[A-Z]:\\|\.exe\b|Remove-Item|New-ItemProperty|vcvarsall|winget|^rmdir /s|= (?:true|\[)")
+FOREIGN = re.compile(
+    r"\$env:|[A-Z]:\\|\.exe\b|Remove-Item|New-ItemProperty|vcvarsall|winget|^rmdir /s|= (?:true|\[)"
+)
 """Lines for PowerShell, cmd and NixOS, which ``sh`` does not read."""
 
 
@@ -55,9 +57,13 @@ def _fault(line: str) -> str | None:
         return None
     if "   " in command:
         return "a note that a shell would read"
-    if line.startswith("the same "):  # what was run is not known here; its options are held by test_hints
+    if line.startswith(
+        "the same "
+    ):  # what was run is not known here; its options are held by test_hints
         return None
-    if subprocess.run(["sh", "-n", "-c", _filled(command)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["sh", "-n", "-c", _filled(command)], capture_output=True, check=False
+    ).returncode:
         return "no command of a shell"
     words = shlex.split(_filled(command), comments=True)
     return _of_ours(words[1:]) if words[:1] == ["gpuinstall"] else None
@@ -70,7 +76,9 @@ def _filled(command: str) -> str:
 
 def _of_ours(words: list[str]) -> str | None:
     """Parse a command line of ours without running it."""
-    until = next((at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}), len(words))
+    until = next(
+        (at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}), len(words)
+    )
     words = words[:until]
     command: click.Command | None = entrance
     while (
@@ -83,7 +91,9 @@ def _of_ours(words: list[str]) -> str | None:
     if command is None:
         return f"no command of ours: {', '.join(COMMANDS)}"
     try:
-        command.make_context("gpuinstall", words, resilient_parsing=False, help_option_names=["-h", "--help"])
+        command.make_context(
+            "gpuinstall", words, resilient_parsing=False, help_option_names=["-h", "--help"]
+        )
     except click.exceptions.Exit:
         return None
     except click.ClickException as error:

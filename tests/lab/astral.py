@@ -60,14 +60,19 @@ PROJECTS = {
     "transformer-engine-torch": ("2.15 2.16", EVERY),
     "pyg-lib": ("0.9.0", PYG),
     "torch-scatter": ("2.1.2", _torches("2.4", "2.10")),
-    "pytorch3d": ("0.7.8 0.7.9", {minor: re.sub(r" 13\.\d", "", cudas) for minor, cudas in MATRIX.items()}),
+    "pytorch3d": (
+        "0.7.8 0.7.9",
+        {minor: re.sub(r" 13\.\d", "", cudas) for minor, cudas in MATRIX.items()},
+    ),
     "mmcv": ("2.2.0", MATRIX),
     "detectron2": ("0.6", _torches("2.4", "2.10")),
 }
 PYTHONS = ("cp310", "cp311", "cp312", "cp313")
 
 
-def astral_index(folder: Path, names: Iterable[str] = PROJECTS, more: bytes = b"") -> ExtensionIndex:
+def astral_index(
+    folder: Path, names: Iterable[str] = PROJECTS, more: bytes = b""
+) -> ExtensionIndex:
     """List what the projects have; the libraries are compiled in ``folder``, with ``more`` bytes of code."""
     index, libraries = ExtensionIndex(), dict[tuple[str, ...], Path]()
     for name in names:
@@ -77,7 +82,9 @@ def astral_index(folder: Path, names: Iterable[str] = PROJECTS, more: bytes = b"
                 numbers = _architectures(name, minor, cuda)
                 key = (*numbers, cuda.partition(".")[0], _symbol(minor))
                 if key not in libraries:
-                    libraries[key] = _library(folder / f"{len(libraries)}.so", numbers, key[-2], key[-1], more)
+                    libraries[key] = _library(
+                        folder / f"{len(libraries)}.so", numbers, key[-2], key[-1], more
+                    )
                 for version in versions.split():
                     for python in PYTHONS:
                         index.add(
@@ -97,10 +104,21 @@ def _architectures(name: str, minor: str, cuda: str) -> list[str]:
     newest = 90 if cuda < "12.8" else 120
     if name in OWN:
         unknown = {"110"} if cuda < "13" else set()
-        return [one for one in OWN[name].split() if int(one.rstrip("a")) <= newest and one not in unknown]
+        return [
+            one
+            for one in OWN[name].split()
+            if int(one.rstrip("a")) <= newest and one not in unknown
+        ]
     old = ["70", "75"] if cuda < "13" else ["75"]
     later = ["110"] if cuda == "13.0" and minor in {"2.9", "2.10", "2.11"} else []
-    return [*old, "80", "86", "90", *(["100", *later, "120"] if newest == 120 else []), f"+{newest}"]
+    return [
+        *old,
+        "80",
+        "86",
+        "90",
+        *(["100", *later, "120"] if newest == 120 else []),
+        f"+{newest}",
+    ]
 
 
 def _symbol(minor: str) -> str:
@@ -108,6 +126,11 @@ def _symbol(minor: str) -> str:
 
 
 def _library(file: Path, numbers: Iterable[str], cuda: str, symbol: str, more: bytes) -> Path:
-    code = fatbin(*((1 if "+" in one else 2, int(one.rstrip("a")), 0x100000 * one.endswith("a")) for one in numbers))
+    code = fatbin(
+        *(
+            (1 if "+" in one else 2, int(one.rstrip("a")), 0x100000 * one.endswith("a"))
+            for one in numbers
+        )
+    )
     needs = ("libtorch.so", "libc10.so", f"libcudart.so.{cuda}")
     return native_library(file, undefined=[symbol], needs=needs, code=code * 3 + more)

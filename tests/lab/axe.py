@@ -48,6 +48,8 @@ def serious(shown: Browser, script: str) -> list[str]:
 def _fetch(folder: Path) -> None:
     folder.mkdir()
     words = ["npm", "pack", "--silent", f"axe-core@{VERSION}"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
     if done.returncode:
         pytest.skip(f"axe-core cannot be fetched: {done.stderr.strip()[-200:]}")

@@ -115,7 +115,9 @@ def _without_python(site: Path) -> None:
 BROKEN = (
     Breakage("libtorch_cpu.so is gone", _gone("torch/lib/libtorch_cpu.so")),
     Breakage("libc10.so was cut after 1000 bytes", _cut("torch/lib/libc10.so")),
-    Breakage("libtorch_python.so was cut after 1 MB", _cut("torch/lib/libtorch_python.so", 1_000_000)),
+    Breakage(
+        "libtorch_python.so was cut after 1 MB", _cut("torch/lib/libtorch_python.so", 1_000_000)
+    ),
     Breakage("libshm.so is gone", _gone("torch/lib/libshm.so")),
     Breakage("torch's OpenMP library is gone", _gone("torch/lib/libgomp*")),
     Breakage("the module torch._C is gone", _gone("torch/_C.cpython-*.so")),
@@ -125,7 +127,9 @@ BROKEN = (
     Breakage("torch/nn is gone", _gone("torch/nn")),
     Breakage("the folder torch is empty, its record is there", _emptied("torch")),
     Breakage("the folder torch is empty, its record gone", _emptied("torch", "torch-*.dist-info")),
-    Breakage("torch is not there at all", _gone("torch", "torch-*.dist-info", "functorch", "torchgen")),
+    Breakage(
+        "torch is not there at all", _gone("torch", "torch-*.dist-info", "functorch", "torchgen")
+    ),
     Breakage("site-packages is empty", _gone("*")),
     Breakage("torchgen is gone", _gone("torchgen")),
     Breakage("typing_extensions.py is gone, its record is there", _gone("typing_extensions.py")),
@@ -142,9 +146,19 @@ BROKEN = (
     Breakage("an uninstall left ~orch behind", _left_behind),
     Breakage("the interpreter leads nowhere", _without_python),
     Breakage("cuDNN was removed", _gone("nvidia/cudnn", "nvidia_cudnn*"), cuda=True),
-    Breakage("libcudnn.so.9 is gone, its record is there", _gone("nvidia/cudnn/lib/libcudnn.so.9"), cuda=True),
-    Breakage("cuBLAS was removed", _gone("nvidia/cu13/lib/libcublas*", "nvidia_cublas*"), cuda=True),
-    Breakage("libcublasLt was cut after 1 MB", _cut("nvidia/cu13/lib/libcublasLt.so.*", 1_000_000), cuda=True),
+    Breakage(
+        "libcudnn.so.9 is gone, its record is there",
+        _gone("nvidia/cudnn/lib/libcudnn.so.9"),
+        cuda=True,
+    ),
+    Breakage(
+        "cuBLAS was removed", _gone("nvidia/cu13/lib/libcublas*", "nvidia_cublas*"), cuda=True
+    ),
+    Breakage(
+        "libcublasLt was cut after 1 MB",
+        _cut("nvidia/cu13/lib/libcublasLt.so.*", 1_000_000),
+        cuda=True,
+    ),
     Breakage("triton was removed", _gone("triton", "triton-*"), cuda=True),
     Breakage("the folder triton is empty, its record is there", _emptied("triton"), cuda=True),
     Breakage("NCCL was removed", _gone("nvidia/nccl", "nvidia_nccl*"), cuda=True),
@@ -185,7 +199,11 @@ def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sourc
         failed = next((result.message for result in results if result.message), None)
         said = f"{after} ({failed.splitlines()[-1]})" if failed else after
         doctor, verify, state, *lines = _plain(
-            clone, first_line(found), verify_line(found), said, *(str(result.step) for result in results)
+            clone,
+            first_line(found),
+            verify_line(found),
+            said,
+            *(str(result.step) for result in results),
         )
         return Examined(breakage.what, doctor, verify, tuple(lines), state)
 
@@ -206,5 +224,7 @@ def verify_line(found: Examination) -> str:
 
 def _plain(clone: Path, *texts: str) -> list[str]:
     """Take the paths of this machine out of what was said."""
-    without = (text.replace(str(clone), "ENV").replace(str(clone.parent), "FOLDER") for text in texts)
+    without = (
+        text.replace(str(clone), "ENV").replace(str(clone.parent), "FOLDER") for text in texts
+    )
     return [re.sub(r"(--find-links )\S+", r"\1WHEELS", text) for text in without]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 _QUIET = (
     "--headless",
     "--no-sandbox",
@@ -37,7 +39,11 @@ class Browser:
         self._session: dict[str, str] = {}
         self.requests: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self._session = {
+            "sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
+        }
         for domain in ("Page", "Runtime", "Network"):
             self._call(f"{domain}.enable")
 
@@ -45,11 +51,15 @@ class Browser:
         """Open an address, and wait until its script has run."""
         self._call("Page.navigate", url="about:blank")
         self._call("Page.navigate", url=address)
-        self.run("new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))")
+        self.run(
+            "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+        )
 
     def run(self, script: str) -> Any:
         """Run a script in the page; return what it comes to."""
-        done = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        done = self._call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
@@ -59,17 +69,30 @@ class Browser:
 
     def press(self, key: str, code: int) -> None:
         """Press a key, by its name and its number on Windows."""
-        said = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": "\r"} if key == "Enter" else {})}
+        said = {
+            "key": key,
+            "code": key,
+            "windowsVirtualKeyCode": code,
+            **({"text": "\r"} if key == "Enter" else {}),
+        }
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, **said)
 
     def width(self, pixels: int) -> None:
         """Make the window as wide as a phone or a screen."""
-        self._call("Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=False)
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=pixels,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def scheme(self, name: str) -> None:
         """Ask for ``light`` or ``dark``, as a person's settings do."""
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        self._call(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
+        )
 
     def picture(self) -> bytes:
         """Take a picture (PNG) of the whole page."""

@@ -66,11 +66,17 @@ def smi_of(driver: FakeDriver) -> str:
     reached, refused = [], []
     for index, gpu in enumerate(driver.gpus):
         if gpu.nvml_error:
-            words = {15: "GPU is lost", 16: "GPU requires reset"}.get(gpu.nvml_error, "Unknown Error")
-            refused.append(f"Unable to determine the device handle for gpu {bus(index + 1)}: {words}")
+            words = {15: "GPU is lost", 16: "GPU requires reset"}.get(
+                gpu.nvml_error, "Unknown Error"
+            )
+            refused.append(
+                f"Unable to determine the device handle for gpu {bus(index + 1)}: {words}"
+            )
         else:
             memory = f"{gpu.memory_mib} MiB" if gpu.memory_mib else "N/A"
-            reached.append(Shown(gpu.name, f"0000{bus(index + 1)}", gpu.uuid or uuid_of(index), memory))
+            reached.append(
+                Shown(gpu.name, f"0000{bus(index + 1)}", gpu.uuid or uuid_of(index), memory)
+            )
     number = f"{driver.cuda // 1000}.{driver.cuda % 1000 // 10}"
     return "\n".join([*as_log(driver.driver, number, reached), *refused, ""])
 
@@ -95,11 +101,28 @@ def answers(place: Place, folder: Path, libraries: Path, venv: Path) -> dict[str
     lines = []
     for name, arguments in COMMANDS.items():
         command = arguments.format(folder=folder, python=python, venv=venv)
-        lines.append(f'{sys.executable} -m gpuinstall {command} > "$1/{name}.json" 2> "$1/{name}.err" || true')
+        lines.append(
+            f'{sys.executable} -m gpuinstall {command} > "$1/{name}.json" 2> "$1/{name}.err" || true'
+        )
     script = SCRIPT.format(covered=" ".join(COVERED), commands="\n".join(lines))
     played = environment(place.driver, libraries, folder)
-    variables = {**os.environ, **played, **place.variables, "PATH": f"{smi.parent}:{os.environ['PATH']}"}
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(folder)]
+    variables = {
+        **os.environ,
+        **played,
+        **place.variables,
+        "PATH": f"{smi.parent}:{os.environ['PATH']}",
+    }
+    words = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        str(folder),
+    ]
     done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     documents = {}
@@ -151,8 +174,17 @@ def _doctor(document: Mapping[str, Any]) -> str:
 
 
 def _with_problems(text: str, problems: Any) -> str:
-    named = [problem["code"] if problem["blocking"] else f"{problem['code']} (note)" for problem in problems]
+    named = [
+        problem["code"] if problem["blocking"] else f"{problem['code']} (note)"
+        for problem in problems
+    ]
     return "; ".join([text, *named])
 
 
-_TOLD = {"probe": _probe, "preflight": _preflight, "plan": _plan, "verify": _verify, "doctor": _doctor}
+_TOLD = {
+    "probe": _probe,
+    "preflight": _preflight,
+    "plan": _plan,
+    "verify": _verify,
+    "doctor": _doctor,
+}

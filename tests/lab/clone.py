@@ -44,8 +44,13 @@ def copy_project(folder: Path) -> Path:
 def interpreter(version: str) -> Path:
     """Find a Python of this minor version, or skip the test and say so."""
     named = shutil.which(f"python{version}", path="/usr/local/bin:/usr/bin:/bin")
-    kept = (f".pyenv/versions/{version}.*/bin/python", f".local/share/uv/python/cpython-{version}.*/bin/python")
-    candidates = [path for pattern in kept for path in Path.home().glob(pattern)] + ([Path(named)] if named else [])
+    kept = (
+        f".pyenv/versions/{version}.*/bin/python",
+        f".local/share/uv/python/cpython-{version}.*/bin/python",
+    )
+    candidates = [path for pattern in kept for path in Path.home().glob(pattern)] + (
+        [Path(named)] if named else []
+    )
     if not candidates:
         pytest.skip(f"no Python {version} on this machine")
     return candidates[0]
@@ -73,7 +78,9 @@ class Person:
 
     def copied(self, home: Path) -> Person:
         """Somebody else who has the same, by hard links: files may be replaced, never written into."""
-        return Person(shutil.copytree(self.home, home, symlinks=True, copy_function=os.link), self.network)
+        return Person(
+            shutil.copytree(self.home, home, symlinks=True, copy_function=os.link), self.network
+        )
 
     def environment(self) -> dict[str, str]:
         """The network's settings and caches of this machine, and nothing else of it."""

@@ -16,7 +16,9 @@ def deleting_modules() -> set[str]:
     for file in (*package.rglob("*.py"), ROOT / "bootstrap.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         if any(map(_deletes, ast.walk(tree))):
-            found.add(file.relative_to(package if file.is_relative_to(package) else ROOT).as_posix())
+            found.add(
+                file.relative_to(package if file.is_relative_to(package) else ROOT).as_posix()
+            )
     return found
 
 

@@ -13,8 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 HERE = Path(__file__).parent
-COMPILE = ("cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-result")
-LIBRARIES = {"nvml": ("fake_libnvidia_ml.c", "libnvidia-ml.so.1"), "cuda": ("fake_libcuda.c", "libcuda.so.1")}
+COMPILE = (
+    "cc",
+    "-shared",
+    "-fPIC",
+    "-O1",
+    "-Wall",
+    "-Werror",
+    "-Wno-unused-function",
+    "-Wno-unused-result",
+)
+LIBRARIES = {
+    "nvml": ("fake_libnvidia_ml.c", "libnvidia-ml.so.1"),
+    "cuda": ("fake_libcuda.c", "libcuda.so.1"),
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,9 @@ class FakeDriver:
     more: tuple[tuple[str, str | int], ...] = ()
 
 
-def eight(*, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None) -> tuple[FakeGpu, ...]:
+def eight(
+    *, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None
+) -> tuple[FakeGpu, ...]:
     """Eight cards of one kind, the ``wrong`` ones in the places named."""
     card = gpu or FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
     return tuple((wrong or {}).get(index, card) for index in range(8))
@@ -99,8 +113,12 @@ def compiled(folder: Path, room: str, lacking: Iterable[str] = (), more: str = "
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         hidden = [f"-D{name}=hidden_{name}" for name in lacking]
-        text = f'#include "{HERE / source}"\n' + "".join(f"#undef {name}\n" for name in lacking) + more
-        subprocess.run([*COMPILE, *hidden, "-x", "c", "-", "-o", target], input=text, text=True, check=True)
+        text = (
+            f'#include "{HERE / source}"\n' + "".join(f"#undef {name}\n" for name in lacking) + more
+        )
+        subprocess.run(
+            [*COMPILE, *hidden, "-x", "c", "-", "-o", target], input=text, text=True, check=True
+        )
     return target
 
 
@@ -113,9 +131,15 @@ def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, 
     os.utime(described.parent, (0, 0))  # and has lain there for long
     missing = {"nvml": driver.nvml_missing, "cuda": driver.cu_missing}
     places = [str(libraries / room) for room in LIBRARIES if not missing[room]]
-    places.append(str(described.parent))  # another driver lies elsewhere, as the receipts of commands must see
+    places.append(
+        str(described.parent)
+    )  # another driver lies elsewhere, as the receipts of commands must see
     inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-    return {**os.environ, "LAB_GPUS": str(described), "LD_LIBRARY_PATH": os.pathsep.join([*places, *inherited])}
+    return {
+        **os.environ,
+        "LAB_GPUS": str(described),
+        "LD_LIBRARY_PATH": os.pathsep.join([*places, *inherited]),
+    }
 
 
 def describe(driver: FakeDriver) -> str:
@@ -123,7 +147,9 @@ def describe(driver: FakeDriver) -> str:
     lines = _pairs(driver)
     for index, gpu in enumerate(driver.gpus):
         own = {"uuid": gpu.uuid or uuid_of(index), "bus": gpu.bus or f"0000:{index + 1:02x}:00.0"}
-        lines.append("\t".join(["gpu", *_pairs(gpu), *(f"{key}={value}" for key, value in own.items())]))
+        lines.append(
+            "\t".join(["gpu", *_pairs(gpu), *(f"{key}={value}" for key, value in own.items())])
+        )
         lines += ["\t".join(["slice", *_pairs(part)]) for part in gpu.slices]
     return "\n".join(lines) + "\n"
 
@@ -131,5 +157,7 @@ def describe(driver: FakeDriver) -> str:
 def _pairs(value: FakeDriver | FakeGpu | FakeSlice) -> list[str]:
     facts = {field.name: getattr(value, field.name) for field in fields(value)}
     facts |= dict(facts.pop("more", ()))
-    plain = {key: fact for key, fact in facts.items() if fact is not None and not isinstance(fact, tuple)}
+    plain = {
+        key: fact for key, fact in facts.items() if fact is not None and not isinstance(fact, tuple)
+    }
     return [f"{key}={int(fact) if isinstance(fact, bool) else fact}" for key, fact in plain.items()]

@@ -15,7 +15,9 @@ from tests.frozen import freeze
 if TYPE_CHECKING:
     from types import FrameType
 
-ROOM = {str(path) for path in (Path(files.__file__).parent / "install").glob("*.py")} | {files.__file__}
+ROOM = {str(path) for path in (Path(files.__file__).parent / "install").glob("*.py")} | {
+    files.__file__
+}
 
 
 class Countdown:

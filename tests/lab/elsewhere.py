@@ -65,7 +65,9 @@ def overlay() -> None:
     from gpuinstall.vendors.amd import prober
 
     vars(probe)["ThisMachine"] = Overlaid
-    vars(probe)["recorder"] = lambda folder, reporter: Recorder(folder, own_words(), Overlaid(reporter))
+    vars(probe)["recorder"] = lambda folder, reporter: Recorder(
+        folder, own_words(), Overlaid(reporter)
+    )
     if _played().access(prober.KFD):
         prober.kfd_version = lambda path=prober.KFD: KFD_VERSION  # noqa: ARG005
 

@@ -36,7 +36,9 @@ def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -
     return site
 
 
-def small_package(site: Path, name: str, text: str = "", *, requires: str = "", files: tuple[str, ...] = ()) -> None:
+def small_package(
+    site: Path, name: str, text: str = "", *, requires: str = "", files: tuple[str, ...] = ()
+) -> None:
     """Put a package with this ``__init__.py`` into a folder of packages, and its record, which names ``files`` too."""
     module = name.replace("-", "_")
     (site / module).mkdir()
@@ -44,12 +46,21 @@ def small_package(site: Path, name: str, text: str = "", *, requires: str = "", 
     record = site / f"{module}-1.0.dist-info"
     record.mkdir()
     demands = f"Requires-Dist: {requires}\n" if requires else ""
-    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{demands}")
-    (record / "RECORD").write_text("".join(f"{file},,\n" for file in (f"{module}/__init__.py", *files)))
+    (record / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{demands}"
+    )
+    (record / "RECORD").write_text(
+        "".join(f"{file},,\n" for file in (f"{module}/__init__.py", *files))
+    )
 
 
 def put_package(
-    site: Path, name: str, files: Mapping[str, str], *, version: str = "1.0", requires: Sequence[str] = ()
+    site: Path,
+    name: str,
+    files: Mapping[str, str],
+    *,
+    version: str = "1.0",
+    requires: Sequence[str] = (),
 ) -> None:
     """Put a package into a folder of packages as an installer does, with the size of each file in its record."""
     record = f"{name}-{version}.dist-info"
@@ -117,7 +128,9 @@ def fetch() -> None:
 
 
 def _python() -> str:
-    found = shutil.which("python3.11") or next(map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python")), None)
+    found = shutil.which("python3.11") or next(
+        map(str, Path.home().glob(".pyenv/versions/3.11.*/bin/python")), None
+    )
     if found is None:
         pytest.skip("no Python 3.11, which the wheel is for")
     return found

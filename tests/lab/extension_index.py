@@ -63,7 +63,9 @@ class ExtensionIndex:
         self.addresses.append(path)
         parts = unquote(path).strip("/").split("/")
         if parts[0] == "artifacts":
-            wheels = {_digest(data): data for files in self.files.values() for data in files.values()}
+            wheels = {
+                _digest(data): data for files in self.files.values() for data in files.values()
+            }
             data = wheels.get(parts[1])
             if data is None:
                 return NOT_FOUND
@@ -73,9 +75,17 @@ class ExtensionIndex:
             return NOT_FOUND
         if "v1+html" in parts:
             links = [_link(*file) for file in files.items()]
-            return Answer(body="".join(links).encode(), content_type="application/vnd.pypi.simple.v1+html")
-        page = {"meta": {"api-version": "1.4"}, "name": parts[-1], "files": [_entry(*file) for file in files.items()]}
-        return Answer(body=json.dumps(page).encode(), content_type="application/vnd.pypi.simple.v1+json")
+            return Answer(
+                body="".join(links).encode(), content_type="application/vnd.pypi.simple.v1+html"
+            )
+        page = {
+            "meta": {"api-version": "1.4"},
+            "name": parts[-1],
+            "files": [_entry(*file) for file in files.items()],
+        }
+        return Answer(
+            body=json.dumps(page).encode(), content_type="application/vnd.pypi.simple.v1+json"
+        )
 
     def host(self) -> Host:
         """Serve it on loopback."""
@@ -104,7 +114,9 @@ def _metadata(data: bytes) -> bytes:
     """The METADATA of a wheel; nothing where it is none any more."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as wheel:
-            return wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")))
+            return wheel.read(
+                next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+            )
     except zipfile.BadZipFile:
         return b""
 

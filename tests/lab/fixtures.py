@@ -69,7 +69,9 @@ def equipped(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -
     def equip(home: Path) -> None:
         home.mkdir()
         clone = wheelhouse.supply(copy_project(home.with_name("clone of the equipped")))
-        done = Person(home, wheelhouse.settings).run(interpreter("3.12"), clone / "bootstrap.py", "--help")
+        done = Person(home, wheelhouse.settings).run(
+            interpreter("3.12"), clone / "bootstrap.py", "--help"
+        )
         assert done.returncode == 0, done.stderr
 
     return Person(once(tmp_path_factory, "home of the equipped", equip), wheelhouse.settings)

@@ -55,7 +55,9 @@ def _with(files: Mapping[str, str]) -> Callable[[Scene], None]:
 
 def _ran(scene: Scene, *words: str | Path) -> None:
     own = {"UV_PYTHON": str(find_python(FIRST)), "UV_PYTHON_DOWNLOADS": "never"}
-    done = process.run([*words], env={**scene.workshop.environment, **own}, cwd=scene.workshop.folder)
+    done = process.run(
+        [*words], env={**scene.workshop.environment, **own}, cwd=scene.workshop.folder
+    )
     assert done.ok, done.err
 
 
@@ -75,9 +77,20 @@ def _upgraded_by_pip(scene: Scene) -> None:
     """Somebody lifts the constraints and asks the default index for a newer torch."""
     make_wheel(scene.index.folder / "simple", "torch", "2.15.0", requires=["filelock"])
     index = scene.workshop.environment["UV_DEFAULT_INDEX"]
-    lifted = replace(scene.workshop, variables={**scene.workshop.variables, "PIP_CONFIG_FILE": "/dev/null"})
+    lifted = replace(
+        scene.workshop, variables={**scene.workshop.variables, "PIP_CONFIG_FILE": "/dev/null"}
+    )
     python = scene.workshop.folder / ".venv" / "bin" / "python"
-    _ran(replace(scene, workshop=lifted), python, "-m", "pip", "install", "torch==2.15.0", "--index-url", index)
+    _ran(
+        replace(scene, workshop=lifted),
+        python,
+        "-m",
+        "pip",
+        "install",
+        "torch==2.15.0",
+        "--index-url",
+        index,
+    )
 
 
 def _damaged(scene: Scene) -> None:
@@ -90,7 +103,9 @@ def _moved(scene: Scene) -> None:
 
 def _git(scene: Scene, *words: str) -> Finished:
     who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
-    return process.run(["git", "-C", scene.workshop.folder, *who, *words], env=scene.workshop.environment)
+    return process.run(
+        ["git", "-C", scene.workshop.folder, *who, *words], env=scene.workshop.environment
+    )
 
 
 def _in_conflict(scene: Scene) -> None:
@@ -126,8 +141,12 @@ def _cloned_for_ci(scene: Scene) -> None:
 
 def _without_gpu(scene: Scene, words: tuple[str, ...]) -> Finished:
     """A runner that has no driver."""
-    variables = {name: text for name, text in scene.workshop.variables.items() if name != "LD_LIBRARY_PATH"}
-    return replace(scene.workshop, variables={**variables, "LD_LIBRARY_PATH": "", "CI": "true"}).run(*words)
+    variables = {
+        name: text for name, text in scene.workshop.variables.items() if name != "LD_LIBRARY_PATH"
+    }
+    return replace(
+        scene.workshop, variables={**variables, "LD_LIBRARY_PATH": "", "CI": "true"}
+    ).run(*words)
 
 
 def _with_setup(scene: Scene) -> None:
@@ -153,10 +172,17 @@ def _in_shell(scene: Scene, words: tuple[str, ...]) -> Finished:
     workshop = scene.workshop
     programs = workshop.caches / "programs"
     programs.mkdir(parents=True, exist_ok=True)
-    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    (programs / "gpuinstall").write_text(
+        f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8"
+    )
     (programs / "gpuinstall").chmod(0o755)
-    variables = {name: text for name, text in workshop.environment.items() if name != "PIP_CONFIG_FILE"}
-    variables |= {"PIP_INDEX_URL": scene.index.default_index, "XDG_CONFIG_HOME": str(workshop.caches / "no-settings")}
+    variables = {
+        name: text for name, text in workshop.environment.items() if name != "PIP_CONFIG_FILE"
+    }
+    variables |= {
+        "PIP_INDEX_URL": scene.index.default_index,
+        "XDG_CONFIG_HOME": str(workshop.caches / "no-settings"),
+    }
     variables["PATH"] = os.pathsep.join([str(programs), str(uv.uv().parent), os.environ["PATH"]])
     return process.run(["bash", "-c", *words], env=variables, cwd=workshop.folder)
 
@@ -166,11 +192,23 @@ FOLDER_JOURNEYS = (
     Journey("requirements.txt", f"install --python {FIRST}", _with(LISTED), folder="requirements"),
     Journey("pyproject.toml", "install", _with({"pyproject.toml": PROJECT}), folder="pyproject"),
     Journey("environment.yml", "install", _with({"environment.yml": CONDA}), folder="conda"),
-    Journey("two request files", "install", _with({**LISTED, "environment.yml": CONDA}), folder="two-files"),
+    Journey(
+        "two request files",
+        "install",
+        _with({**LISTED, "environment.yml": CONDA}),
+        folder="two-files",
+    ),
     Journey("setup.py", f"install -e . --python {FIRST}", _with_setup, folder="with-setup"),
     Journey("a script without a block", "run train.py", folder="with-setup"),
     Journey("an extra index", "install -r extra.txt", _with_index, folder="with-setup"),
-    Journey("pip inside", ".venv/bin/pip install timm", _with_timm, _in_shell, "with-setup", is_ours=False),
+    Journey(
+        "pip inside",
+        ".venv/bin/pip install timm",
+        _with_timm,
+        _in_shell,
+        "with-setup",
+        is_ours=False,
+    ),
     Journey("uv.lock", "sync", _locked_by_uv, folder="uv-project"),
     Journey("uv run beside", "run python -c pass", _run_by_uv, folder="uv-project"),
     Journey("brought back", "sync", folder="uv-project"),
@@ -178,7 +216,13 @@ FOLDER_JOURNEYS = (
     Journey("brought back", "sync", folder="pyproject"),
     Journey("a damaged file", "run python -c pass", _damaged, folder="pyproject"),
     Journey("mended", "install", folder="pyproject"),
-    Journey("uv add", 'eval "$(gpuinstall shellenv)"; uv add rich', run=_in_shell, folder="pyproject", is_ours=False),
+    Journey(
+        "uv add",
+        'eval "$(gpuinstall shellenv)"; uv add rich',
+        run=_in_shell,
+        folder="pyproject",
+        is_ours=False,
+    ),
     Journey("moved folder", "install", _moved, folder="moved"),
     Journey("conflict in git", "lock", _in_conflict, folder="in-git"),
     Journey("two at once", "install cowsay", _with({}), _both_at_once, folder="two-at-once"),

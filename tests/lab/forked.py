@@ -63,7 +63,11 @@ def gpuinstall(
 
     One that takes longer is killed; its status is None.
     """
-    order = {"argv": arguments, "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd())}
+    order = {
+        "argv": arguments,
+        "env": dict(os.environ if env is None else env),
+        "cwd": str(cwd or Path.cwd()),
+    }
     with _file(json.dumps(order)) as said, _file(text) as given, _file() as out, _file() as err:
         status = _status([file.fileno() for file in (said, given, out, err)], seconds)
         return Finished(arguments, status, *(_text(file) for file in (out, err)))
@@ -90,7 +94,9 @@ def _forker() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
         words = [sys.executable, "-m", "tests.lab.forked", str(theirs.fileno())]
-        running = subprocess.Popen(words, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        running = subprocess.Popen(
+            words, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
 
     def end() -> None:
         ours.close()
@@ -153,7 +159,11 @@ def prepare() -> None:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.cli.main import COMMANDS
 
-    for name in (*(f"gpuinstall.cli.{command}" for command in COMMANDS), "gpuinstall.__main__", *LATE):
+    for name in (
+        *(f"gpuinstall.cli.{command}" for command in COMMANDS),
+        "gpuinstall.__main__",
+        *LATE,
+    ):
         import_module(name)
     frozen.freeze()
     load_catalog()

@@ -112,7 +112,9 @@ class StandInIndex:
 
     def environment(self) -> dict[str, str]:
         """What to add to a process's environment so that it knows this index, and none of the machine's own."""
-        nothing = dict.fromkeys(("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS"), "")
+        nothing = dict.fromkeys(
+            ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS"), ""
+        )
         return {
             **nothing,
             "PIP_CONFIG_FILE": os.devnull,
@@ -170,8 +172,13 @@ class StandInIndex:
     def _package_page(self, tag: str, package: str, headers: dict[str, str]) -> Answer:
         wheels = self._wheels(tag, package)
         if self.habits.json and JSON in headers.get("accept", ""):
-            return _json(package, [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels])
-        return _html(f"    <h1>Links for {package}</h1>\n" + "".join(self._link(tag, wheel) for wheel in wheels))
+            return _json(
+                package, [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels]
+            )
+        return _html(
+            f"    <h1>Links for {package}</h1>\n"
+            + "".join(self._link(tag, wheel) for wheel in wheels)
+        )
 
     def _union_page(self, package: str) -> Answer:
         """List a package for all tags."""
@@ -184,7 +191,9 @@ class StandInIndex:
         fragment = f"#sha256={_facts(wheel).sha256}" if self.habits.hashed(wheel.name) else ""
         digest = f"sha256={_facts(wheel).metadata_sha256}"
         attributes = (
-            f' data-dist-info-metadata="{digest}" data-core-metadata="{digest}"' if self.habits.metadata else ""
+            f' data-dist-info-metadata="{digest}" data-core-metadata="{digest}"'
+            if self.habits.metadata
+            else ""
         )
         if self.habits.absolute:
             attributes += ' data-upload-time="2026-10-28T15:03:12Z"'
@@ -243,16 +252,26 @@ def _facts(wheel: Path) -> _Facts:
 
 
 def _read_facts(wheel: Path) -> _Facts:
-    metadata = metadata_of(wheel) if wheel.suffix == ".whl" else b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
+    metadata = (
+        metadata_of(wheel)
+        if wheel.suffix == ".whl"
+        else b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
+    )
     python = Metadata.from_email(metadata, validate=False).requires_python
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return _Facts(sha256, hashlib.sha256(metadata).hexdigest(), None if python is None else str(python))
+    return _Facts(
+        sha256, hashlib.sha256(metadata).hexdigest(), None if python is None else str(python)
+    )
 
 
 def _files(folder: Path, ending: str, package: str | None) -> list[Path]:
     """The files of a package in a folder, or of all; hundreds lie there, and each page lists them anew."""
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [folder / name for name in names if name.endswith(ending) and package in {None, _package(name)}]
+    return [
+        folder / name
+        for name in names
+        if name.endswith(ending) and package in {None, _package(name)}
+    ]
 
 
 @cache
@@ -261,17 +280,28 @@ def _package(filename: str) -> str:
 
 
 def _version(filename: str) -> str:
-    return str(parse_sdist_filename(filename)[1]) if filename.endswith(".tar.gz") else filename.split("-")[1]
+    return (
+        str(parse_sdist_filename(filename)[1])
+        if filename.endswith(".tar.gz")
+        else filename.split("-")[1]
+    )
 
 
 def _html(body: str) -> Answer:
-    page = f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
+    page = (
+        f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
+    )
     return Answer(200, page.encode(), "text/html", _PAGE)
 
 
 def _json(package: str, files: list[dict[str, Any]]) -> Answer:
     versions = sorted({_version(file["filename"]) for file in files})
-    document = {"meta": {"api-version": "1.1"}, "name": package, "versions": versions, "files": files}
+    document = {
+        "meta": {"api-version": "1.1"},
+        "name": package,
+        "versions": versions,
+        "files": files,
+    }
     return Answer(200, json.dumps(document).encode(), JSON, _PAGE)
 
 

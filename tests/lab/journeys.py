@@ -36,7 +36,9 @@ class Scene:
 
     def at(self, folder: str) -> Scene:
         """The same in another folder."""
-        return replace(self, workshop=replace(self.workshop, folder=self.workshop.folder.with_name(folder)))
+        return replace(
+            self, workshop=replace(self.workshop, folder=self.workshop.folder.with_name(folder))
+        )
 
     def release(self, name: str, version: str, *requires: str) -> None:
         """Let a new version appear; what was cached of the index is out of date."""
@@ -52,7 +54,9 @@ class Journey:
     words: str
     """The command line after ``gpuinstall``, or all of it if another program is run."""
     before: Callable[[Scene], None] = lambda _scene: None
-    run: Callable[[Scene, tuple[str, ...]], Finished] = lambda scene, words: scene.workshop.run(*words)
+    run: Callable[[Scene, tuple[str, ...]], Finished] = lambda scene, words: scene.workshop.run(
+        *words
+    )
     folder: str = "project"
     is_ours: bool = True
 
@@ -105,10 +109,15 @@ def _state(workshop: Workshop) -> str:
 
 def _told(done: Finished, scene: Scene) -> str:
     """The changes that were said, or the error."""
-    lines = [re.sub(r"^(Changes?)?\s+", "", line) for line in (*done.err.splitlines(), *done.out.splitlines())]
+    lines = [
+        re.sub(r"^(Changes?)?\s+", "", line)
+        for line in (*done.err.splitlines(), *done.out.splitlines())
+    ]
     said = [line for line in lines if line.startswith((*SAID, "error:"))]
     text = "<br>".join(re.sub(r" {2,}", " ", line) for line in said) or "nothing changes"
-    return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace("|", "\\|")
+    return text.replace(str(scene.workshop.folder), f"~/{scene.workshop.folder.name}").replace(
+        "|", "\\|"
+    )
 
 
 def _clone(scene: Scene, words: tuple[str, ...]) -> Finished:
@@ -131,7 +140,9 @@ def _interrupted(scene: Scene, words: tuple[str, ...]) -> Finished:
 
 def _by_hand(scene: Scene) -> None:
     python = scene.workshop.folder / ".venv" / "bin" / "python"
-    done = process.run([uv.uv(), "pip", "install", "--python", python, "cowsay"], env=scene.workshop.environment)
+    done = process.run(
+        [uv.uv(), "pip", "install", "--python", python, "cowsay"], env=scene.workshop.environment
+    )
     assert done.ok, done.err
 
 
@@ -154,7 +165,9 @@ def _of_others(scene: Scene) -> None:
 
 def _undone_by_hand(scene: Scene) -> None:
     python = scene.workshop.folder / ".venv" / "bin" / "python"
-    done = process.run([uv.uv(), "pip", "uninstall", "--python", python, "cowsay"], env=scene.workshop.environment)
+    done = process.run(
+        [uv.uv(), "pip", "uninstall", "--python", python, "cowsay"], env=scene.workshop.environment
+    )
     assert done.ok, done.err
 
 
@@ -179,7 +192,11 @@ def _script(scene: Scene) -> None:
 def _then_plain_uv(scene: Scene, words: tuple[str, ...]) -> Finished:
     """Somebody installs torch by uv alone, after the command."""
     done = scene.workshop.run(*words)
-    plain = process.run([uv.uv(), "pip", "install", "torch"], env=scene.workshop.environment, cwd=scene.workshop.folder)
+    plain = process.run(
+        [uv.uv(), "pip", "install", "torch"],
+        env=scene.workshop.environment,
+        cwd=scene.workshop.folder,
+    )
     assert plain.ok, plain.err
     return done
 
@@ -200,8 +217,12 @@ JOURNEYS = (
     Journey("interrupted", "install cowsay", run=_interrupted),
     Journey("offline", "install --offline"),
     Journey("mirror down", "install --upgrade", run=_unreachable),
-    Journey("foreign environment", "install --into torch==2.14.1 numpy", _of_others, folder="theirs"),
+    Journey(
+        "foreign environment", "install --into torch==2.14.1 numpy", _of_others, folder="theirs"
+    ),
     Journey("a script", "run train.py", _script),
-    Journey("plain uv with a hook", "hook uv --project", _of_others, _then_plain_uv, folder="hooked"),
+    Journey(
+        "plain uv with a hook", "hook uv --project", _of_others, _then_plain_uv, folder="hooked"
+    ),
     Journey("remove the environment", "env remove --yes"),
 )

@@ -17,10 +17,17 @@ _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def broken(pages: Iterable[Path], read: Callable[[str], tuple[list[str], set[str]]]) -> list[tuple[str, str]]:
+def broken(
+    pages: Iterable[Path], read: Callable[[str], tuple[list[str], set[str]]]
+) -> list[tuple[str, str]]:
     """Name each link to nothing, with its page; ``read`` finds the links and the anchors of a page's text."""
     texts = {page: read(page.read_text(encoding="utf-8")) for page in pages}
-    return [(page.name, link) for page, (links, _) in texts.items() for link in links if not _there(page, link, texts)]
+    return [
+        (page.name, link)
+        for page, (links, _) in texts.items()
+        for link in links
+        if not _there(page, link, texts)
+    ]
 
 
 def _there(page: Path, link: str, texts: dict[Path, tuple[list[str], set[str]]]) -> bool:
@@ -36,9 +43,15 @@ def markdown(text: str) -> tuple[list[str], set[str]]:
     prose = _FENCE.sub("", text)
     anchors: dict[str, int] = {}
     for heading in _HEADING.findall(prose):
-        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-")
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(
+            " ", "-"
+        )
         anchors[slug] = anchors.get(slug, -1) + 1
-    numbered = {f"{slug}-{number}" if number else slug for slug, most in anchors.items() for number in range(most + 1)}
+    numbered = {
+        f"{slug}-{number}" if number else slug
+        for slug, most in anchors.items()
+        for number in range(most + 1)
+    }
     return _LINK.findall(_CODE.sub("", prose)), numbered
 
 

@@ -33,8 +33,13 @@ def native_library(
     work.mkdir()
     stubs = [_stub(work, name) for name in needs]
     lines = [f'extern int u{at}(void) __asm__("{name}");' for at, name in enumerate(undefined)]
-    lines += [f'extern int w{at}(void) __asm__("{name}") __attribute__((weak));' for at, name in enumerate(weak)]
-    calls = [f"u{at}()" for at, _ in enumerate(undefined)] + [f"(w{at} ? w{at}() : 0)" for at, _ in enumerate(weak)]
+    lines += [
+        f'extern int w{at}(void) __asm__("{name}") __attribute__((weak));'
+        for at, name in enumerate(weak)
+    ]
+    calls = [f"u{at}()" for at, _ in enumerate(undefined)] + [
+        f"(w{at} ? w{at}() : 0)" for at, _ in enumerate(weak)
+    ]
     for at, name in enumerate(defines):
         lines.append(f'int d{at}(void) __asm__("{name}"); int d{at}(void) {{ return {at}; }}')
     lines += [f'const char s{at}[] = "\\0{name}";' for at, name in enumerate(strings)]
@@ -54,7 +59,9 @@ def native_library(
 
 def readelf(file: Path, *options: str) -> str:
     """What readelf says of a file."""
-    done = subprocess.run(["readelf", "-W", *options, str(file)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["readelf", "-W", *options, str(file)], capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -73,4 +80,9 @@ def _stub(folder: Path, name: str, version: str | None = None) -> Path:
 
 
 def _compile(file: Path, text: str, *more: str) -> None:
-    subprocess.run([*_LINK, "-x", "c", "-", "-o", str(file), "-x", "none", *more], input=text, text=True, check=True)
+    subprocess.run(
+        [*_LINK, "-x", "c", "-", "-o", str(file), "-x", "none", *more],
+        input=text,
+        text=True,
+        check=True,
+    )

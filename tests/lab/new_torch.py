@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TORCH = "2.16.0"
-CODE = {"cu130": "75 80 86 90 100 120", "cu132": "75 80 86 90 100 120", "cu140": "80 90 100 120 130"}
+CODE = {
+    "cu130": "75 80 86 90 100 120",
+    "cu132": "75 80 86 90 100 120",
+    "cu140": "80 90 100 120 130",
+}
 
 
 def make_new_torch(
@@ -34,15 +38,23 @@ def make_new_torch(
     files: dict[str, str | bytes] = {
         **modules(local, tag, *names),
         "torch/version.py": _version(local, cuda or f"{tag[2:-1]}.{tag[-1]}"),
-        "torch/lib/libtorch_python.so": library(f"\0{' '.join(names)}\0".encode() if names else b"", size=size),
+        "torch/lib/libtorch_python.so": library(
+            f"\0{' '.join(names)}\0".encode() if names else b"", size=size
+        ),
     }
     linux = 'platform_system == "Linux"'
-    requires = [f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}", f"triton==3.9.0; {linux}", "filelock"]
+    requires = [
+        f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}",
+        f"triton==3.9.0; {linux}",
+        "filelock",
+    ]
     wheel_tag = f"cp{python}-cp{python}-manylinux_2_28_x86_64"
     for name, version in ((f"nvidia-cudnn-cu{tag[2:4]}", "9.10.2.21"),):
         make_wheel(served / "simple", name, version)
     make_wheel(served / "whl" / tag, "triton", "3.9.0", wheel_tag)
-    return make_wheel(served / "whl" / tag, "torch", local, wheel_tag, requires=requires, modules=files)
+    return make_wheel(
+        served / "whl" / tag, "torch", local, wheel_tag, requires=requires, modules=files
+    )
 
 
 def make_variant(folder: Path, label: str) -> None:

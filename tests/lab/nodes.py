@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 
     from gpuinstall.process import Finished
 
-H100 = FakeDriver((FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2)
-A100 = FakeDriver(
-    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2, "535.183.01", 12020
+H100 = FakeDriver(
+    (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
 )
-V100 = FakeDriver((FakeGpu("Tesla V100-SXM2-32GB", cc="7.0", memory_mib=32768, pci="10de:1db5"),), "470.256.02", 11040)
+A100 = FakeDriver(
+    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2,
+    "535.183.01",
+    12020,
+)
+V100 = FakeDriver(
+    (FakeGpu("Tesla V100-SXM2-32GB", cc="7.0", memory_mib=32768, pci="10de:1db5"),),
+    "470.256.02",
+    11040,
+)
 BROKEN = replace(H100, cu_init=803)
 CLASSES = {"n1": H100, "n2": A100, "n3": V100, "n4": BROKEN}
 
@@ -35,7 +43,11 @@ class Nodes:
 
     @classmethod
     def played(
-        cls, folder: Path, drivers: Mapping[str, FakeDriver], libraries: Path, variables: Mapping[str, str]
+        cls,
+        folder: Path,
+        drivers: Mapping[str, FakeDriver],
+        libraries: Path,
+        variables: Mapping[str, str],
     ) -> Nodes:
         """Make a node of each driver; ``variables`` are those of all."""
         told: dict[str, dict[str, str] | None] = {}
@@ -44,8 +56,13 @@ class Nodes:
             (own / "scratch").mkdir(parents=True)
             played = environment(driver, libraries, own)
             keys = ("LAB_GPUS", "LD_LIBRARY_PATH")
-            told[name] = {"GPUINSTALL_SCRATCH": str(own / "scratch"), **{key: played[key] for key in keys}}
-        nodes = cls(folder, Workshop(folder, folder / "caches", {**variables, "COLUMNS": "150"}), told)
+            told[name] = {
+                "GPUINSTALL_SCRATCH": str(own / "scratch"),
+                **{key: played[key] for key in keys},
+            }
+        nodes = cls(
+            folder, Workshop(folder, folder / "caches", {**variables, "COLUMNS": "150"}), told
+        )
         nodes.write()
         return nodes
 
@@ -92,7 +109,9 @@ class Nodes:
 
     def states(self, step: str, data: Mapping[str, Any]) -> dict[str, str]:
         """What a report says of a step, by node."""
-        return {node: steps[step]["state"] for node, steps in data["nodes"].items() if step in steps}
+        return {
+            node: steps[step]["state"] for node, steps in data["nodes"].items() if step in steps
+        }
 
     @property
     def _where(self) -> tuple[str, ...]:
@@ -100,5 +119,8 @@ class Nodes:
 
     @property
     def _local(self) -> Workshop:
-        told = {**self.workshop.variables, "GPUINSTALL_LOCAL_NODES": str(self.folder / "nodes.json")}
+        told = {
+            **self.workshop.variables,
+            "GPUINSTALL_LOCAL_NODES": str(self.folder / "nodes.json"),
+        }
         return replace(self.workshop, variables=told)

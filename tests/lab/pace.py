@@ -27,7 +27,9 @@ def within(seconds: float) -> Iterator[None]:
     yield
     took = perf_counter() - began
     allowed = seconds * (before if took < seconds * before else slowness())
-    assert took < allowed, f"{took:.2f} s instead of {seconds} s, which are {allowed:.2f} s on this machine now"
+    assert took < allowed, (
+        f"{took:.2f} s instead of {seconds} s, which are {allowed:.2f} s on this machine now"
+    )
 
 
 def _start() -> float:

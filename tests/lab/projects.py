@@ -84,12 +84,16 @@ def project_files(
     system = '[build-system]\nrequires = []\nbuild-backend = "the_backend"\nbackend-path = ["."]\n'
     return {
         "pyproject.toml": table + system + pyproject,
-        "the_backend.py": BACKEND.format(name=name, version=version, requires=requires, imports=imports),
+        "the_backend.py": BACKEND.format(
+            name=name, version=version, requires=requires, imports=imports
+        ),
         f"{name.replace('-', '_')}.py": "HERE = True\n",
     }
 
 
-def make_project(folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = (), **more: str) -> Path:
+def make_project(
+    folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = (), **more: str
+) -> Path:
     """Write a project into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in project_files(name, version, requires, **more).items():
@@ -116,13 +120,21 @@ def make_sdist(
     said = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = project_files(name, version, requires, imports=imports)
     files["the_backend.py"] += COMPILING if compiled else ""
-    files["pyproject.toml"] = files["pyproject.toml"].replace("requires = []", f"requires = {list(built_with)!r}")
+    files["pyproject.toml"] = files["pyproject.toml"].replace(
+        "requires = []", f"requires = {list(built_with)!r}"
+    )
     files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{said}"
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 
 
 def make_silent_sdist(
-    folder: Path, name: str, version: str, requires: Iterable[str] = (), *, ran: Path, built_with: Iterable[str] = ()
+    folder: Path,
+    name: str,
+    version: str,
+    requires: Iterable[str] = (),
+    *,
+    ran: Path,
+    built_with: Iterable[str] = (),
 ) -> Path:
     """Write one that does not say what it requires until it is built; its code leaves a line in ``ran``.
 
@@ -138,7 +150,9 @@ def make_silent_sdist(
     return _packed(folder / f"{stem}.tar.gz", stem, files)
 
 
-def make_repository(folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = ()) -> str:
+def make_repository(
+    folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = ()
+) -> str:
     """Make a git repository of a project; return its commit."""
     make_project(folder, name, version, requires)
     return commit(folder)
@@ -147,7 +161,11 @@ def make_repository(folder: Path, name: str, version: str = "1.0", requires: Ite
 def commit(folder: Path) -> str:
     """Commit everything in a folder to its branch ``main``."""
     who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
-    for words in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "--allow-empty", "-m", "state")):
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("add", "."),
+        (*who, "commit", "-q", "--allow-empty", "-m", "state"),
+    ):
         assert process.run(["git", "-C", folder, *words]).ok
     return process.run(["git", "-C", folder, "rev-parse", "HEAD"]).out.strip()
 

@@ -23,7 +23,11 @@ RTX_5090 = "10de:2b85"
 
 def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Recording:
     """Write a recorded machine, Ubuntu 22.04 on x86-64 unless its parts say otherwise."""
-    files = {"platform.json": platform(), "/etc/os-release": UBUNTU, "environment.json": json.dumps(variables)}
+    files = {
+        "platform.json": platform(),
+        "/etc/os-release": UBUNTU,
+        "environment.json": json.dumps(variables),
+    }
     for part in parts:
         files |= part
     for path, text in files.items():
@@ -34,19 +38,34 @@ def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Reco
 
 
 def platform(
-    system: str = "Linux", machine: str = "x86_64", release: str = "6.8.0-45-generic", translated: str = ""
+    system: str = "Linux",
+    machine: str = "x86_64",
+    release: str = "6.8.0-45-generic",
+    translated: str = "",
 ) -> str:
     """What Python's platform module says."""
     libc = "glibc 2.35" if system == "Linux" else ""
-    said = {"system": system, "machine": machine, "release": release, "libc": libc, "translated": translated}
+    said = {
+        "system": system,
+        "machine": machine,
+        "release": release,
+        "libc": libc,
+        "translated": translated,
+    }
     return json.dumps(said)
 
 
-def card(number: int, pci: str = RTX_4090, driver: str | None = "nvidia", kind: str = "0x030000") -> dict[str, str]:
+def card(
+    number: int, pci: str = RTX_4090, driver: str | None = "nvidia", kind: str = "0x030000"
+) -> dict[str, str]:
     """A card at bus ``number``, bound to a kernel driver."""
     vendor, device = pci.split(":")
     folder = f"{PCI}/{bus(number)}"
-    files = {f"{folder}/vendor": f"0x{vendor}\n", f"{folder}/device": f"0x{device}\n", f"{folder}/class": f"{kind}\n"}
+    files = {
+        f"{folder}/vendor": f"0x{vendor}\n",
+        f"{folder}/device": f"0x{device}\n",
+        f"{folder}/class": f"{kind}\n",
+    }
     return files | ({f"{folder}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {})
 
 
@@ -58,7 +77,9 @@ def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[st
     }
 
 
-def nvml(*gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000) -> dict[str, str]:
+def nvml(
+    *gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000
+) -> dict[str, str]:
     """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
@@ -72,10 +93,16 @@ def no_nvml() -> dict[str, str]:
     return {"nvml.txt": _child([{"library": None, "init": 12}, {"end": True}])}
 
 
-def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA, version: int = 13000) -> dict[str, str]:
+def libcuda(
+    count: int = 0, init: int = 0, path: str = LIBCUDA, version: int = 13000
+) -> dict[str, str]:
     """libcuda's answer: so many RTX 4090 at bus numbers from 1 up."""
     devices = [_device(index) for index in range(count)]
-    return {"libcuda.txt": _child([{"path": path, "version": version, "init": init, "devices": devices}])}
+    return {
+        "libcuda.txt": _child(
+            [{"path": path, "version": version, "init": init, "devices": devices}]
+        )
+    }
 
 
 def no_libcuda() -> dict[str, str]:

@@ -32,10 +32,22 @@ class Release:
     arm: tuple[str, ...] = ()
 
 
-OF_NUMPY_1 = Release("2.2.2", ("cu118", "cu121"), "0.17.2", "2.2.2", "2.2.0", ("3.10", "3.11", "3.12"), "cu121")
+OF_NUMPY_1 = Release(
+    "2.2.2", ("cu118", "cu121"), "0.17.2", "2.2.2", "2.2.0", ("3.10", "3.11", "3.12"), "cu121"
+)
 RELEASES = (
-    Release("2.3.1", ("cu118", "cu121"), "0.18.1", "2.3.1", "2.3.1", ("3.10", "3.11", "3.12"), "cu121"),
-    Release("2.7.1", ("cu118", "cu126", "cu128"), "0.22.1", "2.7.1", "3.3.1", default="cu126", arm=("cu128",)),
+    Release(
+        "2.3.1", ("cu118", "cu121"), "0.18.1", "2.3.1", "2.3.1", ("3.10", "3.11", "3.12"), "cu121"
+    ),
+    Release(
+        "2.7.1",
+        ("cu118", "cu126", "cu128"),
+        "0.22.1",
+        "2.7.1",
+        "3.3.1",
+        default="cu126",
+        arm=("cu128",),
+    ),
     Release(
         "2.10.0",
         ("cu126", "cu128", "cu129", "cu130"),
@@ -66,7 +78,14 @@ RELEASES = (
         arm=("cu126", "cu130", "cu132"),
     ),
     Release(
-        "2.15.0", ("cu130", "cu132"), "0.29.2", "2.11.0", "3.9.0", PYTHONS[1:], default="cu132", arm=("cu130", "cu132")
+        "2.15.0",
+        ("cu130", "cu132"),
+        "0.29.2",
+        "2.11.0",
+        "3.9.0",
+        PYTHONS[1:],
+        default="cu132",
+        arm=("cu130", "cu132"),
     ),
 )
 AUDIO_TAGS = ("cpu", "cu118", "cu121", "cu126", "cu128", "cu130")
@@ -111,11 +130,17 @@ def _make_platform(root: Path, release: Release, platform: str, pythons: tuple[s
             wheel_tag = _wheel_tag(release, platform, python)
             _make_family(root / tag, release, tag, local, wheel_tag)
             if tag != "cpu" and platform in {LINUX, ARM}:
-                make_wheel(root / tag, "triton", release.triton, _wheel_tag(release, platform, python))
+                make_wheel(
+                    root / tag, "triton", release.triton, _wheel_tag(release, platform, python)
+                )
 
 
 def _make_default(root: Path, release: Release, platform: str, pythons: tuple[str, ...]) -> None:
-    tag = release.default if platform in {LINUX, ARM} and release.default in _tags(release, platform) else "cpu"
+    tag = (
+        release.default
+        if platform in {LINUX, ARM} and release.default in _tags(release, platform)
+        else "cpu"
+    )
     for python in pythons:
         wheel_tag = _wheel_tag(release, platform, python)
         _make_family(root, release, tag, "", wheel_tag)
@@ -134,7 +159,9 @@ def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag
         modules=modules(release.torch + local, tag),
     )
     pin = "torch>=2.14.0" if release.torchvision == "0.29.2" else f"torch=={release.torch}"
-    make_wheel(folder, "torchvision", release.torchvision + local, wheel_tag, requires=["numpy", pin])
+    make_wheel(
+        folder, "torchvision", release.torchvision + local, wheel_tag, requires=["numpy", pin]
+    )
     if tag in AUDIO_TAGS:
         pins = [] if release.torchaudio == "2.11.0" else [f"torch=={release.torch}"]
         make_wheel(folder, "torchaudio", release.torchaudio + local, wheel_tag, requires=pins)
@@ -145,7 +172,11 @@ def _requirements(release: Release, tag: str) -> list[str]:
     if tag == "cpu":
         return always
     linux = 'platform_system == "Linux"'
-    return [*always, f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}", f"triton=={release.triton}; {linux}"]
+    return [
+        *always,
+        f"nvidia-cudnn-cu{tag[2:4]}==9.10.2.21; {linux}",
+        f"triton=={release.triton}; {linux}",
+    ]
 
 
 def _make_everything_else(folder: Path, releases: list[Release]) -> None:
@@ -154,7 +185,12 @@ def _make_everything_else(folder: Path, releases: list[Release]) -> None:
     make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")
     make_wheel(folder, "cowsay", "6.1")
     for major in {tag[2:4] for release in releases for tag in release.cuda}:
-        make_wheel(folder, f"nvidia-cudnn-cu{major}", "9.10.2.21", modules={"nvidia/cudnn/lib/libcudnn.txt": ""})
+        make_wheel(
+            folder,
+            f"nvidia-cudnn-cu{major}",
+            "9.10.2.21",
+            modules={"nvidia/cudnn/lib/libcudnn.txt": ""},
+        )
 
 
 def _tags(release: Release, platform: str) -> tuple[str, ...]:

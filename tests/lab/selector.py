@@ -70,7 +70,9 @@ def any_driver(platform: Platform, chance: random.Random) -> DriverVersion:
     first = chance.choice(driver_borders(platform, frozen_catalog()))
     branch = max(first[0], 390)
     below = max(first[0] - 1, 390)
-    parts = chance.choice([(branch, *first[1:]), (branch, *first[1:], 5), (branch, 99), (below, 40, 2), (branch,)])
+    parts = chance.choice(
+        [(branch, *first[1:]), (branch, *first[1:], 5), (branch, 99), (below, 40, 2), (branch,)]
+    )
     return DriverVersion(parts, ".".join(map(str, parts)))
 
 

@@ -81,6 +81,8 @@ def make_setup_project(folder: Path, name: str, *requires: str, ran: Path | None
     module = name.replace("-", "_")
     leaves = f"open({str(ran)!r}, 'a').write({name!r} + '\\n')\n" if ran else ""
     arguments = f"name={name!r}, version='1.0', py_modules=[{module!r}], install_requires={list(requires)!r}"
-    (folder / "setup.py").write_text(f"from setuptools import setup\n{leaves}setup({arguments})\n", encoding="utf-8")
+    (folder / "setup.py").write_text(
+        f"from setuptools import setup\n{leaves}setup({arguments})\n", encoding="utf-8"
+    )
     (folder / f"{module}.py").write_text("HERE = True\n", encoding="utf-8")
     return folder

@@ -49,7 +49,9 @@ class SlurmCluster:
 
     def __enter__(self) -> Self:
         self._only = (self.folder / "lock").open("w")
-        flock(self._only, LOCK_EX)  # one cluster at a time: tests that run side by side would end each other's
+        flock(
+            self._only, LOCK_EX
+        )  # one cluster at a time: tests that run side by side would end each other's
         shutil.rmtree(self.share, ignore_errors=True)
         for name in ("gpus", "scratch", "do", "project"):
             (self.share / name).mkdir(parents=True)
@@ -68,7 +70,9 @@ class SlurmCluster:
             str(len(self.drivers)),
             str(SCRIPTS / "agent.sh"),
         ]
-        self._running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._running = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self._wait_for(self.share / "ready", 120)
         self._count = 0
         if self.index:
@@ -106,8 +110,18 @@ class SlurmCluster:
         """The environment of what runs in the cluster."""
         told = json.loads((self.share / "index.json").read_text("utf-8")) if self.index else {}
         libraries = os.pathsep.join(f"/mnt/libraries/{room}" for room in ("nvml", "cuda"))
-        own = {"LAB_GPUS": "/etc/lab/gpus.txt", "LD_LIBRARY_PATH": libraries, "HOME": "/root", "COLUMNS": "120"}
-        return {**told, **own, "XDG_CACHE_HOME": "/root/.lab-cache", "UV_CACHE_DIR": "/root/.lab-cache/uv"}
+        own = {
+            "LAB_GPUS": "/etc/lab/gpus.txt",
+            "LD_LIBRARY_PATH": libraries,
+            "HOME": "/root",
+            "COLUMNS": "120",
+        }
+        return {
+            **told,
+            **own,
+            "XDG_CACHE_HOME": "/root/.lab-cache",
+            "UV_CACHE_DIR": "/root/.lab-cache/uv",
+        }
 
     def start(self, line: str, variables: Mapping[str, str]) -> Path:
         """Start a line of shell on the controller, in the folder ``project`` that all share."""
@@ -123,7 +137,8 @@ class SlurmCluster:
         """Wait for what was started."""
         self._wait_for(script.with_name(f"{script.name}.status"), seconds)
         out, err, status = (
-            script.with_name(f"{script.name}.{kind}").read_text("utf-8") for kind in ("out", "err", "status")
+            script.with_name(f"{script.name}.{kind}").read_text("utf-8")
+            for kind in ("out", "err", "status")
         )
         return Finished((script.name,), int(status), out, err)
 
@@ -142,7 +157,12 @@ class SlurmCluster:
     def revive(self, node: str, seconds: float = 60) -> None:
         """Let a node come up again, and wait until Slurm has seen it."""
         (self.share / f"kill-{node}").unlink(missing_ok=True)
-        self.ended(self.start(f"until sinfo -hN -n {node} -o %T | grep -qE '^idle$'; do sleep 0.3; done", {}), seconds)
+        self.ended(
+            self.start(
+                f"until sinfo -hN -n {node} -o %T | grep -qE '^idle$'; do sleep 0.3; done", {}
+            ),
+            seconds,
+        )
 
     def wait_for(self, pattern: str, seconds: float = 300) -> None:
         """Wait until a file appears in what the nodes share."""

@@ -15,7 +15,9 @@ _ROW = re.compile(
     r"^\|\s+([0-9]{1,4})\s+(\S.*?)\s+(?:On|Off|N/A|TCC|WDDM|MCDM)\s*\|\s+(N/A|[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7])\s",
     re.IGNORECASE,
 )
-_LISTED = re.compile(r"^GPU ([0-9]{1,4}): (.+?)(?: \(UUID: (GPU-[0-9a-fA-F-]+)\))?\s*$", re.MULTILINE)
+_LISTED = re.compile(
+    r"^GPU ([0-9]{1,4}): (.+?)(?: \(UUID: (GPU-[0-9a-fA-F-]+)\))?\s*$", re.MULTILINE
+)
 _LIST_LINE = re.compile(r"^(?:GPU [0-9]{1,4}: |\s+MIG ).*$", re.MULTILINE)
 _CAPABILITY = re.compile(r"^[0-9]{1,4}, .*, ([0-9]{1,2}\.[0-9])$", re.MULTILINE)
 
@@ -61,7 +63,11 @@ def _element(card: Shown) -> Iterator[str]:
     yield from ("\t\t<mig_mode>", f"\t\t\t<current_mig>{card.mig}</current_mig>", "\t\t</mig_mode>")
     yield f"\t\t<uuid>{card.uuid}</uuid>"
     yield from ("\t\t<pci>", f"\t\t\t<pci_bus_id>{card.bus_id}</pci_bus_id>", "\t\t</pci>")
-    yield from ("\t\t<fb_memory_usage>", f"\t\t\t<total>{card.memory}</total>", "\t\t</fb_memory_usage>")
+    yield from (
+        "\t\t<fb_memory_usage>",
+        f"\t\t\t<total>{card.memory}</total>",
+        "\t\t</fb_memory_usage>",
+    )
     yield "\t</gpu>"
 
 

@@ -56,12 +56,18 @@ def read(name: str, path: Path, known: frozenset[str]) -> Module:
     found: dict[bool, set[str]] = {False: set(), True: set()}
     for node in ast.walk(tree):
         found[id(node) in guarded].update(imported(node, known))
-    return Module(name, path, tree, frozenset(found[False] - {name}), frozenset(found[True] - {name}))
+    return Module(
+        name, path, tree, frozenset(found[False] - {name}), frozenset(found[True] - {name})
+    )
 
 
 def checked(node: ast.AST) -> bool:
     """Say whether this is ``if TYPE_CHECKING``."""
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
 def imported(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
@@ -78,7 +84,10 @@ def imported(node: ast.AST, known: frozenset[str]) -> Iterator[str]:
 def module_graph(*, types: bool = False) -> dict[str, set[str]]:
     """Which module of ours imports which; with ``types``, for type checkers too."""
     found = modules()
-    return {name: {*module.imports, *(module.types if types else ())} & set(found) for name, module in found.items()}
+    return {
+        name: {*module.imports, *(module.types if types else ())} & set(found)
+        for name, module in found.items()
+    }
 
 
 def room_graph(*, types: bool = False) -> dict[str, set[str]]:
@@ -86,7 +95,9 @@ def room_graph(*, types: bool = False) -> dict[str, set[str]]:
     rooms: dict[str, set[str]] = {}
     for name, imports in module_graph(types=types).items():
         room = room_of(name)
-        rooms.setdefault(room, set()).update(room_of(other) for other in imports if room_of(other) != room)
+        rooms.setdefault(room, set()).update(
+            room_of(other) for other in imports if room_of(other) != room
+        )
     return rooms
 
 
@@ -141,7 +152,11 @@ def words(tree: ast.AST) -> Iterator[str]:
             yield str(node.arg)
         elif isinstance(node, ast.alias):
             yield (node.asname or node.name).rpartition(".")[2]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.-]+", node.value):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"[\w.-]+", node.value)
+        ):
             yield node.value
 
 
@@ -150,9 +165,13 @@ def public_names(tree: ast.Module) -> set[str]:
     statements = list(tree.body)
     for node in statements:
         if isinstance(node, ast.If | ast.Try):
-            statements += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt)]
+            statements += [
+                inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt)
+            ]
     names = {node.name for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    targets = [target for node in statements if isinstance(node, ast.Assign) for target in node.targets]
+    targets = [
+        target for node in statements if isinstance(node, ast.Assign) for target in node.targets
+    ]
     targets += [node.target for node in statements if isinstance(node, ast.AnnAssign)]
     names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return {name for name in names if not name.startswith("_")}
@@ -165,7 +184,10 @@ def parts(word: str) -> set[str]:
 
 def drawn(graph: Mapping[str, Iterable[str]]) -> str:
     """Write a graph, one line a node."""
-    return "".join(f"{node} -> {' '.join(sorted(others))}".rstrip() + "\n" for node, others in sorted(graph.items()))
+    return "".join(
+        f"{node} -> {' '.join(sorted(others))}".rstrip() + "\n"
+        for node, others in sorted(graph.items())
+    )
 
 
 if __name__ == "__main__":

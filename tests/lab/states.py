@@ -18,7 +18,10 @@ RTX_5090 = FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="
 BARE = "54d0709b-558d-5a59-8e3a-0123456789ab"
 TEGRA = (("nvml_pci", 3), ("nvml_memory", 3))
 SPARK = (("nvml_memory", 3), ("width", 1), ("widest", 1), ("generation", 1))
-SLICES = (FakeSlice("MIG-11111111-0000-0000-0000-000000000001"), FakeSlice("MIG-11111111-0000-0000-0000-000000000002"))
+SLICES = (
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
+    FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
+)
 WITHHELD = (FakeSlice("MIG-11111111-0000-0000-0000-000000000003", nvml_error=4),)
 
 
@@ -39,7 +42,13 @@ def says(
     doctor: str = "exit 0",
 ) -> dict[str, str]:
     """Return what each command says; where nothing is given, what it says of one healthy card."""
-    return {"probe": probe, "preflight": preflight, "plan": plan, "verify": verify, "doctor": doctor}
+    return {
+        "probe": probe,
+        "preflight": preflight,
+        "plan": plan,
+        "verify": verify,
+        "doctor": doctor,
+    }
 
 
 def of_two(probe: str = "2 GPUs") -> dict[str, str]:
@@ -75,7 +84,11 @@ STATES = {
         says(plan="exit 3: no-build-ever"),
     ),
     "GB10: NVML gives no memory, and a link of one lane": State(
-        Place(driver(FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=122570, pci="10de:2e12", more=SPARK))),
+        Place(
+            driver(
+                FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=122570, pci="10de:2e12", more=SPARK)
+            )
+        ),
         "It works, and has no link to measure.",
         "Syllo/nvtop#499",
         says(),
@@ -118,7 +131,12 @@ STATES = {
         Place(driver(H200, replace(H200, nvml_error=16, cuda_error=999))),
         "The other one works.",
         "nvml.h, NVML_ERROR_RESET_REQUIRED",
-        says("2 GPUs; gpu-unreachable", "proven 0", "2.15.0+cu130 for 0,1", "exit 0: passed 0; unproven 1"),
+        says(
+            "2 GPUs; gpu-unreachable",
+            "proven 0",
+            "2.15.0+cu130 for 0,1",
+            "exit 0: passed 0; unproven 1",
+        ),
     ),
     "an exclusive card that another process holds": State(
         Place(driver(more(replace(H200, cuda_error=46), compute_mode=3))),

@@ -26,6 +26,8 @@ def topology(*nodes: Node, kfd: str | None = "open", render: str | None = "open"
             f"cpu_cores_count 0\nsimd_count 96\ngfx_target_version {node.version}\nvendor_id {node.vendor}\n"
             f"device_id {node.device}\ndrm_render_minor {minor}\n"
         )
-        files[f"{NODES}/{number}/mem_banks/0/properties"] = f"heap_type 1\nsize_in_bytes {node.gib << 30}\n"
+        files[f"{NODES}/{number}/mem_banks/0/properties"] = (
+            f"heap_type 1\nsize_in_bytes {node.gib << 30}\n"
+        )
         files |= {f"/dev/dri/renderD{minor}": f"{render}\n"} if render else {}
     return files | ({"/dev/kfd": f"{kfd}\n"} if kfd else {})

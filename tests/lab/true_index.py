@@ -48,15 +48,23 @@ class Needs(NamedTuple):
 
     def of_no_backend(self) -> Needs:
         """The same without what belongs to one backend."""
-        return self._replace(requires=tuple(text for text in self.requires if not text.startswith(OF_A_BACKEND)))
+        return self._replace(
+            requires=tuple(text for text in self.requires if not text.startswith(OF_A_BACKEND))
+        )
 
 
 def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> Path:
     """Make the wheels of Python ``minor`` on Linux x86_64; return the folder to serve."""
-    builds = [build for build in catalog.builds_for(*PLATFORM) if minor in build.pythons and build.learned is None]
+    builds = [
+        build
+        for build in catalog.builds_for(*PLATFORM)
+        if minor in build.pythons and build.learned is None
+    ]
     needs = _read_needs(session, minor)
     for build in builds:
-        _make(folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}")
+        _make(
+            folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}"
+        )
     for tag, package in product({build.backend.tag for build in builds}, ON_EVERY_PAGE):
         make_wheel(folder / "whl" / tag, package, "0")
     return folder
@@ -65,7 +73,10 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
 def elsewhere(session: Session) -> dict[str, str]:
     """The pages of the packages that are on every page, by their names; they lead to the files of the default index."""
     sources = replace(session.sources, default_index=session.default_index, find_links=())
-    return {package: "".join(map(_link, default_wheels(sources, session.client, package))) for package in ON_EVERY_PAGE}
+    return {
+        package: "".join(map(_link, default_wheels(sources, session.client, package)))
+        for package in ON_EVERY_PAGE
+    }
 
 
 def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
@@ -80,11 +91,19 @@ def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
 
 
 def _link(wheel: Wheel) -> str:
-    metadata = f' data-core-metadata="sha256={wheel.metadata_sha256}"' if wheel.metadata_sha256 else ""
+    metadata = (
+        f' data-core-metadata="sha256={wheel.metadata_sha256}"' if wheel.metadata_sha256 else ""
+    )
     return f'<a href="{wheel.url.partition("#")[0]}#sha256={wheel.sha256}"{metadata}>{wheel.filename}</a><br/>\n'
 
 
-def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, str], Needs], python_tag: str) -> None:
+def _make(
+    folder: Path,
+    build: Build,
+    catalog: Catalog,
+    needs: dict[tuple[str, str], Needs],
+    python_tag: str,
+) -> None:
     release = catalog.releases[build.torch]
     label = f"+{build.backend}" if build.labelled else ""
     tag = f"{python_tag}-{python_tag}-{TAG}"
@@ -106,17 +125,30 @@ def _make(folder: Path, build: Build, catalog: Catalog, needs: dict[tuple[str, s
         requires_python=own.requires_python,
         modules=modules(version, build.backend.tag),
     )
-    for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
+    for package, versions in (
+        ("torchvision", release.torchvision),
+        ("torchaudio", release.torchaudio),
+    ):
         for version in versions:
             known = catalog.companions.get((package, version))
-            if (found := needs.get((package, version))) and (known is None or known.loads_in(build)):
+            if (found := needs.get((package, version))) and (
+                known is None or known.loads_in(build)
+            ):
                 make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
     if triton:
         released = [
-            version for package, version in needs if package == "triton" and SpecifierSet(triton).contains(version)
+            version
+            for package, version in needs
+            if package == "triton" and SpecifierSet(triton).contains(version)
         ]
         for version in released or [triton.lstrip("=~")]:
-            make_wheel(folder, "triton", version, tag, requires=needs.get(("triton", version), Needs(())).requires)
+            make_wheel(
+                folder,
+                "triton",
+                version,
+                tag,
+                requires=needs.get(("triton", version), Needs(())).requires,
+            )
 
 
 def _makers_libraries(build: Build) -> list[str]:
@@ -124,7 +156,10 @@ def _makers_libraries(build: Build) -> list[str]:
     major, minor = build.toolkit or (0, 0)
     if build.backend.kind != "cuda":
         return []
-    label, version = (f"-cu{major}" if major < 13 else ""), f"{major}.{minor}.*" if major == 12 else f"{major}.*"
+    label, version = (
+        (f"-cu{major}" if major < 13 else ""),
+        f"{major}.{minor}.*" if major == 12 else f"{major}.*",
+    )
     cudnn = dict(build.libraries).get("cudnn")
     return [
         f"nvidia-cuda-runtime{label}=={version}",
@@ -145,7 +180,10 @@ def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     ]
     with ThreadPoolExecutor(8) as pool:
         read = pool.map(lambda wheel: _needs(wheel, session), wheels)
-        return {(wheel.package, str(wheel.version)): needs for wheel, needs in zip(wheels, read, strict=True)}
+        return {
+            (wheel.package, str(wheel.version)): needs
+            for wheel, needs in zip(wheels, read, strict=True)
+        }
 
 
 def _fitting(minor: str) -> set[Tag]:

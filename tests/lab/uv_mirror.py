@@ -31,7 +31,11 @@ def uv_mirror(program: bytes) -> Iterator[str]:
     body = archive(f"{name}/uv", program)
 
     def respond(path: str, _headers: dict[str, str]) -> Answer:
-        return Answer(200, body, "application/gzip") if path == f"/{version}/{name}.tar.gz" else NOT_FOUND
+        return (
+            Answer(200, body, "application/gzip")
+            if path == f"/{version}/{name}.tar.gz"
+            else NOT_FOUND
+        )
 
     host = Host("uv", respond)
     try:

@@ -65,7 +65,9 @@ def pack(name: str, wheel: Path) -> str:
     if not wheel.exists():
         files = dict(contents(name))
         info = next(file.partition("/")[0] for file in files if ".dist-info/" in file)
-        files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        files[f"{info}/WHEEL"] = (
+            b"Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         rows = [f"{file},sha256={digest(data)},{len(data)}" for file, data in files.items()]
         files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
         with zipfile.ZipFile(wheel, "w") as archive:
@@ -88,7 +90,10 @@ def contents(name: str) -> Iterator[tuple[str, bytes]]:
         if file.parts[0] != "..":
             yield str(file), Path(str(file.locate())).read_bytes()
         elif file.name not in scripts:
-            yield f"{name}-{found.version}.data/scripts/{file.name}", Path(str(file.locate())).read_bytes()
+            yield (
+                f"{name}-{found.version}.data/scripts/{file.name}",
+                Path(str(file.locate())).read_bytes(),
+            )
 
 
 def digest(data: bytes) -> str:

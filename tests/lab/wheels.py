@@ -35,7 +35,9 @@ def make_wheel(
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
     module = canonicalize_name(name).replace("-", "_")
     stem = f"{module}-{version}"
-    files: dict[str, str | bytes] = dict(modules if modules is not None else {f"{module}/__init__.py": ""})
+    files: dict[str, str | bytes] = dict(
+        modules if modules is not None else {f"{module}/__init__.py": ""}
+    )
     files[f"{stem}.dist-info/METADATA"] = _metadata(name, version, requires, requires_python)
     files[f"{stem}.dist-info/WHEEL"] = _wheel(tags)
     files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
@@ -65,12 +67,19 @@ def _wheel(tags: str) -> str:
     interpreters, abis, platforms = (part.split(".") for part in tags.split("-"))
     pure = str(tags == PURE).lower()
     lines = ["Wheel-Version: 1.0", "Generator: lab", f"Root-Is-Purelib: {pure}"]
-    lines += [f"Tag: {python}-{abi}-{platform}" for python in interpreters for abi in abis for platform in platforms]
+    lines += [
+        f"Tag: {python}-{abi}-{platform}"
+        for python in interpreters
+        for abi in abis
+        for platform in platforms
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _record(files: Mapping[str, str | bytes], itself: str) -> str:
-    held = {name: data if isinstance(data, bytes) else data.encode() for name, data in files.items()}
+    held = {
+        name: data if isinstance(data, bytes) else data.encode() for name, data in files.items()
+    }
     rows = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in held.items()]
     return "\n".join([*rows, f"{itself},,"]) + "\n"
 
@@ -86,12 +95,17 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def make_sdist(folder: Path, name: str, version: str, *, requires: Iterable[str] = (), setup: str = "") -> Path:
+def make_sdist(
+    folder: Path, name: str, version: str, *, requires: Iterable[str] = (), setup: str = ""
+) -> Path:
     """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it, unless it has a ``setup``."""
     stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
     dependencies = json.dumps(list(requires))
     project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
-    files = {"PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1), "pyproject.toml": project}
+    files = {
+        "PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1),
+        "pyproject.toml": project,
+    }
     if setup:
         files = {"PKG-INFO": _metadata(name, version, (), None), "setup.py": setup}
     path = folder / f"{stem}.tar.gz"

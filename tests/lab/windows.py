@@ -42,7 +42,13 @@ FOLDER = "LAB_WINDOWS"
 HOME = len("C:\\Users\\somebody")
 """How long a path is to the folder that people work in: as long the played folder counts."""
 MOST = 259
-DEVICES = {"con", "prn", "aux", "nul", *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10))}
+DEVICES = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10)),
+}
 UNIX_ONLY = {
     *(
         "O_CLOEXEC",
@@ -56,8 +62,29 @@ UNIX_ONLY = {
         "fchown",
         "fork",
     ),
-    *("forkpty", "getegid", "geteuid", "getgid", "getloadavg", "getpgid", "getuid", "killpg", "lchown", "mkfifo"),
-    *("nice", "pread", "sched_getaffinity", "setsid", "statvfs", "sysconf", "uname", "wait3", "wait4"),
+    *(
+        "forkpty",
+        "getegid",
+        "geteuid",
+        "getgid",
+        "getloadavg",
+        "getpgid",
+        "getuid",
+        "killpg",
+        "lchown",
+        "mkfifo",
+    ),
+    *(
+        "nice",
+        "pread",
+        "sched_getaffinity",
+        "setsid",
+        "statvfs",
+        "sysconf",
+        "uname",
+        "wait3",
+        "wait4",
+    ),
 }
 """What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
 BY_PLATFORM = ("files", "install.swap", "interruption", "process", "receipt")
@@ -135,21 +162,36 @@ class Windows:
         if HOME + len(below) > MOST:
             raise refusal(errno.ENOENT, 3, place)
         for name in below.split("/"):
-            if name.partition(".")[0].lower() in DEVICES or name.endswith((".", " ")) or set(name) & set('<>:"|?*\\'):
+            if (
+                name.partition(".")[0].lower() in DEVICES
+                or name.endswith((".", " "))
+                or set(name) & set('<>:"|?*\\')
+            ):
                 raise refusal(errno.EINVAL, 123, place)
 
     def _check_case(self, place: str, but: str | None = None) -> None:
         """A name that differs in case alone from one that is there means that one, which is never what was meant."""
         path = Path(place)
         with suppress(FileNotFoundError):
-            names = (entry.name for entry in path.parent.iterdir() if entry.name.lower() == path.name.lower())
+            names = (
+                entry.name
+                for entry in path.parent.iterdir()
+                if entry.name.lower() == path.name.lower()
+            )
             if {*names} - {path.name, Path(but or "").name}:
                 raise refusal(errno.EEXIST, 183, place)
 
     def _check_use(self, place: str, *, snapshot: bool = True) -> None:
         if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
-            others = (process for process in Path("/proc").glob("[0-9]*") if process.name != str(os.getpid()))
-            self._taken, self._seen = [path for process in others for path in used_by(process)], monotonic()
+            others = (
+                process
+                for process in Path("/proc").glob("[0-9]*")
+                if process.name != str(os.getpid())
+            )
+            self._taken, self._seen = (
+                [path for process in others for path in used_by(process)],
+                monotonic(),
+            )
         for path in (*used_by(Path("/proc/self")), *self._taken):
             if path == place or path.startswith(f"{place}/"):
                 raise refusal(errno.EACCES, 32 if path == place else 5, place)
@@ -197,7 +239,9 @@ class Started(subprocess.Popen[Any]):
     """A program, found as CreateProcess finds it."""
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
-        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        places = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        )
         program = shutil.which(words[0], path=places)
         super().__init__([program or words[0], *words[1:]], **options)
 

@@ -32,11 +32,26 @@ def acquainted() -> Path:
     """A cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
     folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
     atexit.register(shutil.rmtree, folder)
-    for python in (sys.executable, Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")):
+    for python in (
+        sys.executable,
+        Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"),
+    ):
         process.run([uv.uv(), "python", "find", "--cache-dir", folder, python])
     if pip := carried_pip(Path(sys.executable)):
         with tempfile.TemporaryDirectory() as target:
-            process.run([uv.uv(), "pip", "install", "--no-index", "--cache-dir", folder, "--target", target, pip])
+            process.run(
+                [
+                    uv.uv(),
+                    "pip",
+                    "install",
+                    "--no-index",
+                    "--cache-dir",
+                    folder,
+                    "--target",
+                    target,
+                    pip,
+                ]
+            )
     return folder
 
 
@@ -57,7 +72,10 @@ class Workshop:
     def environment(self) -> dict[str, str]:
         """The environment of a command."""
         own = {"XDG_CACHE_HOME": str(self.caches / "xdg"), "UV_CACHE_DIR": str(self.caches / "uv")}
-        own |= {"XDG_STATE_HOME": str(self.caches / "state"), "JUPYTER_DATA_DIR": str(self.caches / "jupyter")}
+        own |= {
+            "XDG_STATE_HOME": str(self.caches / "state"),
+            "JUPYTER_DATA_DIR": str(self.caches / "jupyter"),
+        }
         return {**os.environ, **own, **self.variables}
 
     def run(self, *arguments: str) -> Finished:
@@ -73,7 +91,9 @@ class Workshop:
     def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:
         """Run until a signal at a line of the code that builds and swaps environments."""
         words = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number)), *arguments]
-        return process.run(words, env={**self.environment, "PYTHONPATH": str(ROOT)}, cwd=self.folder)
+        return process.run(
+            words, env={**self.environment, "PYTHONPATH": str(ROOT)}, cwd=self.folder
+        )
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run with ``--json``; return the envelope."""

@@ -19,7 +19,17 @@ from tests.hostile.shells import HERE
 from tests.hostile.shells import NAMES as HOSTILE
 from tests.hostile.test_repositories import REPOSITORIES
 from tests.lab.clone import ROOT
-from tests.torture import attacks, deaths, hooks, owned, readers, scripts, servers, surroundings, wheels
+from tests.torture import (
+    attacks,
+    deaths,
+    hooks,
+    owned,
+    readers,
+    scripts,
+    servers,
+    surroundings,
+    wheels,
+)
 from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
@@ -42,13 +52,23 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "kills": Part(deaths.kills, 200, "an installation ended by SIGKILL at a random moment; each tenth is let through"),
-    "transfers": Part(
-        deaths.transfers, 30, "an installation ended by SIGKILL at even distances while uv fetches, then the same again"
+    "kills": Part(
+        deaths.kills,
+        200,
+        "an installation ended by SIGKILL at a random moment; each tenth is let through",
     ),
-    "faults": Part(deaths.faults, 12, "a rename, fsync, flock, mkdir or unlink of an installation fails"),
+    "transfers": Part(
+        deaths.transfers,
+        30,
+        "an installation ended by SIGKILL at even distances while uv fetches, then the same again",
+    ),
+    "faults": Part(
+        deaths.faults, 12, "a rename, fsync, flock, mkdir or unlink of an installation fails"
+    ),
     "starts": Part(
-        owned.starts, 60, "run --any --install --replace and env remove ended by SIGKILL among files of the user's"
+        owned.starts,
+        60,
+        "run --any --install --replace and env remove ended by SIGKILL among files of the user's",
     ),
     "servers": Part(
         servers.servers,
@@ -65,9 +85,13 @@ PARTS = {
         len(NAMES),
         f"{len(NAMES)} of PyTorch's names on the default index × wheel and source × demanded by torch and by a program",
     ),
-    "repositories": Part(attacks.repositories, len(REPOSITORIES), f"{len(REPOSITORIES)} repositories of strangers"),
+    "repositories": Part(
+        attacks.repositories, len(REPOSITORIES), f"{len(REPOSITORIES)} repositories of strangers"
+    ),
     "locks": Part(
-        attacks.locks, len(LOCKS), f"{len(LOCKS)} altered locks × checked, sealed anew and checked, synced from a cache"
+        attacks.locks,
+        len(LOCKS),
+        f"{len(LOCKS)} altered locks × checked, sealed anew and checked, synced from a cache",
     ),
     "run-folders": Part(
         attacks.run_folders,
@@ -79,14 +103,20 @@ PARTS = {
         len(SOURCES) * len(PAYLOADS),
         f"{len(SOURCES)} places that a text comes from × {len(PAYLOADS)} that deceive, as a terminal shows them",
     ),
-    "shells": Part(attacks.shells, SHELL_LINES, f"lines that are printed for a shell, of {len(HOSTILE)} names, run"),
+    "shells": Part(
+        attacks.shells,
+        SHELL_LINES,
+        f"lines that are printed for a shell, of {len(HOSTILE)} names, run",
+    ),
     "settings": Part(
         surroundings.settings,
         len(surroundings.SETTINGS),
         f"{len(surroundings.SETTINGS)} settings of strangers that choose a source × named, refused without trust",
     ),
     "signals": Part(
-        surroundings.signals, 500, "an installation ended by a signal at a random moment, the parent alone or the group"
+        surroundings.signals,
+        500,
+        "an installation ended by a signal at a random moment, the parent alone or the group",
     ),
     "temporary": Part(
         surroundings.temporary,
@@ -98,8 +128,12 @@ PARTS = {
         len(surroundings.STARTS),
         f"{len(surroundings.STARTS)} environments of others that do ill as they start × --into, verify, doctor",
     ),
-    "clocks": Part(surroundings.clocks, 4, "files of another time, as after a clock was set back × commands"),
-    "bootstraps": Part(surroundings.bootstraps, 40, "bootstrap.py beside modules called as the standard library's"),
+    "clocks": Part(
+        surroundings.clocks, 4, "files of another time, as after a clock was set back × commands"
+    ),
+    "bootstraps": Part(
+        surroundings.bootstraps, 40, "bootstrap.py beside modules called as the standard library's"
+    ),
     "hooks": Part(
         hooks.hooks,
         60,
@@ -168,10 +202,16 @@ class Came(NamedTuple):
 def main() -> int:
     """Attack, and say what held; 1 where something did not."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (all)")
-    parser.add_argument("--share", type=float, default=1.0, help="how much of each part, up to 1 (all of it)")
     parser.add_argument(
-        "--write", action="store_true", help=f"put the rows into {PAGE.name}, beside those of other parts"
+        "parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (all)"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="how much of each part, up to 1 (all of it)"
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help=f"put the rows into {PAGE.name}, beside those of other parts",
     )
     options = parser.parse_args()
     if options.write and options.share < 1:
@@ -214,7 +254,10 @@ def _say(*lines: str) -> None:
 def _write(lines: Iterable[str], name: str) -> None:
     """Put a part's lines into the page, in the place of those that it has of it."""
     there = PAGE.read_text("utf-8").removeprefix(HEAD).splitlines() if PAGE.exists() else []
-    found = {part: [line for line in there if line.startswith((f"| {part} |", f"- {part}:"))] for part in PARTS}
+    found = {
+        part: [line for line in there if line.startswith((f"| {part} |", f"- {part}:"))]
+        for part in PARTS
+    }
     found[name] = list(lines)
     said = [line for part in PARTS for line in found[part]]
     rows = [line for line in said if line.startswith("|")]

@@ -121,10 +121,16 @@ def locks(place: Place, count: int) -> Iterator[Case]:
         yield judged("the lock as it was made", gpuinstall(here, *ASK, "numpy"), {0})
         original = tomli.loads(here.lock(LOCK))
         for name, kind in islice(LOCKS.items(), count):
-            (here.folder / LOCK).write_text(tomli_w.dumps(tampered(original, name)), encoding="utf-8")
+            (here.folder / LOCK).write_text(
+                tomli_w.dumps(tampered(original, name)), encoding="utf-8"
+            )
             yield judged(f"{name}, checked", gpuinstall(here, "lock", "--check", "--offline"), {6})
-            (here.folder / LOCK).write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
+            (here.folder / LOCK).write_text(
+                tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8"
+            )
             checked = gpuinstall(here, "lock", "--check")
-            yield judged(f"{name}, sealed anew and checked", checked, {6} if kind.sealed_too else {0, 6})
+            yield judged(
+                f"{name}, sealed anew and checked", checked, {6} if kind.sealed_too else {0, 6}
+            )
             synced = gpuinstall(here, "sync", "--target", TAG, "--venv", f".{name[:5]}")
             yield judged(f"{name}, synced", synced, {4, 6} if kind.refused else {0, 2, 4, 6})

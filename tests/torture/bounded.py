@@ -62,10 +62,17 @@ class Case:
 
 
 def run(
-    words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float = SECONDS, terminal: int | None = None
+    words: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    seconds: float = SECONDS,
+    terminal: int | None = None,
 ) -> Ended:
     """Run a program with all that it starts, at most so long; what it writes goes to a terminal where there is one."""
-    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as out,
+        tempfile.TemporaryFile("w+", errors="replace") as err,
+    ):
         start = time.monotonic()
         running = subprocess.Popen(
             words,
@@ -112,7 +119,11 @@ def apart(name: str, attack: Callable[[], Case], seconds: float) -> Case:
             process.kill()
     process.join()
     took = time.monotonic() - start
-    return case or Case(name, f"its process ended with {process.exitcode} after {took:.0f} s, and said nothing", took)
+    return case or Case(
+        name,
+        f"its process ended with {process.exitcode} after {took:.0f} s, and said nothing",
+        took,
+    )
 
 
 def _tell(told: Connection, attack: Callable[[], Case]) -> None:

@@ -58,7 +58,9 @@ def transfers(place: Place, times: int) -> Iterator[Case]:
             wheel = next((index.folder / "whl" / "cpu").glob("torch-2.14.1+cpu-*.whl"))
             content: dict[str, str | bytes] = {**stub_torch.modules("2.14.1+cpu", "cpu")}
             content["torch/lib/filling"] = os.urandom(12_000_000)
-            make_wheel(wheel.parent, "torch", "2.14.1+cpu", wheel.stem.split("-", 2)[2], modules=content)
+            make_wheel(
+                wheel.parent, "torch", "2.14.1+cpu", wheel.stem.split("-", 2)[2], modules=content
+            )
             for host in index.hosts:
                 host.pace = 0.005
             running = _start(here, "torch==2.14.1")
@@ -71,11 +73,23 @@ def transfers(place: Place, times: int) -> Iterator[Case]:
             there = (here.folder / ".venv").exists() and held_torch(here)
             index.forget()
             ended = gpuinstall(here, "install", "torch==2.14.1")
-            twice = [name for name, size in index.sent().items() if size > 1.1 * (wheel.stat().st_size + 65536)]
+            twice = [
+                name
+                for name, size in index.sent().items()
+                if size > 1.1 * (wheel.stat().st_size + 65536)
+            ]
             wrong = (
-                f"torch is {there}" if there not in {False, "2.14.1+cpu"} else f"sent twice: {twice}" if twice else ""
+                f"torch is {there}"
+                if there not in {False, "2.14.1+cpu"}
+                else f"sent twice: {twice}"
+                if twice
+                else ""
             )
-            wrong = wrong or ("" if held_torch(here) == "2.14.1+cpu" else f"torch is {held_torch(here)} in the end")
+            wrong = wrong or (
+                ""
+                if held_torch(here) == "2.14.1+cpu"
+                else f"torch is {held_torch(here)} in the end"
+            )
             yield judged(f"killed {moment:.2f} s into the transfer, then again", ended, {0}, wrong)
 
 
@@ -90,7 +104,12 @@ def faults(place: Place, times: int) -> Iterator[Case]:
                 gpuinstall(here, "install", "torch==2.13.0", "--no-keep")
                 ended = _failing(here, call, position)
                 held = held_torch(here)
-                yield judged(f"{call} {position}", ended, {0, 4}, "" if held in LABELLED else f"torch is {held}")
+                yield judged(
+                    f"{call} {position}",
+                    ended,
+                    {0, 4},
+                    "" if held in LABELLED else f"torch is {held}",
+                )
             yield _through(here, f"the run after {call}")
 
 
@@ -100,13 +119,19 @@ def _killed(here: Workshop, number: int, moment: float) -> Case:
     running.send_signal(signal.SIGKILL)
     running.wait()
     held = held_torch(here)
-    return Case(f"killed after {moment:.2f} s", "" if held in LABELLED else f"torch is {held}", moment)
+    return Case(
+        f"killed after {moment:.2f} s", "" if held in LABELLED else f"torch is {held}", moment
+    )
 
 
 def _start(here: Workshop, requirement: str) -> subprocess.Popen[bytes]:
     words = [*GPUINSTALL, "install", requirement]
     return subprocess.Popen(
-        words, env=here.environment, cwd=here.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        env=here.environment,
+        cwd=here.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
@@ -119,5 +144,18 @@ def _through(here: Workshop, name: str) -> Case:
 
 
 def _failing(here: Workshop, call: str, position: int) -> Ended:
-    words = [sys.executable, "-m", "tests.lab.failing", call, str(position), "install", "torch==2.14.1"]
-    return run(words, {**here.environment, "PYTHONPATH": str(ROOT)}, here.folder, 120 * (os.cpu_count() or 1))
+    words = [
+        sys.executable,
+        "-m",
+        "tests.lab.failing",
+        call,
+        str(position),
+        "install",
+        "torch==2.14.1",
+    ]
+    return run(
+        words,
+        {**here.environment, "PYTHONPATH": str(ROOT)},
+        here.folder,
+        120 * (os.cpu_count() or 1),
+    )

@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 PIP = "[global]\ntimeout = 20\nindex-url = https://user:secret@index.example/simple\n"
 UV = '# mine\nnative-tls = false\n[[index]]\nurl = "https://user:secret@index.example/simple"\n'
 FILES = {
-    "pip": {"plain": PIP, "of Windows": PIP.replace("\n", "\r\n"), "without a last line end": PIP.rstrip()},
-    "uv": {"plain": UV, "of Windows": UV.replace("\n", "\r\n"), "with a byte order mark": f"\ufeff{UV.rstrip()}"},
+    "pip": {
+        "plain": PIP,
+        "of Windows": PIP.replace("\n", "\r\n"),
+        "without a last line end": PIP.rstrip(),
+    },
+    "uv": {
+        "plain": UV,
+        "of Windows": UV.replace("\n", "\r\n"),
+        "with a byte order mark": f"\ufeff{UV.rstrip()}",
+    },
 }
 MODE = 0o600
 EDITS_S = 0.05
@@ -39,7 +47,9 @@ def hooks(place: Place, times: int) -> Iterator[Case]:
     cases = [(tool, name) for tool, files in FILES.items() for name in files]
     with place.served() as (_, served):
         settings = served.folder.parent / "settings"
-        variables = {name: value for name, value in served.variables.items() if name != "PIP_CONFIG_FILE"}
+        variables = {
+            name: value for name, value in served.variables.items() if name != "PIP_CONFIG_FILE"
+        }
         here = replace(served, variables={**variables, "XDG_CONFIG_HOME": str(settings)})
         usual = gpuinstall(here, "hook", "uv")
         yield judged("a hook that is let through", usual, {0})
@@ -74,7 +84,11 @@ def _repeated(attacks: list[tuple[str, tuple[str, str]]]) -> Iterator[tuple[str,
 def _start(here: Workshop, tool: str) -> subprocess.Popen[bytes]:
     words = [*GPUINSTALL, "hook", tool]
     return subprocess.Popen(
-        words, env=here.environment, cwd=here.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words,
+        env=here.environment,
+        cwd=here.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 

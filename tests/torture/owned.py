@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from tests.lab.workshop import Workshop
     from tests.torture.place import Place
 
-START = ("run", "--any", "--allow-cpu", "--no-proof", "--install", "--replace", "python", "-c", "pass")
+START = (
+    "run",
+    "--any",
+    "--allow-cpu",
+    "--no-proof",
+    "--install",
+    "--replace",
+    "python",
+    "-c",
+    "pass",
+)
 REMOVE = ("env", "remove", "--venv", ".venv-cpu", "--yes")
 PLACES = (
     ".venv-cpu",
@@ -53,7 +63,9 @@ def starts(place: Place, times: int) -> Iterator[Case]:
             yield _killed(here, words, moment, made=number + 1)
             if number % THROUGH == THROUGH - 1:
                 ended = gpuinstall(here, *START)
-                yield judged(f"the run after {number + 1} deaths", ended, {0}, _lost(here, number + 1))
+                yield judged(
+                    f"the run after {number + 1} deaths", ended, {0}, _lost(here, number + 1)
+                )
 
 
 def _killed(here: Workshop, words: tuple[str, ...], moment: float, *, made: int) -> Case:

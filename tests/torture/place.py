@@ -37,8 +37,12 @@ class Place:
     @classmethod
     def prepare(cls, folder: Path) -> Place:
         """Make the wheels and the driver."""
-        catalog_index(folder / "wheels", ("2.13.0", "2.14.1"), platforms=(LINUX,), pythons=(PYTHON,))
-        os.environ.update(environment(FakeDriver(nvml_missing=True, cu_missing=True), build(folder), folder))
+        catalog_index(
+            folder / "wheels", ("2.13.0", "2.14.1"), platforms=(LINUX,), pythons=(PYTHON,)
+        )
+        os.environ.update(
+            environment(FakeDriver(nvml_missing=True, cu_missing=True), build(folder), folder)
+        )
         return cls(folder)
 
     @contextmanager
@@ -62,5 +66,9 @@ def held_torch(workshop: Workshop) -> str:
     python = str(workshop.folder / ".venv" / "bin" / "python")
     if not (workshop.folder / ".venv" / "bin" / "python").exists():
         return "none: there is no environment"
-    done = run([python, "-c", "import torch; print(torch.__version__)"], workshop.environment, workshop.folder)
+    done = run(
+        [python, "-c", "import torch; print(torch.__version__)"],
+        workshop.environment,
+        workshop.folder,
+    )
     return done.out.strip() if done.status == 0 else f"none: {done.err.strip()[-200:]}"

@@ -55,8 +55,13 @@ WEIRD = (
     *["[", "]]", "{", '"', "../", "%2f", "😀", "-1", "null", "NaN", "1e999", "#", "=", "<a"],
     "9" * 300,
 )
-PAGE = '<a href="torch-2.14.1-cp312-cp312-linux_x86_64.whl#sha256=00" data-core-metadata="true">x</a>\n' * 3
-PEP691 = json.dumps({"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]})
+PAGE = (
+    '<a href="torch-2.14.1-cp312-cp312-linux_x86_64.whl#sha256=00" data-core-metadata="true">x</a>\n'
+    * 3
+)
+PEP691 = json.dumps(
+    {"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]}
+)
 JSON = "application/vnd.pypi.simple.v1+json"
 MACHINE = json.dumps(
     {
@@ -84,7 +89,10 @@ COSTLY: dict[str, tuple[str, str, str]] = {
     "keys": ('{"files":[],"a":0', ',"%x":0', "}"),
 }
 """Documents that take much of what reads them: how each begins, what repeats, and how it ends."""
-LOG = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n" * 5
+LOG = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n"
+    * 5
+)
 
 
 def readers(place: Place, seconds: float) -> Iterator[Case]:
@@ -122,12 +130,16 @@ def fuzzed(folder: Path, seconds: float, name: str) -> Case:
 def costing(name: str) -> Case:
     """Have every reader of JSON read a long document; it may take a few seconds and 300 MB, itself included."""
     head, unit, tail = COSTLY[name]
-    middle = "".join(unit % n for n in range(LONG // 9)) if "%" in unit else unit * (LONG // len(unit))
+    middle = (
+        "".join(unit % n for n in range(LONG // 9)) if "%" in unit else unit * (LONG // len(unit))
+    )
     text = f"{head}{middle}{tail}"
     reset = Path("/proc/self/clear_refs")
     if reset.exists():
         reset.write_text("5")  # the highest of before is forgotten
-    readers_of_json = {name: _page(read, JSON) for name, read in PAGES.items()} | {"a document": parse_json}
+    readers_of_json = {name: _page(read, JSON) for name, read in PAGES.items()} | {
+        "a document": parse_json
+    }
     start, faults = time.process_time(), []
     for reader, read in readers_of_json.items():
         with suppress(GpuInstallError, ValueError):
@@ -144,17 +156,28 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
     ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
     catalog = frozen_catalog()
     return {
-        **{f"{name} of HTML": (_page(read, "text/html"), PAGE, ours) for name, read in PAGES.items()},
+        **{
+            f"{name} of HTML": (_page(read, "text/html"), PAGE, ours)
+            for name, read in PAGES.items()
+        },
         **{f"{name} of JSON": (_page(read, JSON), PEP691, ours) for name, read in PAGES.items()},
         "a lock": (_lock, lock_text(), ours),
-        "a marker": (_written(folder / NAME, lambda path: read_marker(path.parent)), '{"schema": "x", "id": "1"}', ()),
+        "a marker": (
+            _written(folder / NAME, lambda path: read_marker(path.parent)),
+            '{"schema": "x", "id": "1"}',
+            (),
+        ),
         "requirements": (
             _written(folder / "fuzz.txt", lambda path: read_inputs(str(path))),
             "torch==2.*\n-r x\n",
             ours,
         ),
         "a requirement": (parse_requirement, "torch[opt] >= 2 ; python_version < '3'", ours),
-        "pip's settings": (lambda text: parse_pip_file(text, folder), "[global]\nindex-url = https://x\n", toml),
+        "pip's settings": (
+            lambda text: parse_pip_file(text, folder),
+            "[global]\nindex-url = https://x\n",
+            toml,
+        ),
         "uv's settings": (
             _uv_settings(folder),
             'index-url = "https://x"\n',

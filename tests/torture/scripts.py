@@ -64,11 +64,16 @@ def _write(here: Workshop, number: int) -> str:
     return name
 
 
-def _round(here: Workshop, names: list[str], number: int, chance: random.Random, seconds: float) -> Iterator[Case]:
+def _round(
+    here: Workshop, names: list[str], number: int, chance: random.Random, seconds: float
+) -> Iterator[Case]:
     """Start all scripts together, in another order each time; the last ones are killed."""
     order = chance.sample(range(len(names)), len(names))
     start = partial(gpuinstall, here, "run", seconds=SECONDS)
-    with _unused(here.caches / "xdg" / "gpuinstall" / "scripts"), ThreadPoolExecutor(AT_ONCE) as threads:
+    with (
+        _unused(here.caches / "xdg" / "gpuinstall" / "scripts"),
+        ThreadPoolExecutor(AT_ONCE) as threads,
+    ):
         ends = {which: threads.submit(start, names[which]) for which in order[:AT_ONCE]}
         for which in order[AT_ONCE:]:
             # Together they take much longer than one alone.

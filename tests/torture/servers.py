@@ -36,7 +36,9 @@ def servers(place: Place, count: int) -> Iterator[Case]:
                 spoil(index, where, name, MANNERS)
                 ended = gpuinstall(here, "install", "torch==2.14.1", seconds=SECONDS)
                 left = here.entries() if ended.status else set()
-                yield judged(f"{where} {name}", ended, ALLOWED, f"left {sorted(left)}" if left else "")
+                yield judged(
+                    f"{where} {name}", ended, ALLOWED, f"left {sorted(left)}" if left else ""
+                )
 
 
 def _status(number: int, **headers: str) -> Manner:
@@ -78,7 +80,10 @@ def _absurd(body: bytes) -> bytes:
 JSON = "application/vnd.pypi.simple.v1+json"
 MANNERS: dict[str, Manner] = {
     **SLOW,
-    **{f"with status {number}": _status(number) for number in (204, 206, 400, 401, 402, 403, 404, 410, 416, 418)},
+    **{
+        f"with status {number}": _status(number)
+        for number in (204, 206, 400, 401, 402, 403, 404, 410, 416, 418)
+    },
     **{f"with status {number}": _status(number) for number in (429, 451, 500, 502, 503, 504, 599)},
     "redirected to itself": _status(302, Location="."),
     "redirected to a file": _status(302, Location="file:///etc/passwd"),
@@ -90,7 +95,9 @@ MANNERS: dict[str, Manner] = {
     "turned round": _body(lambda body: body[::-1]),
     "twice": _body(lambda body: body * 2),
     "as ten megabytes more": _body(lambda body: body + b"\n" * 10_000_000),
-    "packed, and endless once unpacked": lambda answer: _headers(Content_Encoding="gzip")(_body(_bomb)(answer)),
+    "packed, and endless once unpacked": lambda answer: _headers(Content_Encoding="gzip")(
+        _body(_bomb)(answer)
+    ),
     "said to be packed": _headers(Content_Encoding="gzip"),
     "packed in an unknown way": _headers(Content_Encoding="sloth"),
     "with no length": _headers(Content_Length=""),
@@ -98,8 +105,12 @@ MANNERS: dict[str, Manner] = {
     "with a header of a megabyte": _headers(X_Long="x" * 1_000_000),
     "as JSON that is none": _typed(JSON),
     "as deep JSON": _typed(JSON, lambda _: b"[" * 100_000),
-    "as JSON of other types": _typed(JSON, lambda _: json.dumps({"files": [7, None, {"url": 3}]}).encode()),
-    "with names that lead out": _body(_links("../../../etc/x-1-py3-none-any.whl", "..%2f..%2fx-1-py3-none-any.whl")),
+    "as JSON of other types": _typed(
+        JSON, lambda _: json.dumps({"files": [7, None, {"url": 3}]}).encode()
+    ),
+    "with names that lead out": _body(
+        _links("../../../etc/x-1-py3-none-any.whl", "..%2f..%2fx-1-py3-none-any.whl")
+    ),
     "with addresses of files": _body(_links("file:///etc/torch-9-py3-none-any.whl")),
     "with absurd versions": _body(_absurd),
 }

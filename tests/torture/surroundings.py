@@ -34,9 +34,19 @@ SETTINGS = tuple(product(FILES, KEYS, SPELLINGS))
 ENDED_S = 20.0
 """What a run may take to end after a signal."""
 SIZES = ("0", "4k", "16k", "64k", "256k")
-COMMANDS = ("plan", "probe", "lock --target cpu", "install torch==2.14.1", "install --dry-run", "doctor", "verify")
+COMMANDS = (
+    "plan",
+    "probe",
+    "lock --target cpu",
+    "install torch==2.14.1",
+    "install --dry-run",
+    "doctor",
+    "verify",
+)
 NEVER = "import time\nwhile True: time.sleep(1)\n"
-CHILD = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(90)\n    os._exit(0)\n"
+CHILD = (
+    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(90)\n    os._exit(0)\n"
+)
 STARTS = {
     "sleeps": NEVER,
     "is busy": "while True: pass\n",
@@ -60,20 +70,27 @@ def settings(place: Place, count: int) -> Iterator[Case]:
     with place.served() as (index, here):
         evil = Evil.beside(index)
         for file, key, spelling in islice(SETTINGS, count):
-            variables = dict(here.variables) | ({"UV_DEFAULT_INDEX": ""} if key == "index-url" else {})
+            variables = dict(here.variables) | (
+                {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
+            )
             fresh = replace(here, variables=variables)
             path = evil.choose(fresh, file, key, spelling)
             words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
             ended = gpuinstall(fresh, *words)
             named = any(f"as {name} says" in ended.err for name in (path, path.resolve()))
-            faults = ["" if named else "it was not named", "a password was" if "secret" in ended.err else ""]
+            faults = [
+                "" if named else "it was not named",
+                "a password was" if "secret" in ended.err else "",
+            ]
             evil.host.log.clear()
             wary = replace(fresh, variables={**variables, "GPUINSTALL_TRUST_FOLDER": "0"})
             refused = gpuinstall(wary, *words)
             faults += ["asked without trust" if evil.host.log or refused.status != 2 else ""]
             path.unlink()
             (here.folder / "pylock.cpu.toml").unlink(missing_ok=True)
-            yield judged(f"{key} of {file}, {spelling}", ended, {0, 3, 4}, ", ".join(filter(None, faults)))
+            yield judged(
+                f"{key} of {file}, {spelling}", ended, {0, 3, 4}, ", ".join(filter(None, faults))
+            )
         evil.host.close()
 
 
@@ -87,10 +104,18 @@ def signals(place: Place, times: int) -> Iterator[Case]:
         for position in range(times):
             number = chance.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             group = bool(position % 2)
-            yield _signalled(here, VERSIONS[position % 2], number, chance.uniform(0.05, usual.seconds), group=group)
+            yield _signalled(
+                here,
+                VERSIONS[position % 2],
+                number,
+                chance.uniform(0.05, usual.seconds),
+                group=group,
+            )
 
 
-def _signalled(here: Workshop, version: str, number: signal.Signals, moment: float, *, group: bool) -> Case:
+def _signalled(
+    here: Workshop, version: str, number: signal.Signals, moment: float, *, group: bool
+) -> Case:
     running = subprocess.Popen(
         [*GPUINSTALL, "install", f"torch=={version}"],
         env=here.environment,
@@ -145,12 +170,20 @@ def temporary(place: Place, count: int) -> Iterator[Case]:
                 if size == "0":
                     (disk / "fill").write_bytes(b"x" * 4096)
                 full = replace(here, variables={**here.variables, "TMPDIR": str(disk)})
-                yield judged(f"{words} with {size}", gpuinstall(full, *words.split()), {0, 2, 3, 4, 5})
-    for limit, words in product(("v 150000", "v 300000", "v 600000", "f 0", "f 1", "f 16"), COMMANDS[2:5]):
+                yield judged(
+                    f"{words} with {size}", gpuinstall(full, *words.split()), {0, 2, 3, 4, 5}
+                )
+    for limit, words in product(
+        ("v 150000", "v 300000", "v 600000", "f 0", "f 1", "f 16"), COMMANDS[2:5]
+    ):
         with place.served() as (_, here):
             line = f"ulimit -{limit}; exec {' '.join(map(str, GPUINSTALL))} {words}"
             ended = run(["sh", "-c", line], here.environment, here.folder)
-            yield judged(f"{words} with ulimit -{limit}", replace(ended, peak=Peak()), {0, 2, 3, 4, 5, -signal.SIGXFSZ})
+            yield judged(
+                f"{words} with ulimit -{limit}",
+                replace(ended, peak=Peak()),
+                {0, 2, 3, 4, 5, -signal.SIGXFSZ},
+            )
 
 
 def environments(place: Place, count: int) -> Iterator[Case]:
@@ -158,10 +191,22 @@ def environments(place: Place, count: int) -> Iterator[Case]:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for name, code in islice(STARTS.items(), count):
         with place.served() as (_, here):
-            process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"])
-            (here.folder / "app" / "lib" / version / "site-packages" / "sitecustomize.py").write_text(code)
-            for words in ("install --into --venv app torch==2.14.1", "verify --venv app", "doctor --venv app"):
-                yield judged(f"{words}: it {name}", gpuinstall(here, *words.split(), seconds=240), {0, 2, 3, 4, 5, 8})
+            process.run(
+                [uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"]
+            )
+            (
+                here.folder / "app" / "lib" / version / "site-packages" / "sitecustomize.py"
+            ).write_text(code)
+            for words in (
+                "install --into --venv app torch==2.14.1",
+                "verify --venv app",
+                "doctor --venv app",
+            ):
+                yield judged(
+                    f"{words}: it {name}",
+                    gpuinstall(here, *words.split(), seconds=240),
+                    {0, 2, 3, 4, 5, 8},
+                )
 
 
 def clocks(place: Place, count: int) -> Iterator[Case]:
@@ -173,7 +218,15 @@ def clocks(place: Place, count: int) -> Iterator[Case]:
             for path in (*here.folder.rglob("*"), *here.caches.rglob("*")):
                 with suppress(OSError):
                     os.utime(path, (moment, moment), follow_symlinks=False)
-            for words in ("install", "install torch==2.14.1", "sync", "lock --check", "doctor", "env list", "plan"):
+            for words in (
+                "install",
+                "install torch==2.14.1",
+                "sync",
+                "lock --check",
+                "doctor",
+                "env list",
+                "plan",
+            ):
                 yield judged(f"{words}, {days} days off", gpuinstall(here, *words.split()), {0})
             held = held_torch(here)
             yield Case(f"torch, {days} days off", "" if held in LABELLED else f"torch is {held}")
@@ -181,13 +234,24 @@ def clocks(place: Place, count: int) -> Iterator[Case]:
 
 def bootstraps(place: Place, count: int) -> Iterator[Case]:
     """Start bootstrap.py in a folder of modules that are called as the standard library's."""
-    names = sorted(set(sys.stdlib_module_names) - {"__main__", "sys"})[:: max(1, len(sys.stdlib_module_names) // count)]
+    names = sorted(set(sys.stdlib_module_names) - {"__main__", "sys"})[
+        :: max(1, len(sys.stdlib_module_names) // count)
+    ]
     for name in islice(names, count):
         with place.served() as (_, here):
             mark = here.folder / "executed"
             shutil.copy(ROOT / "bootstrap.py", here.folder)
             (here.folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-            nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9"}
-            env = here.environment | nowhere | {"HOME": str(here.folder), "XDG_DATA_HOME": str(here.folder / "data")}
+            nowhere = {
+                "UV_DEFAULT_INDEX": "http://127.0.0.1:9",
+                "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9",
+            }
+            env = (
+                here.environment
+                | nowhere
+                | {"HOME": str(here.folder), "XDG_DATA_HOME": str(here.folder / "data")}
+            )
             ended = run([sys.executable, "bootstrap.py", "--version"], env, here.folder)
-            yield judged(f"beside {name}.py", ended, {0, 2, 4}, "it was run" if mark.exists() else "")
+            yield judged(
+                f"beside {name}.py", ended, {0, 2, 4}, "it was run" if mark.exists() else ""
+            )

@@ -34,20 +34,34 @@ def wheels(place: Place, count: int) -> Iterator[Case]:
             KINDS[name](wheel)
             victim = here.folder.parent / VICTIM
             victim.write_text("mine", encoding="utf-8")
-            process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"])
+            process.run(
+                [uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"]
+            )
             beside = _beside(here.folder.parent)
             for words in (("install",), ("install", "--into", "--venv", "app")):
                 before = _files(here.folder)
                 ended = gpuinstall(here, *words, "torch==2.14.1")
-                touched = beside ^ _beside(here.folder.parent) or victim.read_text("utf-8") != "mine"
+                touched = (
+                    beside ^ _beside(here.folder.parent) or victim.read_text("utf-8") != "mine"
+                )
                 left = _files(here.folder) ^ before if ended.status else ()
-                more = "something outside was touched" if touched else f"left {sorted(left)[:9]}" if left else ""
+                more = (
+                    "something outside was touched"
+                    if touched
+                    else f"left {sorted(left)[:9]}"
+                    if left
+                    else ""
+                )
                 yield judged(f"{name}, {words[-1]}", ended, {0, 3, 4, 5}, more)
 
 
 def _files(folder: Path) -> set[str]:
     """Every file, but what Python compiles and uv's own lock of an environment."""
-    return {str(path) for path in folder.rglob("*") if not {"__pycache__", ".lock"}.intersection(path.parts)}
+    return {
+        str(path)
+        for path in folder.rglob("*")
+        if not {"__pycache__", ".lock"}.intersection(path.parts)
+    }
 
 
 def _beside(folder: Path) -> set[str]:
@@ -82,7 +96,9 @@ def changed(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
 
 
 def without(name: str) -> Callable[[Path], None]:
-    return lambda wheel: _write(wheel, {key: data for key, data in _read(wheel).items() if key != f"{INFO}/{name}"})
+    return lambda wheel: _write(
+        wheel, {key: data for key, data in _read(wheel).items() if key != f"{INFO}/{name}"}
+    )
 
 
 def bytewise(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -112,7 +128,9 @@ def doubled(wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data)
-        archive.writestr(zipfile.ZipInfo(f"{INFO}/METADATA"), "Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+        archive.writestr(
+            zipfile.ZipInfo(f"{INFO}/METADATA"), "Metadata-Version: 2.1\nName: evil\nVersion: 1\n"
+        )
 
 
 def nested(wheel: Path) -> None:
@@ -129,7 +147,9 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "an entry with backslashes": adding("..\\..\\victim"),
     "an entry of data that leads out": adding("filelock-9.9.data/data/../../../victim"),
     "scripts that lead out": adding("filelock-9.9.data/scripts/../../../victim"),
-    "a script in the place of the interpreter": adding("filelock-9.9.data/scripts/python", data=b"#!/bin/false\n"),
+    "a script in the place of the interpreter": adding(
+        "filelock-9.9.data/scripts/python", data=b"#!/bin/false\n"
+    ),
     "a header that leads out": adding("filelock-9.9.data/headers/../../../victim"),
     "an unknown scheme of data": adding("filelock-9.9.data/elsewhere/x"),
     "a link that leads out": linked,
@@ -143,16 +163,28 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "no record": without("RECORD"),
     "no WHEEL": without("WHEEL"),
     "a wheel of another format": changed("WHEEL", lambda data: data.replace(b"1.0", b"9.0")),
-    "another name in its metadata": changed("METADATA", lambda data: data.replace(b"filelock", b"evil")),
-    "another version in its metadata": changed("METADATA", lambda data: data.replace(b"9.9", b"1.0")),
-    "metadata of twenty megabytes": changed("METADATA", lambda data: data + b"Keywords: x\n" * 1_600_000),
+    "another name in its metadata": changed(
+        "METADATA", lambda data: data.replace(b"filelock", b"evil")
+    ),
+    "another version in its metadata": changed(
+        "METADATA", lambda data: data.replace(b"9.9", b"1.0")
+    ),
+    "metadata of twenty megabytes": changed(
+        "METADATA", lambda data: data + b"Keywords: x\n" * 1_600_000
+    ),
     "metadata that is no text": changed("METADATA", lambda data: data + b"\xff\xfe\0" * 100),
     "ten thousand demands": changed(
-        "METADATA", lambda data: data + b"".join(b"Requires-Dist: evil-%d\n" % number for number in range(10_000))
+        "METADATA",
+        lambda data: (
+            data + b"".join(b"Requires-Dist: evil-%d\n" % number for number in range(10_000))
+        ),
     ),
-    "a record of what is not there": changed("RECORD", lambda data: data + b"../victim,sha256=x,1\n"),
+    "a record of what is not there": changed(
+        "RECORD", lambda data: data + b"../victim,sha256=x,1\n"
+    ),
     "entry points in the place of programs": changed(
-        "entry_points.txt", lambda _: b"[console_scripts]\npython = evil:main\n../../victim = evil:main\n"
+        "entry_points.txt",
+        lambda _: b"[console_scripts]\npython = evil:main\n../../victim = evil:main\n",
     ),
     "cut in half": bytewise(lambda data: data[: len(data) // 2]),
     "no archive": bytewise(lambda _: b"no archive" * 100),

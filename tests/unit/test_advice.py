@@ -19,7 +19,14 @@ from gpuinstall.text import some
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]
-LINE = ["gpuinstall", "install", "torch>=2.9", "--offline", "--torch-index", "https://ann:secret@index.example/whl"]
+LINE = [
+    "gpuinstall",
+    "install",
+    "torch>=2.9",
+    "--offline",
+    "--torch-index",
+    "https://ann:secret@index.example/whl",
+]
 
 
 @pytest.mark.parametrize(
@@ -33,11 +40,16 @@ LINE = ["gpuinstall", "install", "torch>=2.9", "--offline", "--torch-index", "ht
             "the same without --offline",
             "gpuinstall install 'torch>=2.9' --torch-index https://index.example/whl",
         ),
-        ("the same again", "gpuinstall install 'torch>=2.9' --offline --torch-index https://index.example/whl"),
+        (
+            "the same again",
+            "gpuinstall install 'torch>=2.9' --offline --torch-index https://index.example/whl",
+        ),
         ("df -h\nthe same packages", "df -h\nthe same packages"),
     ],
 )
-def test_a_command_that_is_to_be_run_again_is_written_out_without_a_password(hint: str, command: str) -> None:
+def test_a_command_that_is_to_be_run_again_is_written_out_without_a_password(
+    hint: str, command: str
+) -> None:
     assert in_full(hint, LINE) == command
 
 
@@ -74,23 +86,41 @@ def test_a_change_that_the_command_does_not_hold_is_a_sentence() -> None:
 def test_an_option_is_put_where_the_command_reads_it_and_left_out_where_it_has_none() -> None:
     run = ["gpuinstall", "run", "--any", "train.py", "--lr", "1"]
     assert in_full("the same with --wait 9", run) == "gpuinstall run --wait 9 --any train.py --lr 1"
-    assert in_full("the same with --yes", ["gpuinstall", "install", "--", "a"]) == "gpuinstall install --yes -- a"
-    assert in_full("sudo reboot\nthe same with --backend cpu", run, {"--any", "--wait"}) == "sudo reboot"
-    assert in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
-    assert in_full("the same with --any --backend cpu\nsudo reboot", run, {"--any", "--wait"}) == "sudo reboot"
+    assert (
+        in_full("the same with --yes", ["gpuinstall", "install", "--", "a"])
+        == "gpuinstall install --yes -- a"
+    )
+    assert (
+        in_full("sudo reboot\nthe same with --backend cpu", run, {"--any", "--wait"})
+        == "sudo reboot"
+    )
+    assert (
+        in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"})
+        == "sudo reboot"
+    )
+    assert (
+        in_full("the same with --any --backend cpu\nsudo reboot", run, {"--any", "--wait"})
+        == "sudo reboot"
+    )
 
 
 def test_a_package_is_added_as_the_command_takes_it() -> None:
     hint = "the same with torchtriton   # from the default index"
     cases = {
-        "install torch": ("requirements", "gpuinstall install torch torchtriton   # from the default index"),
+        "install torch": (
+            "requirements",
+            "gpuinstall install torch torchtriton   # from the default index",
+        ),
         "run --with six a.py": (
             "--with",
             "gpuinstall run --with torchtriton --with six a.py   # from the default index",
         ),
         "sync": ("--wait", "Request torchtriton too: from the default index"),
     }
-    written = {line: in_full(hint, ["gpuinstall", *line.split()], {option}) for line, (option, _) in cases.items()}
+    written = {
+        line: in_full(hint, ["gpuinstall", *line.split()], {option})
+        for line, (option, _) in cases.items()
+    }
     assert written == {line: expected for line, (_, expected) in cases.items()}
 
 
@@ -101,7 +131,10 @@ def test_several_packages_are_added_each_as_one_word() -> None:
         "run a.py": ("--with", "gpuinstall run --with 'nvcc==13.0.*' --with 'crt==13.0.*' a.py"),
         "sync": ("--wait", "Request 'nvcc==13.0.*' 'crt==13.0.*' too"),
     }
-    written = {line: in_full(hint, ["gpuinstall", *line.split()], {option}) for line, (option, _) in cases.items()}
+    written = {
+        line: in_full(hint, ["gpuinstall", *line.split()], {option})
+        for line, (option, _) in cases.items()
+    }
     assert written == {line: expected for line, (_, expected) in cases.items()}
 
 
@@ -119,7 +152,9 @@ def test_names_beyond_six_are_a_number() -> None:
         ("pytorch >=2.9", "gpuinstall lock 'torch>=2.9' --os linux"),
     ],
 )
-def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed: str, likely: str) -> None:
+def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
+    typed: str, likely: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     line = ["gpuinstall", "lock", typed, "--os", "linux"]
@@ -133,7 +168,9 @@ class Index:
         return "2.5"
 
     def likely(self, mistyped: str) -> str | None:
-        return next(iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None)
+        return next(
+            iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None
+        )
 
 
 def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
@@ -152,7 +189,9 @@ def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
         name: f"the same with {likely} in place of {name}" if likely else "Check the name"
         for name, likely in names.items()
     }
-    assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", "nobody was asked"
+    assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", (
+        "nobody was asked"
+    )
 
 
 def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
@@ -165,7 +204,10 @@ def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
         assert isinstance(found, Conflict)
         said.append((found.error.message, found.error.hint))
     assert said == [
-        ("numpy 99.0 does not exist; the newest is 2.5", "the same with numpy in place of numpy==99.0"),
+        (
+            "numpy 99.0 does not exist; the newest is 2.5",
+            "the same with numpy in place of numpy==99.0",
+        ),
         ("there is no numpy>=99; the newest is 2.5", "the same with numpy in place of numpy>=99"),
     ]
 
@@ -196,7 +238,9 @@ def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command() -> Non
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
-        if keyword.arg == "hint" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+        if keyword.arg == "hint"
+        and isinstance(keyword.value, ast.Constant)
+        and isinstance(keyword.value.value, str)
     ]
     assert len(hints) > 50
     lines = [line for hint in hints for line in hint.splitlines()]

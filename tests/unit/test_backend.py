@@ -17,14 +17,18 @@ from gpuinstall.catalog import load_catalog
         ("xpu", "xpu", None, "xpu"),
     ],
 )
-def test_a_tag_is_read_and_written_as_it_was(tag: str, kind: str, version: str | None, in_a_file_name: str) -> None:
+def test_a_tag_is_read_and_written_as_it_was(
+    tag: str, kind: str, version: str | None, in_a_file_name: str
+) -> None:
     backend = Backend.parse(tag)
 
     assert backend == Backend(kind, version)
     assert (str(backend), backend.tag, backend.file_tag) == (tag, tag, in_a_file_name)
 
 
-@pytest.mark.parametrize("text", ["", "cu", "cu1", "cu1300", "CU126", "cuda126", "rocm7.", "cpu2", "cpu ", "gpu"])
+@pytest.mark.parametrize(
+    "text", ["", "cu", "cu1", "cu1300", "CU126", "cuda126", "rocm7.", "cpu2", "cpu ", "gpu"]
+)
 def test_what_is_no_tag_is_named(text: str) -> None:
     assert known_backend(text) is None
     with pytest.raises(ValueError, match="is not a backend such as cu126 or cpu"):

@@ -17,7 +17,10 @@ import pytest
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A person without settings, whose home is the test's folder."""
     for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "XDG_")) or name in {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}:
+        if name.startswith(("PIP_", "UV_", "XDG_")) or name in {
+            "SSL_CERT_FILE",
+            "REQUESTS_CA_BUNDLE",
+        }:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     bootstrap.pip_listing.cache_clear()
@@ -31,7 +34,9 @@ def settings(home: Path, text: str) -> None:
 
 def test_only_its_own_old_folders_are_removed(tmp_path: Path) -> None:
     old = ["0.1.0-0123456789ab", "0.1.1-0123456789ab", "uv-0.1.2"]
-    own = [f"0.2.{number}-0123456789ab" for number in range(bootstrap.KEPT_ENVIRONMENTS)] + ["uv-0.13.8"]
+    own = [f"0.2.{number}-0123456789ab" for number in range(bootstrap.KEPT_ENVIRONMENTS)] + [
+        "uv-0.13.8"
+    ]
     others = ["2026-notes", "0.1.0-notes", "uv-notes", "bin"]
     for second, name in enumerate((*old, *own, *others)):
         (tmp_path / name).mkdir()
@@ -53,7 +58,9 @@ def test_only_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
 
 def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
     index = "https://user:pa%20ss@index.example/simple"
-    settings(nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n")
+    settings(
+        nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n"
+    )
 
     given = bootstrap.environment()
 
@@ -61,7 +68,9 @@ def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
     assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
 
 
-def test_pips_variables_come_before_its_files(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pips_variables_come_before_its_files(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings(nobody, "[global]\nindex-url = https://file.example/\n")
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
 
@@ -73,12 +82,16 @@ def test_uvs_own_variables_are_left_alone(variable: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv(variable, "https://uv.example/")
 
-    assert {name: value for name, value in bootstrap.environment().items() if "INDEX" in name and name[0] == "U"} == {
-        variable: "https://uv.example/"
-    }
+    assert {
+        name: value
+        for name, value in bootstrap.environment().items()
+        if "INDEX" in name and name[0] == "U"
+    } == {variable: "https://uv.example/"}
 
 
-def test_an_index_in_uvs_own_settings_is_left_alone(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_in_uvs_own_settings_is_left_alone(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     (nobody / ".config" / "uv").mkdir(parents=True)
     (nobody / ".config" / "uv" / "uv.toml").write_text('index-url = "https://uv.example/"\n')
@@ -93,11 +106,15 @@ def test_the_certificates_of_requests_come_before_pips(monkeypatch: pytest.Monke
     assert bootstrap.environment()["SSL_CERT_FILE"] == "/requests.pem"
 
 
-def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"):
         monkeypatch.setenv(name, "x")
 
-    assert not {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"} & set(bootstrap.environment())
+    assert not {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"} & set(
+        bootstrap.environment()
+    )
 
 
 def test_damaged_settings_of_pip_are_pips_business(nobody: Path) -> None:
@@ -107,7 +124,9 @@ def test_damaged_settings_of_pip_are_pips_business(nobody: Path) -> None:
     assert bootstrap.pip_listing() is None
 
 
-def test_without_a_pip_its_variables_count_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_pip_its_variables_count_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "no python"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
 
@@ -135,9 +154,15 @@ def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
     ("output", "expected"),
     [
         ("", ""),
-        ("WARNING: x\nERROR: No matching distribution found\n", "ERROR: No matching distribution found"),
+        (
+            "WARNING: x\nERROR: No matching distribution found\n",
+            "ERROR: No matching distribution found",
+        ),
         ("error: Failed\n  Caused by: dns error\n", "error: Failed; Caused by: dns error"),
-        ("error: GET https://me:secret@index.example/ failed", "error: GET https://****@index.example/ failed"),
+        (
+            "error: GET https://me:secret@index.example/ failed",
+            "error: GET https://****@index.example/ failed",
+        ),
         (
             "connection broken by 'ConnectTimeoutError(<HTTPSConnection object at 0x7f>, 'Connection timed out.')'",
             "Connection timed out.",
@@ -175,7 +200,12 @@ def test_the_release_archive_is_the_machines(
 
 
 def test_every_way_of_uv_is_tried_in_this_order() -> None:
-    ways = ["on PATH or kept", "pinned wheel, by pip", "pinned wheel, by a venv's pip", "pinned wheel, from the index"]
+    ways = [
+        "on PATH or kept",
+        "pinned wheel, by pip",
+        "pinned wheel, by a venv's pip",
+        "pinned wheel, from the index",
+    ]
     ways.append("release archive")
 
     assert list(bootstrap.UV_WAYS) == ways
@@ -200,13 +230,18 @@ def test_the_wheel_of_the_index_is_the_machines(
     monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
     kit = bootstrap.Kit("0", {"uv.txt": b"uv==0.13.8 x"}, None, "")
     job = bootstrap.Job(kit, Path(), Path(), bootstrap.Screen(quiet=True))
-    every = "manylinux_2_17_i686 win32 manylinux_2_17_ppc64le macosx_10_12_x86_64 musllinux_1_1_armv7l " + name
+    every = (
+        "manylinux_2_17_i686 win32 manylinux_2_17_ppc64le macosx_10_12_x86_64 musllinux_1_1_armv7l "
+        + name
+    )
     listed = [f"https://index.example/uv-0.13.8-py3-none-{each}.whl" for each in every.split()]
 
     assert [each for each in listed if bootstrap.is_for_here(each, job)] == listed[-1:]
 
 
-def test_without_a_pip_its_files_count_all_the_same(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_pip_its_files_count_all_the_same(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.executable", str(nobody / "no python"))
     settings(nobody, "[global]\nindex-url = https://file.example/%41\n")
 
@@ -217,7 +252,9 @@ def test_versions_compare_as_numbers() -> None:
     assert bootstrap.numbers("0.13.10") > bootstrap.numbers("0.13.8") > bootstrap.numbers("0.9.30")
 
 
-def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_follows_xdg_only_where_it_is_absolute(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
@@ -259,9 +296,13 @@ def test_what_everyone_can_write_to_holds_no_tool(
     assert refusal(python) == ("" if sticky and is_only_passed else message)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(
+    os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
+)
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
-def test_what_another_user_owns_holds_no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_another_user_owns_holds_no_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
@@ -276,7 +317,9 @@ def program_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-def test_a_tool_that_another_user_changes_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_another_user_changes_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kit = bootstrap.read_kit()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     python = bootstrap.python_of(bootstrap.data_folder() / kit.name)
@@ -288,7 +331,9 @@ def test_a_tool_that_another_user_changes_is_not_started(tmp_path: Path, monkeyp
         bootstrap.tool_environment(kit, bootstrap.Screen(quiet=True))
 
 
-def test_the_way_through_links_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_through_links_is_looked_at_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_folder = tmp_path / "open"
     (tmp_path / "own").mkdir()
     open_folder.mkdir()
@@ -301,13 +346,17 @@ def test_the_way_through_links_is_looked_at_too(tmp_path: Path, monkeypatch: pyt
     assert refusal(tool).startswith(f"everyone can write to {open_folder}, ")
 
 
-def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_umask_that_lets_everyone_write_makes_no_such_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     usual = os.umask(0)
     try:
         with (
             bootstrap.private_umask(),
-            bootstrap.staging_folder(bootstrap.data_folder(), bootstrap.Screen(quiet=True)) as stage,
+            bootstrap.staging_folder(
+                bootstrap.data_folder(), bootstrap.Screen(quiet=True)
+            ) as stage,
         ):
             modes = [folder.stat().st_mode for folder in (stage, *list(stage.parents)[:2])]
         restored = os.umask(0)
@@ -331,23 +380,38 @@ class Gone(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [None, Gone()])
-def test_work_goes_on_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, stream: Gone | None) -> None:
+def test_work_goes_on_where_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch, stream: Gone | None
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.Screen(quiet=False).step("tool", "made")
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])
-def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path: Path, *, from_stdin: bool) -> None:
+def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
+    tmp_path: Path, *, from_stdin: bool
+) -> None:
     file = tmp_path / "bootstrap.py"
     file.write_bytes(Path(bootstrap.__file__).read_bytes())
     for module in ("json", "subprocess", "html", "ssl", "urllib"):
-        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+        (tmp_path / f"{module}.py").write_text(
+            f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
+        )
     words = [sys.executable, "-" if from_stdin else file.name, "--version"]
-    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9", "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9", "HOME": "home"}
+    nowhere = {
+        "UV_DEFAULT_INDEX": "http://127.0.0.1:9",
+        "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9",
+        "HOME": "home",
+    }
     with file.open("rb") as stream:
         done = subprocess.run(
-            words, cwd=tmp_path, stdin=stream, env={**os.environ, **nowhere}, capture_output=True, check=False
+            words,
+            cwd=tmp_path,
+            stdin=stream,
+            env={**os.environ, **nowhere},
+            capture_output=True,
+            check=False,
         )
     assert done.returncode == 2, done.stderr  # it carries nothing inside itself
     assert not (tmp_path / "executed").exists()
@@ -355,22 +419,36 @@ def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path: Path
 
 def job(tmp_path: Path) -> bootstrap.Job:
     files = {"uv.txt": b"uv==0.13.8 --hash=sha256:0\n", "uv-programs.txt": b"", "tool.txt": b""}
-    return bootstrap.Job(bootstrap.Kit("1", files, None, "0"), tmp_path, tmp_path, bootstrap.Screen(quiet=True))
+    return bootstrap.Job(
+        bootstrap.Kit("1", files, None, "0"), tmp_path, tmp_path, bootstrap.Screen(quiet=True)
+    )
 
 
-def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://ann:secret@proxy.example:1")
-    assert bootstrap.ways_to_network()[0] == "Check the proxy: HTTPS_PROXY is http://proxy.example:1"
+    assert (
+        bootstrap.ways_to_network()[0] == "Check the proxy: HTTPS_PROXY is http://proxy.example:1"
+    )
     for name in bootstrap.PROXIES:
         monkeypatch.delenv(name, raising=False)
     assert bootstrap.ways_to_network()[0].startswith("export HTTPS_PROXY=")
 
 
-def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere(tmp_path: Path) -> None:
-    output = "error: Failed to extract " + "a/long/path/" * 60 + "\n  Caused by: No space left on device (os error 28)"
+def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere(
+    tmp_path: Path,
+) -> None:
+    output = (
+        "error: Failed to extract "
+        + "a/long/path/" * 60
+        + "\n  Caused by: No space left on device (os error 28)"
+    )
     assert bootstrap.reason(output) == "no space left on device"
     room = "\n".join(bootstrap.ways_to_room())
-    assert all(f"{name}=/path/to/folder" in room for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR"))
+    assert all(
+        f"{name}=/path/to/folder" in room for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "UV_WAYS", {"by pip": full})
         with pytest.raises(bootstrap.BootstrapError) as caught:
@@ -383,14 +461,20 @@ def full(_job: bootstrap.Job) -> Path:
     raise bootstrap.PassedOverError("no space left on device")
 
 
-def test_a_debian_without_pip_is_told_which_package_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_debian_without_pip_is_told_which_package_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bootstrap, "pip_listing", lambda: None)
     monkeypatch.setattr(bootstrap, "find_spec", lambda _name: None)
     monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/apt-get")
-    assert bootstrap.ways_to_uv(job(tmp_path))[0].startswith("sudo apt-get install python3-venv   #")
+    assert bootstrap.ways_to_uv(job(tmp_path))[0].startswith(
+        "sudo apt-get install python3-venv   #"
+    )
 
 
-def test_every_way_out_that_begins_with_a_small_letter_is_a_command_of_a_shell(tmp_path: Path) -> None:
+def test_every_way_out_that_begins_with_a_small_letter_is_a_command_of_a_shell(
+    tmp_path: Path,
+) -> None:
     ways = [*bootstrap.ways_to_uv(job(tmp_path)), *bootstrap.ways_to_room()]
     commands = [way for way in ways if way[:1].islower()]
     assert len(commands) > 3

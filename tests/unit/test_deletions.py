@@ -7,7 +7,9 @@ import re
 from tests.lab.clone import ROOT
 from tests.lab.deletions import deleting_modules
 
-_ROW = re.compile(r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.py::\w+)` \|$", re.MULTILINE)
+_ROW = re.compile(
+    r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.py::\w+)` \|$", re.MULTILINE
+)
 
 
 def rows() -> list[re.Match[str]]:

@@ -64,11 +64,17 @@ class Made(NamedTuple):
     id: str | None = None
 
 
-def planned(asked: Machine, listing: Listing | None = None, **request: Any) -> Callable[[Path], Signs]:
+def planned(
+    asked: Machine, listing: Listing | None = None, **request: Any
+) -> Callable[[Path], Signs]:
     """The reasons and warnings of a plan, with the catalogue as shipped or as the sources list it."""
 
     def signs(_: Path) -> Signs:
-        catalog = frozen_catalog() if listing is None else narrow(frozen_catalog(), listing, asked.os, asked.arch)
+        catalog = (
+            frozen_catalog()
+            if listing is None
+            else narrow(frozen_catalog(), listing, asked.os, asked.arch)
+        )
         made = choose(asked, Request(**request), catalog)
         outcome = ("refused", None) if made.choice is None else ("chosen", None)
         return {outcome, *((reason.code, None) for reason in (*made.reasons, *made.warnings))}
@@ -100,7 +106,11 @@ def configured(**variables: str) -> Callable[[Path], Signs]:
 
     def signs(folder: Path) -> Signs:
         home = {"HOME": str(folder), "PIP_CONFIG_FILE": "/dev/null"}
-        return {("extra-index", None)} if read_sources(None, home | variables, folder).extra_indexes else set()
+        return (
+            {("extra-index", None)}
+            if read_sources(None, home | variables, folder).extra_indexes
+            else set()
+        )
 
     return signs
 
@@ -110,12 +120,21 @@ def found(findings: Iterable[Finding]) -> Signs:
 
 
 def packages(
-    named: Packages, on: Machine = ADA, *, packages: Packages | None = None, apart: Packages = (), **parts: Any
+    named: Packages,
+    on: Machine = ADA,
+    *,
+    packages: Packages | None = None,
+    apart: Packages = (),
+    **parts: Any,
 ) -> Callable[[Path], Signs]:
     """An environment with these packages, some of them ``apart``, in another folder."""
     contents = holding(*(packages or named), **parts)
-    others = tuple(replace(package, record=Path("lib", "absent")) for package in holding(*apart).packages)
-    return lambda _: found(found_in(on, contents=replace(contents, packages=(*contents.packages, *others))))
+    others = tuple(
+        replace(package, record=Path("lib", "absent")) for package in holding(*apart).packages
+    )
+    return lambda _: found(
+        found_in(on, contents=replace(contents, packages=(*contents.packages, *others)))
+    )
 
 
 def beside(*more: tuple[str, str], without: str = "") -> dict[str, Any]:
@@ -137,7 +156,9 @@ def shell(variable: str, *names: str) -> Callable[[Path], Signs]:
 
 def project(text: str) -> Callable[[Path], Signs]:
     def signs(folder: Path) -> Signs:
-        (folder / "pyproject.toml").write_text('[project]\nname = "app"\ndependencies = ["torch"]\n' + text)
+        (folder / "pyproject.toml").write_text(
+            '[project]\nname = "app"\ndependencies = ["torch"]\n' + text
+        )
         return found(found_in(torch="2.10.0+cu126", project=read_project(folder)))
 
     return signs
@@ -145,7 +166,9 @@ def project(text: str) -> Callable[[Path], Signs]:
 
 def toolkit(version: str) -> Callable[[Path], Signs]:
     def signs(folder: Path) -> Signs:
-        (folder / "version.json").write_text(json.dumps({"cuda": {"name": "CUDA SDK", "version": version}}))
+        (folder / "version.json").write_text(
+            json.dumps({"cuda": {"name": "CUDA SDK", "version": version}})
+        )
         return found(found_in(torch="2.10.0+cu126", shell=read_shell({"CUDA_HOME": str(folder)})))
 
     return signs
@@ -154,7 +177,9 @@ def toolkit(version: str) -> Callable[[Path], Signs]:
 NOT_NVIDIA = Gpu(0, "Matrox G200eW3", pci_id="102b:0536", found_via="pci")
 
 PLAN: dict[str, Made] = {
-    "F02": Made("driver-too-old", planned(machine("T4", driver="418.226.00")), planned(machine("T4"))),
+    "F02": Made(
+        "driver-too-old", planned(machine("T4", driver="418.226.00")), planned(machine("T4"))
+    ),
     "F19": Made(
         "driver-barely-new-enough",
         planned(machine("A100", driver="525.60.13")),
@@ -167,7 +192,9 @@ PLAN: dict[str, Made] = {
         planned(machine("A100", environment=Environment(container="docker"))),
     ),
     "F29": Made(
-        "jetson", planned(jetson("Orin", "36.4.0", cuda="12.6")), planned(jetson("Orin", "38.4.0", driver="595.58"))
+        "jetson",
+        planned(jetson("Orin", "36.4.0", cuda="12.6")),
+        planned(jetson("Orin", "38.4.0", driver="595.58")),
     ),
     "F30": Made(
         "run-time-compiler-too-old",
@@ -189,7 +216,9 @@ PLAN: dict[str, Made] = {
         planned(machine("RTX 5090"), requirements=("torch==2.6.0",)),
         planned(machine("H100"), requirements=("torch==2.6.0",)),
     ),
-    "F40": Made("gpu-left-out", planned(machine("P40", "RTX 5090")), planned(machine("T4", "RTX 5090"))),
+    "F40": Made(
+        "gpu-left-out", planned(machine("P40", "RTX 5090")), planned(machine("T4", "RTX 5090"))
+    ),
     "F41": Made(
         "python-unsupported",
         planned(ADA, requirements=("torch==2.15.0",), python="3.10"),
@@ -246,7 +275,9 @@ PREFLIGHT: dict[str, Made] = {
 }
 
 
-def doctor(entry: str, code: str, sick: Callable[[Path], Signs], fit: Callable[[Path], Signs]) -> dict[str, Made]:
+def doctor(
+    entry: str, code: str, sick: Callable[[Path], Signs], fit: Callable[[Path], Signs]
+) -> dict[str, Made]:
     return {entry: Made(code, sick, fit, id=entry)}
 
 
@@ -256,24 +287,48 @@ CONDA = (("torch", "2.5.1"),)
 DOCTOR: dict[str, Made] = {
     **doctor("F32", "override-left-behind", shell("UV_TORCH_BACKEND"), shell("UV_CACHE_DIR")),
     **doctor("F34", "torch-twice", sound(packages=(*SOUND, ("torch", "2.9.1"))), sound()),
-    **doctor("F44", "uv-undoes-build", project(""), project('[tool.uv.sources]\ntorch = { index = "cu126" }\n')),
+    **doctor(
+        "F44",
+        "uv-undoes-build",
+        project(""),
+        project('[tool.uv.sources]\ntorch = { index = "cu126" }\n'),
+    ),
     **doctor(
         "F45",
         "conda-cpu-build",
         sound(packages=CONDA, conda=("pytorch-2.5.1-cpu_generic_py312h1b0e2b5_8",)),
         sound(packages=CONDA, conda=("pytorch-2.5.1-cuda126_generic_py312h1b0e2b5_208",)),
     ),
-    **doctor("F46", "torch-shadowed", shell("PYTHONPATH", "torch"), shell("PYTHONPATH", "torchless")),
+    **doctor(
+        "F46", "torch-shadowed", shell("PYTHONPATH", "torch"), shell("PYTHONPATH", "torchless")
+    ),
     **doctor(
         "F49",
         "library-path-poisoned",
         shell("LD_LIBRARY_PATH", "libnvJitLink.so.12", "libcublas.so.12"),
         shell("LD_LIBRARY_PATH", "libcuda.so.1"),
     ),
-    **doctor("F50", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcublasLt.so.11"), shell("LD_LIBRARY_PATH")),
-    **doctor("F51", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libcudnn.so.8"), shell("LD_LIBRARY_PATH")),
-    **doctor("F102", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()),
-    **doctor("F53", "library-path-poisoned", shell("LD_LIBRARY_PATH", "libnccl.so.2"), shell("LD_LIBRARY_PATH")),
+    **doctor(
+        "F50",
+        "library-path-poisoned",
+        shell("LD_LIBRARY_PATH", "libcublasLt.so.11"),
+        shell("LD_LIBRARY_PATH"),
+    ),
+    **doctor(
+        "F51",
+        "library-path-poisoned",
+        shell("LD_LIBRARY_PATH", "libcudnn.so.8"),
+        shell("LD_LIBRARY_PATH"),
+    ),
+    **doctor(
+        "F102", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()
+    ),
+    **doctor(
+        "F53",
+        "library-path-poisoned",
+        shell("LD_LIBRARY_PATH", "libnccl.so.2"),
+        shell("LD_LIBRARY_PATH"),
+    ),
     **doctor(
         "F54",
         "two-cuda-majors",
@@ -296,8 +351,12 @@ DOCTOR: dict[str, Made] = {
     **doctor(
         "F60",
         "mkl-too-new",
-        sound(packages=CONDA, conda=("mkl-2024.1.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")),
-        sound(packages=CONDA, conda=("mkl-2024.0.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")),
+        sound(
+            packages=CONDA, conda=("mkl-2024.1.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")
+        ),
+        sound(
+            packages=CONDA, conda=("mkl-2024.0.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")
+        ),
     ),
     **doctor(
         "F61",
@@ -330,7 +389,9 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("room", ELSEWHERE)
-def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(tmp_path: Path, room: str) -> None:
+def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(
+    tmp_path: Path, room: str
+) -> None:
     wrong = {}
     for entry, made in ELSEWHERE[room].items():
         folders = (tmp_path / entry / "sick", tmp_path / entry / "healthy")
@@ -345,13 +406,17 @@ def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(tm
 
 def test_the_header_of_nvidia_smi_610_is_read() -> None:
     (before, after) = (
-        parse_smi(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda for words in ("CUDA Version", "CUDA UMD Version")
+        parse_smi(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda
+        for words in ("CUDA Version", "CUDA UMD Version")
     )
     assert str(before) == str(after) == "13.3"
 
 
 def test_a_toolkit_on_the_machine_changes_no_choice(tmp_path: Path) -> None:
-    tools = {"/usr/local/cuda/version.json": '{"cuda": {"version": "11.8"}}', "/usr/local/cuda/bin/nvcc": ""}
+    tools = {
+        "/usr/local/cuda/version.json": '{"cuda": {"version": "11.8"}}',
+        "/usr/local/cuda/bin/nvcc": "",
+    }
     home = {"CUDA_HOME": "/usr/local/cuda", "CUDA_PATH": "/usr/local/cuda"}
     without = read_machine(source=recording(tmp_path / "without", healthy()))
     assert read_machine(source=recording(tmp_path / "with", healthy() | tools, **home)) == without
@@ -366,7 +431,8 @@ def test_every_entry_that_is_seen_before_an_installation_is_made_or_has_its_reas
     assert len(made) == len(set(made))
     assert early <= {*made, *READ_RIGHT, *CANNOT} <= load_failures().keys()
     with capsys.disabled():
-        print(f"\n{len(made)} of the {len(load_failures())} failures are made before anything is installed")  # noqa: T201
+        of_all = f"{len(made)} of the {len(load_failures())} failures"
+        print(f"\n{of_all} are made before anything is installed")  # noqa: T201
         for room, entries in rooms.items():
             print(f"  {len(entries)} in {room}: {', '.join(entries)}")  # noqa: T201
         for entry, reason in (READ_RIGHT | CANNOT).items():

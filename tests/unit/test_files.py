@@ -95,13 +95,17 @@ def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path: Path) -> None:
         folder.chmod(0o1777)
         check_cache(links / "link" / "cache", Warnings())
         folder.chmod(0o777)
-        with pytest.raises(InstallationError, match=f"everyone can write to {folder} and so exchange") as refused:
+        with pytest.raises(
+            InstallationError, match=f"everyone can write to {folder} and so exchange"
+        ) as refused:
             check_cache(links / "link" / "cache", Warnings())
         assert (refused.value.hint or "").startswith(f"chmod o-w {folder} ")
         folder.chmod(0o755)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(
+    os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
+)
 def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path: Path) -> None:
     cache = tmp_path / "above" / "cache"
     cache.mkdir(parents=True)
@@ -143,7 +147,9 @@ def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
 
 
 @pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])
-def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+def test_the_cache_lies_where_platformdirs_says(
+    monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
     if named is None:
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     else:
@@ -151,9 +157,15 @@ def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch,
     assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)
 
 
-def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_never_more_open_than_the_one_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "pip.conf"
-    for mode, refused, expected in ((0o600, False, 0o600), (0o640, False, 0o640), (0o640, True, 0o600)):
+    for mode, refused, expected in (
+        (0o600, False, 0o600),
+        (0o640, False, 0o640),
+        (0o640, True, 0o600),
+    ):
         path.write_text("token", encoding="utf-8")
         path.chmod(mode)
         with monkeypatch.context() as patch:
@@ -227,7 +239,9 @@ def _refused(*_: object) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="two files cannot be exchanged there")
-def test_a_change_made_after_the_last_look_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_made_after_the_last_look_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, looks = tmp_path / "file", []
     path.write_text("mine\n", encoding="utf-8")
 
@@ -254,7 +268,11 @@ def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="it is") as caught:
             open_regular(tmp_path / name)
         refused.append(caught.value.strerror)
-    assert refused == ["it is not a regular file", "it is not a regular file", "it is a file of the kernel"]
+    assert refused == [
+        "it is not a regular file",
+        "it is not a regular file",
+        "it is a file of the kernel",
+    ]
     with open_regular(tmp_path / "empty") as file:
         assert file.read() == b""
 
@@ -272,7 +290,10 @@ def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
         restored = os.umask(0)
     finally:
         os.umask(before)
-    modes = [path.stat().st_mode & 0o777 for path in (cache.parent.parent, cache, cache / "of another program")]
+    modes = [
+        path.stat().st_mode & 0o777
+        for path in (cache.parent.parent, cache, cache / "of another program")
+    ]
     assert modes == [0o700, 0o700, 0o775]
     assert (within, restored) == (0o002, 0)
 

@@ -8,7 +8,17 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.lab.source import circles, drawn, module_graph, modules, parts, public_names, reached, room_graph, words
+from tests.lab.source import (
+    circles,
+    drawn,
+    module_graph,
+    modules,
+    parts,
+    public_names,
+    reached,
+    room_graph,
+    words,
+)
 
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
@@ -91,7 +101,18 @@ PURE = [
     "versions",
     "wheels.torch_wheel",
 ]
-WORLD = {"os", "subprocess", "ctypes", "socket", "time", "datetime", "pathlib", "shutil", "requests", "urllib"}
+WORLD = {
+    "os",
+    "subprocess",
+    "ctypes",
+    "socket",
+    "time",
+    "datetime",
+    "pathlib",
+    "shutil",
+    "requests",
+    "urllib",
+}
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
 # Words that belong to one maker, and who may use them in names and codes (what is said to people is not looked at).
@@ -100,22 +121,55 @@ MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"
 MAY_NAME_MAKERS = {
     "vendors": MAKERS,
     "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {"amd", "apple", "cuda", "intel", "jetson", "rocm", "tegra", "xpu"},  # the authored rows and their files
+    "catalog": {
+        "amd",
+        "apple",
+        "cuda",
+        "intel",
+        "jetson",
+        "rocm",
+        "tegra",
+        "xpu",
+    },  # the authored rows and their files
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
-    "export": {"cuda", "rocm", "xpu"},  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
+    "export": {
+        "cuda",
+        "rocm",
+        "xpu",
+    },  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda"},  # torch's own name of a device
-    "extensions": {"cuda"},  # what the names of files say, and torch's word for what a build was made with
+    "extensions": {
+        "cuda"
+    },  # what the names of files say, and torch's word for what a build was made with
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
-    "learned": {"cuda", "hip", "rocm", "xpu"},  # torch's own names for what a build was made with, and a key of rows
+    "learned": {
+        "cuda",
+        "hip",
+        "rocm",
+        "xpu",
+    },  # torch's own names for what a build was made with, and a key of rows
     "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
-    "machine": {"amd", "apple", "cuda", "intel", "jetson"},  # keys and values of the Machine document
+    "machine": {
+        "amd",
+        "apple",
+        "cuda",
+        "intel",
+        "jetson",
+    },  # keys and values of the Machine document
     "page": {"tegra"},  # the chips of the catalogue's table
-    "plan": {"cuda", "ptx"},  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
+    "plan": {
+        "cuda",
+        "ptx",
+    },  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
     "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
-    "receipt": {"cuda", "hip", "nvidia"},  # the kernel's files and the variables that say which GPUs there are
+    "receipt": {
+        "cuda",
+        "hip",
+        "nvidia",
+    },  # the kernel's files and the variables that say which GPUs there are
     "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
@@ -134,8 +188,15 @@ OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")
 
 def aliases(tree: ast.Module) -> list[str]:
     """The public names of types that a module gives: Status = Literal["ok", "failed"]."""
-    given = (node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None) for node in tree.body)
-    return [name.id for name in given if isinstance(name, ast.Name) and re.match(r"[A-Z]\w*[a-z]", name.id)]
+    given = (
+        node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        for node in tree.body
+    )
+    return [
+        name.id
+        for name in given
+        if isinstance(name, ast.Name) and re.match(r"[A-Z]\w*[a-z]", name.id)
+    ]
 
 
 def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used() -> None:
@@ -153,7 +214,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_no_modules_below_the_door_name_each_others_types_in_a_circle() -> None:
-    below = {name: others - {"gpuinstall"} for name, others in module_graph(types=True).items() if name != "gpuinstall"}
+    below = {
+        name: others - {"gpuinstall"}
+        for name, others in module_graph(types=True).items()
+        if name != "gpuinstall"
+    }
 
     assert circles(below) == []
 
@@ -161,7 +226,9 @@ def test_no_modules_below_the_door_name_each_others_types_in_a_circle() -> None:
 def test_a_public_name_is_defined_once() -> None:
     definitions: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
-        if not ALONE.match(name) and name != "gpuinstall.api":  # which gives what others define, under the same name
+        if (
+            not ALONE.match(name) and name != "gpuinstall.api"
+        ):  # which gives what others define, under the same name
             for public in public_names(module.tree) - ENTRANCES:
                 definitions[public].append(name)
 
@@ -173,7 +240,11 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
 
 
 def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
-    below = {room: others - {"gpuinstall"} for room, others in room_graph(types=True).items() if room != "gpuinstall"}
+    below = {
+        room: others - {"gpuinstall"}
+        for room, others in room_graph(types=True).items()
+        if room != "gpuinstall"
+    }
 
     assert circles(below) == []
 
@@ -194,7 +265,10 @@ def test_the_name_of_a_class_or_a_type_means_one_thing() -> None:
 def test_what_decides_reaches_nothing_of_the_world(root: str) -> None:
     dotted = f"gpuinstall.{root}"
     inside = {name for name in modules() if name == dotted or name.startswith(f"{dotted}.")}
-    touched = {name: {other.partition(".")[0] for other in modules()[name].imports} & WORLD for name in reached(inside)}
+    touched = {
+        name: {other.partition(".")[0] for other in modules()[name].imports} & WORLD
+        for name in reached(inside)
+    }
 
     assert inside
     assert {name: world for name, world in touched.items() if world} == {}
@@ -204,8 +278,16 @@ def test_nobody_names_a_maker_but_those_who_may() -> None:
     named: dict[str, Counter[str]] = defaultdict(Counter)
     for name, module in modules().items():
         inner = name.partition(".")[2]
-        allowed = set().union(*(theirs for who, theirs in MAY_NAME_MAKERS.items() if f"{inner}.".startswith(f"{who}.")))
-        named[module.room].update(word for word in words(module.tree) if parts(word) & MAKERS - allowed)
+        allowed = set().union(
+            *(
+                theirs
+                for who, theirs in MAY_NAME_MAKERS.items()
+                if f"{inner}.".startswith(f"{who}.")
+            )
+        )
+        named[module.room].update(
+            word for word in words(module.tree) if parts(word) & MAKERS - allowed
+        )
 
     assert {room: dict(found) for room, found in named.items() if found} == {}
 
@@ -227,8 +309,16 @@ def test_the_walk_sees_what_is_imported_where(tmp_path_factory: pytest.TempPathF
 
 
 def test_circles_are_found_whatever_leads_to_them() -> None:
-    assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [["b", "c"], ["e", "f"]]
+    assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [
+        ["b", "c"],
+        ["e", "f"],
+    ]
 
 
 def test_a_word_is_taken_apart_however_it_is_written() -> None:
-    assert parts("CudaVersion") == parts("cuda_version") == parts("CUDA-VERSION") == {"cuda", "version"}
+    assert (
+        parts("CudaVersion")
+        == parts("cuda_version")
+        == parts("CUDA-VERSION")
+        == {"cuda", "version"}
+    )

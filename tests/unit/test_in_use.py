@@ -15,7 +15,9 @@ from gpuinstall.in_use import IN_USE, claim, hold, hold_alone, last_use, share
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no program that runs")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows removes no program that runs"
+)
 BECOMES_CAT = """
 import os, sys
 from gpuinstall.in_use import hold

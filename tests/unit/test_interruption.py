@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 def start(code: str) -> subprocess.Popen[str]:
     """Run code after ``install_handlers``, up to its first line of output."""
     running = subprocess.Popen(
-        [sys.executable, "-c", PREFACE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", PREFACE + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
@@ -30,7 +33,9 @@ def start(code: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_every_signal_that_ends_a_program_is_an_interrupt(name: str) -> None:
-    running = start("try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)")
+    running = start(
+        "try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)"
+    )
     running.send_signal(signal.Signals[name])
     running.communicate(timeout=30)
     assert running.returncode == 130
@@ -73,7 +78,9 @@ except KeyboardInterrupt:
 def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
     code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     words = ["nohup", sys.executable, "-c", PREFACE + code]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ)
+    done = subprocess.run(
+        words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ
+    )
     assert done.stdout == "ready\nTrue\n"
 
 

@@ -12,7 +12,12 @@ from gpuinstall.machine import Driver, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 CARD: dict[str, Any] = {"compute_capability": "8.0"}
-LEAST: dict[str, Any] = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "gpus": []}
+LEAST: dict[str, Any] = {
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "gpus": [],
+}
 FULL: dict[str, Any] = {
     **LEAST,
     "libc": "glibc",
@@ -34,7 +39,15 @@ FULL: dict[str, Any] = {
         }
     ],
     "problems": [
-        {"code": "gpu-lost", "id": "F14", "message": "m", "fix": "f", "blocking": True, "gpus": [3], "needs": ["root"]}
+        {
+            "code": "gpu-lost",
+            "id": "F14",
+            "message": "m",
+            "fix": "f",
+            "blocking": True,
+            "gpus": [3],
+            "needs": ["root"],
+        }
     ],
 }
 
@@ -44,7 +57,12 @@ def test_a_full_document_is_written_as_it_was_read() -> None:
 
 
 def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
-    gpu = {**FULL["gpus"][0], "compute_capability": None, "vendor": "amd", "architecture": "gfx1201"}
+    gpu = {
+        **FULL["gpus"][0],
+        "compute_capability": None,
+        "vendor": "amd",
+        "architecture": "gfx1201",
+    }
     facts = {"kernel": "6.8.0", "amdgpu": "6.12.12", "rocm": None}
     document = {**FULL, "driver": None, "gpus": [gpu], "amd": facts}
 
@@ -56,7 +74,9 @@ def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
 
 
 def test_the_envelope_around_a_machine_is_taken_off() -> None:
-    assert Machine.from_dict({"gpuinstall": 1, "command": "probe", "data": FULL}) == Machine.from_dict(FULL)
+    assert Machine.from_dict(
+        {"gpuinstall": 1, "command": "probe", "data": FULL}
+    ) == Machine.from_dict(FULL)
 
 
 def test_unknown_keys_are_ignored() -> None:
@@ -70,12 +90,16 @@ def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_ca
 
 def test_a_problem_blocks_unless_it_says_otherwise() -> None:
     problems = [{"code": "a"}, {"code": "b", "blocking": False}, {"code": "c", "gpus": [0]}]
-    assert [problem.code for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking] == ["a"]
+    assert [
+        problem.code for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
+    ] == ["a"]
 
 
 def test_driver_facts_may_be_missing_one_by_one() -> None:
     assert Machine.from_dict({**LEAST, "driver": {}}).driver == Driver()
-    assert Machine.from_dict({**LEAST, "driver": {"cuda": "12.2"}}).driver == Driver(cuda=CudaVersion(12, 2))
+    assert Machine.from_dict({**LEAST, "driver": {"cuda": "12.2"}}).driver == Driver(
+        cuda=CudaVersion(12, 2)
+    )
     read = Machine.from_dict({**LEAST, "driver": {"version": "470.256.02"}}).driver
     assert read == Driver(version=DriverVersion.parse("470.256.02"))
 
@@ -112,7 +136,9 @@ def test_an_unknown_capability_stays_unknown() -> None:
         ({"problems": [{"code": "x", "gpus": [-1]}]}, "problems[0].gpus"),
     ],
 )
-def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong: dict[str, Any], named: str) -> None:
+def test_a_malformed_document_is_refused_by_the_place_of_its_fault(
+    wrong: dict[str, Any], named: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         Machine.from_dict({**LEAST, **wrong})
     assert named in caught.value.message
@@ -121,7 +147,10 @@ def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong: dict[s
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*FULL, "index", "uuid"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*FULL, "index", "uuid"]), inner)
+    ),
     max_leaves=12,
 )
 

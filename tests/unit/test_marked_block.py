@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from gpuinstall.marked_block import BrokenBlockError, block_note, with_block, without_blocks
 
-LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), max_size=4)
+LINES = st.lists(
+    st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), max_size=4
+)
 TEXTS = st.lists(st.sampled_from(["", "[pip]", "a = 1", "  b\r", "# c", "\ufeffd"])).map("\n".join)
 HOOKED = "\ufeffa = 1\n# gpuinstall hook: note\nb = 2\n# end of gpuinstall hook f4027fef\nc = 3\n"
 
@@ -29,7 +31,9 @@ def test_what_comes_into_the_file_later_stays() -> None:
 
 
 def test_a_byte_order_mark_stays_first() -> None:
-    assert with_block("\ufeffa = 1\n", 0, "note", ["b = 2"]).startswith("\ufeff# gpuinstall hook: note\nb = 2\n")
+    assert with_block("\ufeffa = 1\n", 0, "note", ["b = 2"]).startswith(
+        "\ufeff# gpuinstall hook: note\nb = 2\n"
+    )
 
 
 def test_a_file_of_windows_keeps_its_line_ends() -> None:

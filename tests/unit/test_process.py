@@ -42,7 +42,9 @@ def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
         os.kill(int(str(caught.value)), 0)
 
 
-COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
+COMPILER = (
+    "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
+)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
@@ -57,14 +59,18 @@ HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sl
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
-@pytest.mark.parametrize(("then", "status", "out"), [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")])
+@pytest.mark.parametrize(
+    ("then", "status", "out"), [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")]
+)
 @pytest.mark.parametrize("heard", [True, False])
 def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     then: str, status: int | None, out: str, *, heard: bool
 ) -> None:
     begun = time.monotonic()
     done = process.run(
-        [sys.executable, "-c", HOLDER + then], seconds=2, each_line=(lambda _line: None) if heard else None
+        [sys.executable, "-c", HOLDER + then],
+        seconds=2,
+        each_line=(lambda _line: None) if heard else None,
     )
     assert time.monotonic() - begun < 20
     assert (done.status, done.out) == (status, out)
@@ -79,7 +85,9 @@ def test_a_program_that_writes_without_end_is_ended() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 @pytest.mark.parametrize("seconds", [None, 60.0])
-def test_who_has_ended_is_not_waited_for_because_a_child_of_its_holds_the_streams(seconds: float | None) -> None:
+def test_who_has_ended_is_not_waited_for_because_a_child_of_its_holds_the_streams(
+    seconds: float | None,
+) -> None:
     leaves = "import os, time\nif os.fork() == 0: time.sleep(40); os._exit(0)\nprint('x' * 300_000)"
     start = time.monotonic()
 

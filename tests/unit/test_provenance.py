@@ -11,7 +11,12 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.declaration import TEAM_LOCKS, read_declaration, read_inputs, read_team_settings
+from gpuinstall.lock.declaration import (
+    TEAM_LOCKS,
+    read_declaration,
+    read_inputs,
+    read_team_settings,
+)
 from gpuinstall.machine import Machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.provenance import SETTING_RULES, TEAM_LOCK, Effect, recorded_sources
@@ -71,10 +76,19 @@ EXAMPLES = {
     ("uv", "index-url"): ("script.py", f'[tool.uv]\nindex-url = "{INDEX}"'),
     ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
     ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
-    ("uv", "sources (index)"): ("pyproject.toml", f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}'),
-    ("uv", "sources (git, url, path)"): ("pyproject.toml", f'{UV}sources.mine = {{ path = "lib" }}'),
+    ("uv", "sources (index)"): (
+        "pyproject.toml",
+        f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}',
+    ),
+    ("uv", "sources (git, url, path)"): (
+        "pyproject.toml",
+        f'{UV}sources.mine = {{ path = "lib" }}',
+    ),
     ("uv", "sources (workspace)"): ("pyproject.toml", f"{UV}sources.mine = {{ workspace = true }}"),
-    ("uv", "sources of torch"): ("pyproject.toml", f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}'),
+    ("uv", "sources of torch"): (
+        "pyproject.toml",
+        f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}',
+    ),
     ("uv", "torch-backend"): ("uv.toml", '[pip]\ntorch-backend = "cu118"'),
     ("uv", "exclude-newer"): ("uv.toml", 'exclude-newer = "2026-01-01"'),
     ("uv", "no-build"): ("uv.toml", "no-build = true"),
@@ -86,35 +100,62 @@ EXAMPLES = {
     ("uv", "no-binary-package"): ("uv.toml", 'no-binary-package = ["mine"]'),
     ("uv", "index-strategy"): ("uv.toml", 'index-strategy = "unsafe-best-match"'),
     ("uv", "require-hashes"): ("uv.toml", "[pip]\nrequire-hashes = true"),
-    ("uv", "override-dependencies (by URL)"): ("uv.toml", f'override-dependencies = ["mine @ {INDEX}/mine.whl"]'),
+    ("uv", "override-dependencies (by URL)"): (
+        "uv.toml",
+        f'override-dependencies = ["mine @ {INDEX}/mine.whl"]',
+    ),
     ("uv", "override-dependencies"): ("uv.toml", 'override-dependencies = ["mine<2"]'),
-    ("uv", "build-constraint-dependencies"): ("uv.toml", 'build-constraint-dependencies = ["mine<2"]'),
+    ("uv", "build-constraint-dependencies"): (
+        "uv.toml",
+        'build-constraint-dependencies = ["mine<2"]',
+    ),
     ("uv", "extra-build-dependencies"): ("uv.toml", 'extra-build-dependencies = { mine = ["a"] }'),
     ("uv", "extra-build-variables"): ("uv.toml", 'extra-build-variables = { mine = { A = "1" } }'),
     ("uv", "config-settings"): ("uv.toml", 'config-settings = { a = "b" }'),
-    ("uv", "config-settings-package"): ("uv.toml", 'config-settings-package = { mine = { a = "b" } }'),
+    ("uv", "config-settings-package"): (
+        "uv.toml",
+        'config-settings-package = { mine = { a = "b" } }',
+    ),
     ("uv", "no-build-isolation"): ("uv.toml", "no-build-isolation = true"),
     ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
     ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
-    ("Poetry", "source of a dependency"): ("pyproject.toml", POETRY + BY_POETRY.format("mine", 'source = "corp"')),
+    ("Poetry", "source of a dependency"): (
+        "pyproject.toml",
+        POETRY + BY_POETRY.format("mine", 'source = "corp"'),
+    ),
     ("Poetry", "url, git, path of a dependency"): (
         "pyproject.toml",
         '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
     ),
-    ("Poetry", "source of torch"): ("pyproject.toml", POETRY + BY_POETRY.format("torch", 'source = "corp"')),
-    ("Poetry", "source that is not listed"): ("pyproject.toml", BY_POETRY.format("mine", 'source = "corp"')),
-    ("Poetry", "[[source]] (supplemental)"): ("pyproject.toml", f'{POETRY}priority = "supplemental"\n'),
+    ("Poetry", "source of torch"): (
+        "pyproject.toml",
+        POETRY + BY_POETRY.format("torch", 'source = "corp"'),
+    ),
+    ("Poetry", "source that is not listed"): (
+        "pyproject.toml",
+        BY_POETRY.format("mine", 'source = "corp"'),
+    ),
+    ("Poetry", "[[source]] (supplemental)"): (
+        "pyproject.toml",
+        f'{POETRY}priority = "supplemental"\n',
+    ),
     ("Poetry", "[[source]] (primary)"): ("pyproject.toml", POETRY),
     ("PDM", "[[source]]"): ("pyproject.toml", PDM),
     ("PDM", "[[source]] pypi"): ("pyproject.toml", PDM.replace('"corp"', '"pypi"')),
     ("PDM", "[[source]] of find_links"): ("pyproject.toml", f'{PDM}type = "find_links"\n'),
-    ("PDM", "include_packages, exclude_packages"): ("pyproject.toml", f'{PDM}include_packages = ["mine*"]\n'),
+    ("PDM", "include_packages, exclude_packages"): (
+        "pyproject.toml",
+        f'{PDM}include_packages = ["mine*"]\n',
+    ),
     ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
     ("PDM", "pdm.toml: pypi.url"): ("pdm.toml", f'[pypi]\nurl = "{INDEX}"\n'),
     ("PDM", "pdm.toml: pypi.NAME.url"): ("pdm.toml", f'[pypi.corp]\nurl = "{INDEX}"\n'),
     ("Rye", "[[sources]]"): ("pyproject.toml", RYE.format("corp")),
     ("Rye", "[[sources]] default"): ("pyproject.toml", RYE.format("default")),
-    ("Rye", "[[sources]] of find-links"): ("pyproject.toml", f'{RYE.format("corp")}type = "find-links"\n'),
+    ("Rye", "[[sources]] of find-links"): (
+        "pyproject.toml",
+        f'{RYE.format("corp")}type = "find-links"\n',
+    ),
     ("pixi", "index-url"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
     ("pixi", "extra-index-urls"): ("pyproject.toml", f'{PIXI}extra-index-urls = ["{INDEX}"]\n'),
     ("pixi", "find-links"): ("pyproject.toml", f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n'),
@@ -122,27 +163,60 @@ EXAMPLES = {
     ("pixi", "no-binary"): ("pyproject.toml", f'{PIXI}no-binary = ["mine"]\n'),
     ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
     ("pixi", "pypi-dependencies (index)"): ("pyproject.toml", BY_PIXI.format(f'index = "{INDEX}"')),
-    ("pixi", "pypi-dependencies (git, url, path)"): ("pyproject.toml", BY_PIXI.format('path = "lib"')),
-    ("pixi", "dependency-overrides"): ("pixi.toml", '[pypi-options.dependency-overrides]\nmine = "2"\n'),
+    ("pixi", "pypi-dependencies (git, url, path)"): (
+        "pyproject.toml",
+        BY_PIXI.format('path = "lib"'),
+    ),
+    ("pixi", "dependency-overrides"): (
+        "pixi.toml",
+        '[pypi-options.dependency-overrides]\nmine = "2"\n',
+    ),
     ("pixi", "exclude-newer"): ("pixi.toml", '[workspace]\nexclude-newer = "2026-01-01"\n'),
-    ("Pipenv", "[[source]] (the first)"): ("Pipfile", PIPENV.replace("https://first.example", INDEX)),
+    ("Pipenv", "[[source]] (the first)"): (
+        "Pipfile",
+        PIPENV.replace("https://first.example", INDEX),
+    ),
     ("Pipenv", "[[source]] (install_search_all_sources)"): (
         "Pipfile",
         f"{PIPENV}[pipenv]\ninstall_search_all_sources = true\n",
     ),
-    ("Pipenv", "index of a package"): ("Pipfile", f'{PIPENV}[packages]\nmine = {{ version = "*", index = "corp" }}\n'),
-    ("Pipenv", "index of torch"): ("Pipfile", f'{PIPENV}[packages]\ntorch = {{ version = "*", index = "corp" }}\n'),
-    ("Pipenv", "index that is not listed"): ("Pipfile", '[dev-packages]\nmine = { version = "*", index = "corp" }\n'),
-    ("Pipenv", "git, file, path of a package"): ("Pipfile", '[packages]\nmine = { path = "lib", editable = true }\n'),
-    ("setuptools", "[easy_install] index_url"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
-    ("setuptools", "[easy_install] find_links"): ("setup.cfg", f"[easy_install]\nfind_links = {INDEX}\n"),
+    ("Pipenv", "index of a package"): (
+        "Pipfile",
+        f'{PIPENV}[packages]\nmine = {{ version = "*", index = "corp" }}\n',
+    ),
+    ("Pipenv", "index of torch"): (
+        "Pipfile",
+        f'{PIPENV}[packages]\ntorch = {{ version = "*", index = "corp" }}\n',
+    ),
+    ("Pipenv", "index that is not listed"): (
+        "Pipfile",
+        '[dev-packages]\nmine = { version = "*", index = "corp" }\n',
+    ),
+    ("Pipenv", "git, file, path of a package"): (
+        "Pipfile",
+        '[packages]\nmine = { path = "lib", editable = true }\n',
+    ),
+    ("setuptools", "[easy_install] index_url"): (
+        "setup.cfg",
+        f"[easy_install]\nindex-url = {INDEX}\n",
+    ),
+    ("setuptools", "[easy_install] find_links"): (
+        "setup.cfg",
+        f"[easy_install]\nfind_links = {INDEX}\n",
+    ),
     ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
     (TEAM_LOCK, "hashes of packages at their versions"): (
         "poetry.lock",
         f'[[package]]\nname = "mine"\nversion = "1.0"\nfiles = [{{ file = "mine.whl", hash = "{HASH}" }}]\n',
     ),
-    (TEAM_LOCK, "index of a package"): ("uv.lock", f'{LOCKED}source = {{ registry = "{INDEX}" }}\n'),
-    (TEAM_LOCK, "git, url, path of a package"): ("uv.lock", f'{LOCKED}source = {{ git = "{INDEX}" }}\n'),
+    (TEAM_LOCK, "index of a package"): (
+        "uv.lock",
+        f'{LOCKED}source = {{ registry = "{INDEX}" }}\n',
+    ),
+    (TEAM_LOCK, "git, url, path of a package"): (
+        "uv.lock",
+        f'{LOCKED}source = {{ git = "{INDEX}" }}\n',
+    ),
     (TEAM_LOCK, "files of torch"): ("pdm.lock", LOCKED.replace("mine", "torch")),
     ("PEP 751", "hashes of packages"): (
         "pylock.toml",
@@ -166,7 +240,8 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.INDEX: lambda sources: sources.default_index == INDEX,
     Effect.EXTRA_INDEX: lambda sources: sources.uv_settings()["index"] == [{"url": INDEX}],
     Effect.FIND_LINKS: lambda sources: (
-        sources.find_links == (INDEX,) and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
+        sources.find_links == (INDEX,)
+        and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
     ),
     Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
     Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
@@ -181,7 +256,13 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
 
 def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]:
     if name == "script.py":
-        text = "\n".join(["# /// script", '# dependencies = ["mine"]', *(f"# {line}" for line in text.split("\n"))])
+        text = "\n".join(
+            [
+                "# /// script",
+                '# dependencies = ["mine"]',
+                *(f"# {line}" for line in text.split("\n")),
+            ]
+        )
         (folder / name).write_text(f"{text}\n# ///\n", encoding="utf-8")
         script = read_script(folder / name)
         return script.settings if script else ()
@@ -245,7 +326,9 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> Non
             obeyed += [(option, address)] if sources.chosen or not sources.answered else []
     assert obeyed == []
     strange = settings_in(
-        tmp_path, "requirements.txt", "--extra-index-url https://download.pytorch.org.evil.example/whl"
+        tmp_path,
+        "requirements.txt",
+        "--extra-index-url https://download.pytorch.org.evil.example/whl",
     )
     assert Sources().with_settings(strange).chosen
 
@@ -264,11 +347,15 @@ def test_what_no_source_can_be_is_refused_with_its_line(tmp_path: Path) -> None:
         "--find-links /proc/self",
     ):
         with suppress(UsageError):
-            accepted.append((line, Sources().with_settings(settings_in(tmp_path, "requirements.txt", line))))
+            accepted.append(
+                (line, Sources().with_settings(settings_in(tmp_path, "requirements.txt", line)))
+            )
     assert accepted == []
 
 
-def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(tmp_path: Path) -> None:
+def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(
+    tmp_path: Path,
+) -> None:
     lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
     recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
     assert recorded[:2] == ("--index-url https://corp.example/simple", "--find-links wheels")
@@ -277,7 +364,9 @@ def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashe
 
 
 def test_a_login_is_no_part_of_an_index(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple")
+    settings = settings_in(
+        tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple"
+    )
     sources = Sources().with_settings(settings)
     assert (sources.extra_indexes, sources.logins) == ((INDEX,), {"corp.example": "me:secret"})
     assert "secret" not in repr(sources)
@@ -293,7 +382,10 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path)
     )
     read = read_script(script)
     assert read is not None
-    assert (read.requirements, read.constraints) == ((f"mine @ {tmp_path / 'lib'}", "six"), ("six<2",))
+    assert (read.requirements, read.constraints) == (
+        (f"mine @ {tmp_path / 'lib'}", "six"),
+        ("six<2",),
+    )
     before = read.paths
     script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), encoding="utf-8")
     other = read_script(script)
@@ -303,7 +395,9 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path)
 
 def test_options_in_the_pip_part_of_conda_are_pips(tmp_path: Path) -> None:
     text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
-    assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == ["--extra-index-url"]
+    assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == [
+        "--extra-index-url"
+    ]
 
 
 ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
@@ -319,7 +413,9 @@ def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
     return read_sources(None, environ, folder).with_settings(settings)
 
 
-def test_a_source_counts_wherever_its_tool_reads_it(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_source_counts_wherever_its_tool_reads_it(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     wrong = {}
     for case, text in {
         "Poetry's old group": f'[tool.poetry.dev-dependencies]\nmine = {{ source = "corp" }}\n{POETRY}',
@@ -334,7 +430,9 @@ def test_a_source_counts_wherever_its_tool_reads_it(tmp_path: Path, environ: dic
     assert wrong == {}
 
 
-def test_the_sources_of_a_workspace_count_in_its_members(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_the_sources_of_a_workspace_count_in_its_members(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     root = tmp_path / "pyproject.toml"
@@ -342,7 +440,9 @@ def test_the_sources_of_a_workspace_count_in_its_members(tmp_path: Path, environ
     (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
     root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), encoding="utf-8")
-    (member / "pyproject.toml").write_text(f"{PROJECT}[tool.uv]\npackage = false\n", encoding="utf-8")
+    (member / "pyproject.toml").write_text(
+        f"{PROJECT}[tool.uv]\npackage = false\n", encoding="utf-8"
+    )
     sources = sources_of_folder(member, environ)
     assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
 
@@ -368,7 +468,9 @@ def test_an_address_counts_wherever_its_tool_reads_it(tmp_path: Path) -> None:
 def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path: Path) -> None:
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text(f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n")
+    (tmp_path / "pyproject.toml").write_text(
+        f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n"
+    )
     (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     with pytest.raises(UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"):
         Sources().with_settings(read_declaration(member).listed.settings)
@@ -404,17 +506,27 @@ HATCH = {
 def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path: Path) -> None:
     wrong = {}
     for text, key in HATCH.items():
-        for file, table in {"pyproject.toml": "tool.hatch.envs.test.env-vars", "hatch.toml": "envs.a.env-vars"}.items():
+        for file, table in {
+            "pyproject.toml": "tool.hatch.envs.test.env-vars",
+            "hatch.toml": "envs.a.env-vars",
+        }.items():
             folder = tmp_path / file.partition(".")[0]
             folder.mkdir(exist_ok=True)
             (folder / file).write_text(f"[{table}]\n{text}\n", encoding="utf-8")
             settings = read_declaration(folder).listed.settings
-            values = {setting.value for setting in settings} - {"mine", "cu118", "1", INDEX, str(folder / "wheels")}
+            values = {setting.value for setting in settings} - {
+                "mine",
+                "cu118",
+                "1",
+                INDEX,
+                str(folder / "wheels"),
+            }
             if [setting.row.key for setting in settings] != [key] * bool(key) or values:
                 wrong[file, text] = settings
     assert wrong == {}
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.hatch.envs.a.env-vars]\nPIP_INDEX_URL = "https://{env:TOKEN}@corp.example/simple"\n', encoding="utf-8"
+        '[tool.hatch.envs.a.env-vars]\nPIP_INDEX_URL = "https://{env:TOKEN}@corp.example/simple"\n',
+        encoding="utf-8",
     )
     with pytest.raises(UsageError, match="cannot be obeyed"):
         Sources().with_settings(read_declaration(tmp_path).listed.settings)
@@ -509,7 +621,9 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
     paths = {
         "uv": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "../lib", editable = true }}\n',
         "Poetry": '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
-        "Poetry, for Linux": BY_POETRY.format("mine", """path = "lib", markers = "sys_platform == 'linux'" """),
+        "Poetry, for Linux": BY_POETRY.format(
+            "mine", """path = "lib", markers = "sys_platform == 'linux'" """
+        ),
         "absolute": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "/lib" }}\n',
         "address": f"{PROJECT}{BY_ADDRESS}",
     }
@@ -528,7 +642,9 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
     assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
 
 
-def test_a_member_of_a_workspace_given_by_name_has_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_of_a_workspace_given_by_name_has_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -541,11 +657,18 @@ def test_a_member_of_a_workspace_given_by_name_has_its_sources(tmp_path: Path, m
     listed = read_inputs("members/x/pyproject.toml")
     assert listed.requirements == ("mine", "other @ lib")
     for name in ("members/x/pyproject.toml", "members/x/pyproject.toml:all"):
-        assert Sources().with_settings(read_inputs(name).settings).package_indexes == {"mine": INDEX}, name
+        assert Sources().with_settings(read_inputs(name).settings).package_indexes == {
+            "mine": INDEX
+        }, name
 
 
-def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path: Path, environ: dict[str, str]) -> None:
-    default, other = f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n', "https://other.example/simple"
+def test_two_default_indexes_of_one_file_are_refused_with_both(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    default, other = (
+        f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n',
+        "https://other.example/simple",
+    )
     wrong = {}
     for case, (text, count) in {
         "a key and pip's": (f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n', 2),
@@ -565,7 +688,9 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path: Path, e
                 message = ""
             except UsageError as error:
                 message = error.message
-            if (INDEX in message and other in message) != (count == 2) or bool(message) != (count == 2):
+            if (INDEX in message and other in message) != (count == 2) or bool(message) != (
+                count == 2
+            ):
                 wrong[case, reader] = message
     assert wrong == {}
 
@@ -598,7 +723,9 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(
 
 
 def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"')
+    settings = settings_in(
+        tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"'
+    )
     assert Sources().with_settings(settings).extra_indexes == (INDEX,)
 
 

@@ -19,7 +19,9 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "gpuinstall" / "runs"
     folder.mkdir(parents=True)
-    for second, name in enumerate(["notes", *(f"{number:08x}" for number in range(KEPT_RECEIPTS + 5))]):
+    for second, name in enumerate(
+        ["notes", *(f"{number:08x}" for number in range(KEPT_RECEIPTS + 5))]
+    ):
         (folder / name).touch()
         os.utime(folder / name, (second, second))
     receipt = Receipt([], ["true"])
@@ -31,7 +33,9 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_only_a_private_regular_receipt_starts_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_private_regular_receipt_starts_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     command = ["sh", "-c", "echo started"]
     receipt = receipt_of(command)
@@ -64,7 +68,9 @@ def test_only_a_private_regular_receipt_starts_the_command(tmp_path: Path, monke
                 file.chmod(0o600)
         script = f"from gpuinstall.receipt import run_again; run_again({command}); print('checked')"
         words = [sys.executable, "-c", script]
-        outcomes[kind] = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
+        outcomes[kind] = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=60
+        ).stdout.strip()
     assert outcomes == dict.fromkeys(outcomes, "checked") | {"regular": "started"}
 
 
@@ -87,10 +93,14 @@ def test_a_job_is_known_to_receipts_as_to_the_probe() -> None:
 
 
 def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:
-    for second, name in enumerate(["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]):
+    for second, name in enumerate(
+        ["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]
+    ):
         (tmp_path / f"{name}.json").touch()
         os.utime(tmp_path / f"{name}.json", (second, second))
-    record = ProofRecord(machine="", python="", packages={}, programs={}, files={}, startup={}, verdict={})
+    record = ProofRecord(
+        machine="", python="", packages={}, programs={}, files={}, startup={}, verdict={}
+    )
     record.write(tmp_path / f"new-{0:016x}.json")
     names = {path.name for path in tmp_path.iterdir()}
     assert len(names) == KEPT_RECORDS + 1

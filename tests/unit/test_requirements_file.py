@@ -10,7 +10,12 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.declaration import lines_in, read_inputs
-from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements, split_group
+from gpuinstall.requirements_file import (
+    RequirementsFile,
+    group_path,
+    read_requirements,
+    split_group,
+)
 
 
 def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> None:
@@ -21,7 +26,8 @@ def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> 
     (tmp_path / "only.txt").write_text("numpy<3\n-c deeper.txt\n")
     (tmp_path / "deeper.txt").write_text("torch<2.15\n")
     assert read_requirements(tmp_path / "in.txt") == RequirementsFile(
-        ("numpy    >=2", "torch", "-e ./lib", "git+https://git.example/a#egg=b"), ("numpy<3", "torch<2.15")
+        ("numpy    >=2", "torch", "-e ./lib", "git+https://git.example/a#egg=b"),
+        ("numpy<3", "torch<2.15"),
     )
 
 
@@ -42,7 +48,10 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
         (tmp_path / "in.txt").write_text(f"\n{line}\n")
         listed = read_requirements(tmp_path / "in.txt")
         assert {one.line for one in listed.settings} == {2}
-        read[line] = listed.requirements, [(one.row.key, one.value, one.package) for one in listed.settings]
+        read[line] = (
+            listed.requirements,
+            [(one.row.key, one.value, one.package) for one in listed.settings],
+        )
     index = "https://index.example/"
     assert read == {
         "--index-url https://index.example/": ((), [("--index-url", index, "")]),
@@ -67,7 +76,9 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
 def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path: Path) -> None:
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
-        assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == ["--index-url"], comment
+        assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == [
+            "--index-url"
+        ], comment
     (tmp_path / "in.txt").write_text(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
     with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
         read_requirements(tmp_path / "in.txt")
@@ -86,7 +97,9 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
 def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None:
     for number in range(40):
         further = f"{number + 1}.txt"
-        (tmp_path / f"{number}.txt").write_text(f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n")
+        (tmp_path / f"{number}.txt").write_text(
+            f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n"
+        )
     (tmp_path / "40.txt").write_text("numpy\n")
     assert read_requirements(tmp_path / "0.txt") == RequirementsFile(("numpy",), ("numpy",))
 
@@ -96,7 +109,10 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None
     [
         ({"in.txt": "-r in.txt\n"}, "in.txt includes itself"),
         ({"in.txt": "-r other.txt\n", "other.txt": "-c in.txt\n"}, "in.txt includes itself"),
-        ({"in.txt": f"numpy{' ' * 900_000}# x\n"}, "in.txt has a line of more than 100,000 characters"),
+        (
+            {"in.txt": f"numpy{' ' * 900_000}# x\n"},
+            "in.txt has a line of more than 100,000 characters",
+        ),
         ({"in.txt": "numpy \\\n" * 90_000}, "in.txt has a line of more than 100,000 characters"),
         ({"in.txt": "numpy\n" * 10_001}, "in.txt has more than 10,000 requirements"),
         (
@@ -114,7 +130,9 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None
         ),
     ],
 )
-def test_files_beyond_every_bound_end_with_a_plain_error(tmp_path: Path, written: dict[str, str], message: str) -> None:
+def test_files_beyond_every_bound_end_with_a_plain_error(
+    tmp_path: Path, written: dict[str, str], message: str
+) -> None:
     for name, text in written.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UsageError) as caught:
@@ -122,7 +140,9 @@ def test_files_beyond_every_bound_end_with_a_plain_error(tmp_path: Path, written
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"])
+@pytest.mark.parametrize(
+    "line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"]
+)
 def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
     blanks = line.format(" " * 90_000)
     (tmp_path / "in.txt").write_text(blanks)
@@ -164,7 +184,9 @@ def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path
     ):
         (folder / "in.txt").write_text(f"{line}\n")
         try:
-            said[line] = [str(each.file.name) for each in read_requirements(folder / "in.txt").included]
+            said[line] = [
+                str(each.file.name) for each in read_requirements(folder / "in.txt").included
+            ]
         except UsageError as error:
             said[line] = [error.code]
             assert "hunter2" not in f"{error.message} {error.why} {error.hint}"  # noqa: PT017  one table of them
@@ -186,7 +208,9 @@ def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path
 
 def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("torch\nnumpy \\\n  >=2\nnumpy=2\n")
-    with pytest.raises(UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement") as raised:
+    with pytest.raises(
+        UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
+    ) as raised:
         read_requirements(tmp_path / "in.txt")
     assert raised.value.hint == "the same with numpy==2 in place of numpy=2"
 
@@ -199,8 +223,18 @@ def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
-    lines = ['-e "./my lib"', "-e './an x lib' -C a=b", "-e ./a lib  # here", "./one more ; os_name == 'posix'"]
+    lines = [
+        '-e "./my lib"',
+        "-e './an x lib' -C a=b",
+        "-e ./a lib  # here",
+        "./one more ; os_name == 'posix'",
+    ]
     (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
     listed = read_requirements(tmp_path / "in.txt")
-    assert listed.requirements == ("-e ./my lib", "-e ./an x lib", "-e ./a lib", "./one more ; os_name == 'posix'")
+    assert listed.requirements == (
+        "-e ./my lib",
+        "-e ./an x lib",
+        "-e ./a lib",
+        "./one more ; os_name == 'posix'",
+    )
     assert [setting.row.key for setting in listed.settings] == ["--config-settings"]

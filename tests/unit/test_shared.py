@@ -5,7 +5,9 @@ import pytest
 from tests.lab.shared import once
 
 
-def test_what_could_not_be_made_is_made_anew_for_the_next_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_could_not_be_made_is_made_anew_for_the_next_one(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     def half(folder: Path) -> None:
         folder.mkdir()
         pytest.skip("the second half needs the network")

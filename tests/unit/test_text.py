@@ -31,16 +31,23 @@ ADDRESSES = {
 
 
 def test_no_login_of_an_address_is_shown() -> None:
-    wrong = {text: redacted(text) for text, expected in ADDRESSES.items() if redacted(text) != expected}
+    wrong = {
+        text: redacted(text) for text, expected in ADDRESSES.items() if redacted(text) != expected
+    }
     assert wrong == {}
     assert {text: without_logins(text) for text in ADDRESSES if "://" in text} == {
         text: expected.replace("****@", "") for text, expected in ADDRESSES.items() if "://" in text
     }
-    assert [visible(f"see {text}!") for text in ADDRESSES] == [f"see {text}!" for text in ADDRESSES.values()]
+    assert [visible(f"see {text}!") for text in ADDRESSES] == [
+        f"see {text}!" for text in ADDRESSES.values()
+    ]
 
 
 def test_a_document_without_logins_is_still_a_document() -> None:
-    values = {"addresses": list(ADDRESSES), "nested": [["https://a.example"], {"name": "you@b.example"}]}
+    values = {
+        "addresses": list(ADDRESSES),
+        "nested": [["https://a.example"], {"name": "you@b.example"}],
+    }
     document = json.loads(redacted(json.dumps(values)))
     assert document == {"addresses": list(ADDRESSES.values()), "nested": values["nested"]}
 

@@ -24,13 +24,18 @@ def test_sm_number_becomes_a_compute_capability() -> None:
 
 
 def test_driver_versions_compare_by_number_not_by_text() -> None:
-    assert DriverVersion.parse("535.54.03") < DriverVersion.parse("535.183.01") < DriverVersion.parse("570")
+    assert (
+        DriverVersion.parse("535.54.03")
+        < DriverVersion.parse("535.183.01")
+        < DriverVersion.parse("570")
+    )
     assert DriverVersion.parse("535.183.01").branch == 535
     assert str(DriverVersion.parse("535.183.01")) == "535.183.01"
 
 
 @pytest.mark.parametrize(
-    ("windows", "driver"), [("31.0.15.3623", "536.23"), ("32.0.15.6094", "560.94"), ("30.0.14.7212", "472.12")]
+    ("windows", "driver"),
+    [("31.0.15.3623", "536.23"), ("32.0.15.6094", "560.94"), ("30.0.14.7212", "472.12")],
 )
 def test_the_number_of_windows_device_manager_is_the_drivers_own(windows: str, driver: str) -> None:
     assert DriverVersion.parse(windows) == DriverVersion.parse(driver)
@@ -56,6 +61,8 @@ def test_what_is_written_is_read_back(major: int, minor: int) -> None:
 
 @pytest.mark.parametrize("parse", [CudaVersion.parse, ComputeCapability.parse, DriverVersion.parse])
 @given(text=st.text())
-def test_parsers_raise_value_error_and_nothing_else(parse: Callable[[str], object], text: str) -> None:
+def test_parsers_raise_value_error_and_nothing_else(
+    parse: Callable[[str], object], text: str
+) -> None:
     with suppress(ValueError):
         assert str(parse(text)) == text

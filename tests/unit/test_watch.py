@@ -17,12 +17,16 @@ from tests.lab.pace import within
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program does")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells what a program does"
+)
 
 PATIENCE = Patience(silence=0.2)
 BUSY = "import time; end = time.monotonic() + 1.3\nwhile time.monotonic() < end: pass"
 STARTS_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
-WRITES = "import time\nfor _ in range(13): open('/dev/null', 'w').write('x' * 10_000); time.sleep(0.1)"
+WRITES = (
+    "import time\nfor _ in range(13): open('/dev/null', 'w').write('x' * 10_000); time.sleep(0.1)"
+)
 SLEEPS = "import time; time.sleep(60)"
 GROWS = "import sys, time; kept = b'x' * int(sys.argv[1]); time.sleep(float(sys.argv[2]))"
 SAVES = f"for _ in range(300): open('/dev/null', 'wb').write(b'x' * 1_000_000)\n{GROWS}"
@@ -36,7 +40,9 @@ def test_a_program_that_does_something_is_left_alone(code: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "size"), [(GROWS, 150_000_000), (SAVES, 350_000_000)])
-def test_a_program_that_holds_little_more_than_it_puts_into_files_is_left_alone(code: str, size: int) -> None:
+def test_a_program_that_holds_little_more_than_it_puts_into_files_is_left_alone(
+    code: str, size: int
+) -> None:
     assert process.run([sys.executable, "-c", code, str(size), "0.5"], patience=PATIENCE).ok
 
 
@@ -57,7 +63,9 @@ def test_a_program_that_stands_still_or_grows_is_ended(code: str, size: int, sai
 
 def test_a_program_that_is_followed_is_watched_too() -> None:
     with within(10), pytest.raises(InstallationError, match="did nothing"):
-        process.follow([sys.executable, "-c", SLEEPS], lambda _line: None, env={}, patience=PATIENCE)
+        process.follow(
+            [sys.executable, "-c", SLEEPS], lambda _line: None, env={}, patience=PATIENCE
+        )
 
 
 def test_a_program_that_waits_for_the_lock_of_another_is_left_alone(tmp_path: Path) -> None:

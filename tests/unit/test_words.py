@@ -19,7 +19,11 @@ def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError
 def test_a_machine_has_what_was_said_and_nothing_else() -> None:
     made = machine_in_words(("RTX 5090", "sm_70"), "570.86", "windows", None)
 
-    assert (made.os, made.arch, str(made.driver and made.driver.version)) == ("windows", "x86_64", "570.86")
+    assert (made.os, made.arch, str(made.driver and made.driver.version)) == (
+        "windows",
+        "x86_64",
+        "570.86",
+    )
     assert [str(gpu.compute_capability) for gpu in made.gpus] == ["12.0", "7.0"]
     assert made.pythons is None
     assert [gpu.memory_mib for gpu in made.gpus] == [None, None]
@@ -65,9 +69,12 @@ def test_a_cuda_version_that_no_driver_serves_yet_is_one_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "branch"), [("16.2", 535), ("vGPU 17.3", 550), ("grid 18", 570), ("NVIDIA vGPU software 15.1", 525)]
+    ("said", "branch"),
+    [("16.2", 535), ("vGPU 17.3", 550), ("grid 18", 570), ("NVIDIA vGPU software 15.1", 525)],
 )
-def test_a_release_of_vgpu_software_is_told_from_a_driver_and_from_a_cuda(said: str, branch: int) -> None:
+def test_a_release_of_vgpu_software_is_told_from_a_driver_and_from_a_cuda(
+    said: str, branch: int
+) -> None:
     error = refused("A100", driver=said)
 
     assert "vGPU software" in error.message
@@ -78,7 +85,9 @@ def test_a_driver_with_its_vgpu_release_behind_it_is_that_driver() -> None:
     assert str(driver_in_words("550.90.07 (vGPU 17.3)")) == "550.90.07"
 
 
-@pytest.mark.parametrize("said", ["535.183.01 with cuda-compat 13.0", "535.183.01 + cuda-compat-13-0"])
+@pytest.mark.parametrize(
+    "said", ["535.183.01 with cuda-compat 13.0", "535.183.01 + cuda-compat-13-0"]
+)
 def test_the_forward_compatibility_package_above_a_driver_may_be_named(said: str) -> None:
     driver = machine_in_words(("A100",), said).driver
 
@@ -108,7 +117,11 @@ def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get()
     assert "GeForce RTX 5090" in error.message
     assert lines[0].endswith("get 580")
     assert lines[1].split() == ["Driver", "570–575", "torch", "2.13.0+cu129"]
-    assert lines[-1].split()[1].endswith(f"–{max(branch for branch, _ in load_catalog().drivers.branches)}")
+    assert (
+        lines[-1]
+        .split()[1]
+        .endswith(f"–{max(branch for branch, _ in load_catalog().drivers.branches)}")
+    )
 
 
 def test_an_old_card_gets_the_newest_driver_that_drives_it() -> None:
@@ -167,5 +180,8 @@ def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand() ->
 def test_a_name_that_is_nvidias_and_apples_is_not_guessed() -> None:
     error = refused("M4", driver="535")
 
-    assert (error.code, error.hint) == ("gpu-ambiguous", 'Use --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)')
+    assert (error.code, error.hint) == (
+        "gpu-ambiguous",
+        'Use --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)',
+    )
     assert machine_in_words(("M3",)).os == "macos"

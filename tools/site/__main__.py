@@ -33,8 +33,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         source, built = Path(folder, "source"), Path(folder, "site")
         stage(source)
-        words = [sys.argv[1], "-q", "-W", "--keep-going", "-j", "auto", "-c", str(Path(__file__).parent)]
-        done = subprocess.run([*words, "-d", f"{folder}/read", str(source), str(built)], check=False)
+        words = [
+            sys.argv[1],
+            "-q",
+            "-W",
+            "--keep-going",
+            "-j",
+            "auto",
+            "-c",
+            str(Path(__file__).parent),
+        ]
+        done = subprocess.run(
+            [*words, "-d", f"{folder}/read", str(source), str(built)], check=False
+        )
         if done.returncode:
             return done.returncode
         selector = built / SELECTOR
@@ -50,9 +61,14 @@ def stage(source: Path) -> None:
     """Write what Sphinx is given."""
     shutil.copytree(ROOT / "docs", source, ignore=shutil.ignore_patterns("documents"))
     for place in source.rglob("*.md"):
-        place.write_text(_FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")), encoding="utf-8")
+        place.write_text(
+            _FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     readme, index = ROOT / "README.md", source / "index.md"
-    index.write_text(home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")), encoding="utf-8")
+    index.write_text(
+        home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")),
+        encoding="utf-8",
+    )
     with (source / "evidence" / "README.md").open("a", encoding="utf-8") as evidence:
         evidence.write(_EVIDENCE)
     (source / "failures.md").write_text(failures_index(), encoding="utf-8")

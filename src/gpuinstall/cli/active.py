@@ -30,4 +30,7 @@ def name_active(command: str, venv: Path, reporter: Reporter) -> None:
     """Say that the environment that is activated is not the one that the command is for, and the line that means it."""
     if advice := command_for_active(command, venv):
         place = display_path(venv.absolute())
-        reporter.step("Active", f"{advice.arguments[-1]}, and this is for {place}; for the active one: {advice}")
+        reporter.step(
+            "Active",
+            f"{advice.arguments[-1]}, and this is for {place}; for the active one: {advice}",
+        )

@@ -26,8 +26,14 @@ from gpuinstall.request import Request
 from gpuinstall.sourcing import Sourcing
 from gpuinstall.units import display_path, readable
 
-_PLATFORMS = {"linux": ("x86_64", "aarch64", "arm64"), "windows": ("x86_64", "arm64"), "macos": ("arm64", "x86_64")}
-_platform = click.option("--platform", metavar="OS-ARCH", help="Such as linux-x86_64 (default: this machine's).")
+_PLATFORMS = {
+    "linux": ("x86_64", "aarch64", "arm64"),
+    "windows": ("x86_64", "arm64"),
+    "macos": ("arm64", "x86_64"),
+}
+_platform = click.option(
+    "--platform", metavar="OS-ARCH", help="Such as linux-x86_64 (default: this machine's)."
+)
 _backend = click.option("--backend", metavar="TAG", help="Only this backend, such as cu132.")
 
 
@@ -45,18 +51,26 @@ def _list(_terminal: Terminal, *, platform: str | None, backend: str | None) -> 
     rows = [_shipped(build) for build in _builds(catalog, platform, backend)]
     named = platform or _here()
     learned_rows = [*store.builds(), *(row for row in store.companions() if row.architectures)]
-    rows += [_learned(row, catalog) for row in learned_rows if row.platform == named and backend in {None, row.backend}]
+    rows += [
+        _learned(row, catalog)
+        for row in learned_rows
+        if row.platform == named and backend in {None, row.backend}
+    ]
 
     def show(screen: Terminal) -> None:
         builds: dict[str, list[str]] = {}
         for row in (row for row in rows if row["package"] == "torch"):
-            builds.setdefault(row["version"], []).append(f"{row['backend']}{'*' if row['learned'] else ''}")
+            builds.setdefault(row["version"], []).append(
+                f"{row['backend']}{'*' if row['learned'] else ''}"
+            )
         for torch, tags in builds.items():
             screen.line(f"torch {torch:<10} {' '.join(tags)}")
         for row in (row for row in rows if row["learned"]):
             _show_row(row, screen)
         screen.line()
-        screen.prose(f"* read from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}")
+        screen.prose(
+            f"* read from wheels, kept in {display_path(store.folder)}; the rest of {catalog.date}"
+        )
 
     return Outcome({"date": catalog.date, "folder": str(store.folder), "rows": rows}, show)
 
@@ -66,14 +80,22 @@ def _list(_terminal: Terminal, *, platform: str | None, backend: str | None) -> 
 @_platform
 @_backend
 @framed("catalog")
-def _show(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None) -> Outcome:
+def _show(
+    _terminal: Terminal, *, requirements: tuple[str, ...], platform: str | None, backend: str | None
+) -> Outcome:
     catalog, store = load_catalog(), learned_store()
     named, rows = platform or _here(), list[dict[str, Any]]()
     for requirement in [parse_requirement(text) for text in requirements]:
         if requirement.name == "torch":
-            builds = (build for build in _builds(catalog, platform, backend) if requirement.allows(build.torch))
+            builds = (
+                build
+                for build in _builds(catalog, platform, backend)
+                if requirement.allows(build.torch)
+            )
             rows += [_shipped(build) for build in builds]
-        stored = (row for row in (*store.builds(), *store.companions()) if row.package == requirement.name)
+        stored = (
+            row for row in (*store.builds(), *store.companions()) if row.package == requirement.name
+        )
         stored = (row for row in stored if row.platform == named and backend in {None, row.backend})
         rows += [_learned(row, catalog) for row in stored if requirement.allows(row.version)]
 
@@ -82,12 +104,16 @@ def _show(_terminal: Terminal, *, requirements: tuple[str, ...], platform: str |
             _show_row(row, screen)
         if not rows:
             words = " ".join(requirements)
-            screen.line(f"no entry for {words} for {named}; gpuinstall catalog learn {words} reads it")
+            screen.line(
+                f"no entry for {words} for {named}; gpuinstall catalog learn {words} reads it"
+            )
 
     return Outcome({"date": catalog.date, "rows": rows}, show)
 
 
-@command.command("learn", help="Read from its wheel which GPUs the newest release of each REQ supports.")
+@command.command(
+    "learn", help="Read from its wheel which GPUs the newest release of each REQ supports."
+)
 @click.argument("requirements", nargs=-1, required=True, metavar="REQ...")
 @_platform
 @_backend
@@ -138,7 +164,11 @@ def _parsed(platform: str | None) -> tuple[str, str]:
 
 def _builds(catalog: Catalog, platform: str | None, backend: str | None) -> Iterable[Build]:
     everything = reduce(Catalog.serving, catalog.further, catalog)
-    return (build for build in everything.builds_for(*_parsed(platform)) if backend in {None, build.backend.tag})
+    return (
+        build
+        for build in everything.builds_for(*_parsed(platform))
+        if backend in {None, build.backend.tag}
+    )
 
 
 def _shipped(build: Build) -> dict[str, Any]:
@@ -159,8 +189,12 @@ def _learned(row: LearnedRow, catalog: Catalog) -> dict[str, Any]:
     """A row as documents hold it; with the architectures that it lacks of those in the catalogue as shipped."""
     system, _, arch = row.platform.partition("-")
     builds = catalog.builds_for(system, arch) if row.package == "torch" else ()
-    code = next((build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ())
-    missing = [name for name in code if name not in row.architectures and not name.startswith("compute_")]
+    code = next(
+        (build.code for build in builds if build.name == f"{row.version}+{row.backend}"), ()
+    )
+    missing = [
+        name for name in code if name not in row.architectures and not name.startswith("compute_")
+    ]
     return row.to_dict() | ({"missing": missing} if missing else {})
 
 
@@ -170,6 +204,10 @@ def _show_row(row: dict[str, Any], screen: Terminal) -> None:
     if row["learned"]:
         day = re.sub("T.*", "", row["learned"])
         cost = f"{readable(row['bytes'])} in {row['requests']} requests"
-        screen.line(f"    learned on {day} from {row['file']} ({row['witness'] or 'of unknown origin'}; {cost})")
+        screen.line(
+            f"    learned on {day} from {row['file']} ({row['witness'] or 'of unknown origin'}; {cost})"
+        )
     if row.get("missing"):
-        screen.warn(f"the wheel lists less than the catalogue: {' '.join(row['missing'])} is missing")
+        screen.warn(
+            f"the wheel lists less than the catalogue: {' '.join(row['missing'])} is missing"
+        )

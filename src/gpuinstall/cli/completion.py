@@ -33,7 +33,8 @@ class StartingZshComplete(ZshComplete):
     """What click's lacks: a new zsh has not started completion; and it takes away a word that no value begins with."""
 
     source_template = ZshComplete.source_template.replace(
-        "    compdef ", "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef "
+        "    compdef ",
+        "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef ",
     ).replace(
         "compadd -U -V unsorted -a completions",
         """compadd -U -V unsorted -a completions

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 @click.command("doctor")
 @options.venv
 @click.option("--report", metavar="FILE", help="Write a Markdown report without secrets or names.")
-@click.option("--fix", "fixing", is_flag=True, help="Show the repairs, ask, make them and check again.")
+@click.option(
+    "--fix", "fixing", is_flag=True, help="Show the repairs, ask, make them and check again."
+)
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @framed("doctor")
-def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool) -> Outcome:
+def command(
+    terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool
+) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
     from gpuinstall.doctor.report import render_report
@@ -42,7 +46,9 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
 
     folder = Path(venv).absolute()
     if folder.exists() and not folder.is_dir():
-        raise UsageError("environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR")
+        raise UsageError(
+            "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
+        )
     name_active("doctor", folder, terminal)
     named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
     backend = os.environ.get("GPUINSTALL_BACKEND") or None
@@ -77,11 +83,16 @@ def command(terminal: Terminal, *, venv: str, report: str | None, fixing: bool, 
     code = examination.exit_code
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
-        examination.to_dict() | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
+        examination.to_dict()
+        | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
         lambda screen: _show_examination(screen, examination, report),
         status="error" if code else "partial" if faults else "success",
         exit_code=code,
-        errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults if code),
+        errors=tuple(
+            {"code": fault.code, "message": fault.message, "hint": fault.fix}
+            for fault in faults
+            if code
+        ),
     )
 
 
@@ -103,8 +114,12 @@ def _repair(
     if not yes:
         if not sys.stdin.isatty():
             hint = Advice(OURS, ("doctor", "--fix", "--yes", "--venv", str(venv)))
-            raise UsageError("nobody-to-ask", "--fix asks first, and there is no terminal to ask in", hint=hint)
-        if not click.confirm(f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True):
+            raise UsageError(
+                "nobody-to-ask", "--fix asks first, and there is no terminal to ask in", hint=hint
+            )
+        if not click.confirm(
+            f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True
+        ):
             terminal.warn("nothing was changed")
             return ()
     with open_session(sources, terminal) as session:
@@ -123,9 +138,15 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
         terminal.field("Preflight", examination.preflight.summary)
     terminal.field("Environment", _environment_line(examination))
     for finding in examination.findings:
-        word = terminal.style("error:", "red") if finding.blocking else terminal.style("note:", "yellow")
+        word = (
+            terminal.style("error:", "red")
+            if finding.blocking
+            else terminal.style("note:", "yellow")
+        )
         terminal.line()
-        terminal.prose(f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6)
+        terminal.prose(
+            f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6
+        )
         terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
     if report:
         terminal.line()

@@ -50,9 +50,15 @@ def _list(_terminal: Terminal) -> Outcome:
     def show(screen: Terminal) -> None:
         for row in rows:
             screen.line(display_path(Path(row["path"])))
-            previous = f", the previous one {readable(row['previous']['bytes'])}" if row["previous"] else ""
+            previous = (
+                f", the previous one {readable(row['previous']['bytes'])}"
+                if row["previous"]
+                else ""
+            )
             size = f"{readable(row['bytes'])}{previous}"
-            screen.prose(f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {size}", 4)
+            screen.prose(
+                f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {size}", 4
+            )
         if not rows:
             screen.line("none; gpuinstall install makes one")
 
@@ -62,7 +68,12 @@ def _list(_terminal: Terminal) -> Outcome:
 @command.command("remove", help="Remove the environment and its previous one; keep the locks.")
 @options.venv
 @click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; also remove packages that were added by pip or uv.")
+@click.option(
+    "-y",
+    "--yes",
+    is_flag=True,
+    help="Do not ask; also remove packages that were added by pip or uv.",
+)
 @install_options.wait
 @framed("env")
 def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
@@ -71,7 +82,9 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
     paths = EnvironmentPaths.at(Path(venv))
     folders = find_removable(paths, previous_only=previous, with_packages=yes)
     if not yes:
-        named = " and ".join(f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items())
+        named = " and ".join(
+            f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
+        )
         if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
             message = f"removing {named} requires confirmation"
             raise UsageError("not-confirmed", message, hint="the same with --yes")
@@ -83,4 +96,6 @@ def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: f
         for folder, size in gone.items():
             screen.field("Removed", f"{display_path(folder)}, {readable(size)}")
 
-    return Outcome({"removed": [{"path": str(folder), "bytes": size} for folder, size in gone.items()]}, show)
+    return Outcome(
+        {"removed": [{"path": str(folder), "bytes": size} for folder, size in gone.items()]}, show
+    )

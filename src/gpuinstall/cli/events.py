@@ -40,7 +40,9 @@ class EventTerminal(Terminal):
         self._event("warning", text=text)
 
     @contextmanager
-    def progress(self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes") -> Iterator[Progress]:
+    def progress(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+    ) -> Iterator[Progress]:
         """Say how far a work is, five times a second, and at its end."""
         from gpuinstall.cli.progress import Tally, ticker
 

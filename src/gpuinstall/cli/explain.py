@@ -78,7 +78,9 @@ class ExplainedText(NamedTuple):
 @click.option("--machine", metavar="FILE", help="The machine the text comes from (probe --json).")
 @click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment to repair.")
 @framed("explain")
-def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None) -> Outcome:
+def command(
+    _terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None
+) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "the text and the machine cannot both come from stdin")
@@ -98,7 +100,9 @@ def command(_terminal: Terminal, *, text: str | None, machine: str | None, venv:
         _show_causes(screen, list(_headed(source, causes)), others, advice, words)
         if origin is None and is_of_an_unknown_place(transcript, causes):
             screen.line()
-            screen.line(f"The commands are for {here.distribution or here.os}: the text does not say where it is from.")
+            screen.line(
+                f"The commands are for {here.distribution or here.os}: the text does not say where it is from."
+            )
         if command := deciding_command(transcript, causes, origin):
             screen.line()
             screen.line(f"What would decide: {command.format_map({'python': 'python'} | words)}")
@@ -116,7 +120,10 @@ def explanation(
 ) -> dict[str, Any]:
     """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
     data: dict[str, Any] = {
-        "causes": [cause.to_dict() | source.position(cause.line) | {"page": page_of(cause.id)} for cause in causes]
+        "causes": [
+            cause.to_dict() | source.position(cause.line) | {"page": page_of(cause.id)}
+            for cause in causes
+        ]
     }
     if others:
         data["lookalikes"] = [
@@ -129,7 +136,11 @@ def explanation(
 
 
 def _show_causes(
-    terminal: Terminal, causes: Headed, others: Lookalikes, advice: Advices, words: Mapping[str, str]
+    terminal: Terminal,
+    causes: Headed,
+    others: Lookalikes,
+    advice: Advices,
+    words: Mapping[str, str],
 ) -> None:
     likeliest = max((cause.confidence for _, cause in causes), default=0)
     for number, (heading, cause) in enumerate(causes):
@@ -140,14 +151,22 @@ def _show_causes(
         _show_cause(terminal, cause, advice if cause.confidence == likeliest else ())
     for other, evidence in others:
         terminal.line()
-        terminal.line(f"{terminal.style(other.title, 'bold')}: not caused by the driver or the build")
+        terminal.line(
+            f"{terminal.style(other.title, 'bold')}: not caused by the driver or the build"
+        )
         terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
     if not causes and not others:
         terminal.prose("gpuinstall does not recognise a failure in this text.")
         terminal.rows(
             [
-                ("do", "<command> 2>&1 | gpuinstall explain   # the whole output, from the command to its last line"),
-                ("or", f"gpuinstall doctor{words.get('at', '')} --report report.md   # on the machine itself"),
+                (
+                    "do",
+                    "<command> 2>&1 | gpuinstall explain   # the whole output, from the command to its last line",
+                ),
+                (
+                    "or",
+                    f"gpuinstall doctor{words.get('at', '')} --report report.md   # on the machine itself",
+                ),
             ],
             LABEL,
         )
@@ -157,13 +176,19 @@ def _show_causes(
         terminal.rows(_refuted(advice), LABEL)
 
 
-def _headed(source: ExplainedText, causes: tuple[RecognisedCause, ...]) -> Iterator[tuple[str, RecognisedCause]]:
+def _headed(
+    source: ExplainedText, causes: tuple[RecognisedCause, ...]
+) -> Iterator[tuple[str, RecognisedCause]]:
     """Order causes for reading: several failures of one log as they came, what each may be of by how likely it is."""
-    failures = [group for group in in_time(causes) if max(cause.confidence for cause in group) >= SURE]
+    failures = [
+        group for group in in_time(causes) if max(cause.confidence for cause in group) >= SURE
+    ]
     several = len(failures) > 1
     for number, group in enumerate(failures if several else [causes]):
         for rank, cause in enumerate(sorted(group, key=lambda cause: -cause.confidence)):
-            position = [f"{name} {value}" for name, value in source.position(cause.line).items() if value]
+            position = [
+                f"{name} {value}" for name, value in source.position(cause.line).items() if value
+            ]
             first = ", ".join(["then" if number else "first", *position]) + ":" if several else ""
             yield "or, less likely:" if rank else first, cause
 
@@ -189,10 +214,14 @@ def _here() -> Machine:
     source = ThisMachine()
     host, container = read_host(source), read_container(source).engine
     environment = Environment(wsl=read_wsl(source, host.release) is not None, container=container)
-    return Machine(os=host.os, arch=host.arch, environment=environment, distribution=host.distribution)
+    return Machine(
+        os=host.os, arch=host.arch, environment=environment, distribution=host.distribution
+    )
 
 
-def _code_beside_torch(text: str, machine: Machine | None, venv: str | None) -> list[dict[str, Any]]:
+def _code_beside_torch(
+    text: str, machine: Machine | None, venv: str | None
+) -> list[dict[str, Any]]:
     """Say what was learned of the packages that a text names or that are installed, and that lack code for a GPU."""
     if not _ABOUT_CODE.search(text):
         return []
@@ -201,7 +230,12 @@ def _code_beside_torch(text: str, machine: Machine | None, venv: str | None) -> 
     rows = (row for row in learned_store().companions() if row.architectures)
     concerned = {row.package: (row, _without(row, machine)) for row in _concerned(rows, text, venv)}
     return [
-        {"package": row.package, "version": row.version, "architectures": list(row.architectures), "without": without}
+        {
+            "package": row.package,
+            "version": row.version,
+            "architectures": list(row.architectures),
+            "without": without,
+        }
         for row, without in concerned.values()
         if without or machine is None
     ]
@@ -216,7 +250,9 @@ def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Itera
     from gpuinstall.environments.environment import installed_packages
 
     installed = installed_packages(Path(venv))
-    return [row for row in by_day if row.version == installed.get(row.package, "").partition("+")[0]]
+    return [
+        row for row in by_day if row.version == installed.get(row.package, "").partition("+")[0]
+    ]
 
 
 def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
@@ -232,14 +268,23 @@ def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
     return list(dict.fromkeys(gpu.label for _, gpu in without_code(row, build, gpus)))
 
 
-def _show_cause(terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]) -> None:
+def _show_cause(
+    terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]
+) -> None:
     failure = load_failures()[cause.id]
     surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
     perhaps = "perhaps: " if cause.confidence < PERHAPS else ""
     title = terminal.style(cause.title, "bold")
     terminal.prose(f"{perhaps}{cause.title}   [{cause.id}{surety}]".replace(cause.title, title))
     rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
-    rows += [("one of", "\n".join(f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]))]
+    rows += [
+        (
+            "one of",
+            "\n".join(
+                f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
+            ),
+        )
+    ]
     rows += [("apart", failure.apart)] if cause.confidence < SURE else []
     rows += [("do", "\n".join(cause.fix))]
     page = page_of(cause.id) if os.environ.get(DOCS) else None
@@ -284,7 +329,11 @@ def _more_is_there() -> bool:
 def _read_file(path: Path) -> ExplainedText:
     try:
         with open_regular(path) as file:
-            return _notebook(parse_json(file.read(NOTEBOOK_BYTES))) if path.suffix == ".ipynb" else _read(file)
+            return (
+                _notebook(parse_json(file.read(NOTEBOOK_BYTES)))
+                if path.suffix == ".ipynb"
+                else _read(file)
+            )
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
@@ -296,7 +345,9 @@ def _notebook(document: Any) -> ExplainedText:
     ran = (cell for cell in document["cells"] if cell.get("execution_count"))
     parts, starts, line = [], [], 1
     for cell in sorted(ran, key=lambda cell: int(cell["execution_count"])):
-        part = "\n".join(filter(None, (_joined(cell["source"]), *map(_output, cell["outputs"])))) + "\n" * (APART + 1)
+        part = "\n".join(
+            filter(None, (_joined(cell["source"]), *map(_output, cell["outputs"])))
+        ) + "\n" * (APART + 1)
         starts.append((line, int(cell["execution_count"])))
         parts.append(part)
         line += part.count("\n")

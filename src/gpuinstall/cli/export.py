@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path)
 _NEW = click.Path(path_type=Path, dir_okay=False)
-_LOCK = click.option("--lock", "path", type=_FILE, metavar="FILE", help="The lock to export, where there are several.")
-_OUTPUT = click.option("-o", "--output", type=_NEW, metavar="FILE", help="Write to this file instead of stdout.")
+_LOCK = click.option(
+    "--lock",
+    "path",
+    type=_FILE,
+    metavar="FILE",
+    help="The lock to export, where there are several.",
+)
+_OUTPUT = click.option(
+    "-o", "--output", type=_NEW, metavar="FILE", help="Write to this file instead of stdout."
+)
 
 
 @click.group("export", help="Write the lock in other tools' formats.")
@@ -45,10 +53,14 @@ def _add(format_: ExportFormat) -> None:
         lock = _lock(path)
         folders = {} if format_.has_folders else local_folders(lock)
         for name, words in folders.items():
-            terminal.warn(f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}")
+            terminal.warn(
+                f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}"
+            )
         if unserved := [name for name in lock.unserved if name not in folders]:
             names = ", ".join(unserved)
-            terminal.warn(f"{names} in {lock.name} is in a local folder: the export works on this machine only")
+            terminal.warn(
+                f"{names} in {lock.name} is in a local folder: the export works on this machine only"
+            )
         elsewhere = load_catalog().family.union(load_extensions().rows)
         return _outcome(format_.name, format_.write(lock, elsewhere), output)
 
@@ -60,15 +72,38 @@ for written in FORMATS:
 @command.command("dockerfile", help="Write a Dockerfile that installs the lock.")
 @_LOCK
 @_OUTPUT
-@click.option("--any", "several", is_flag=True, help="Of all locks here, one image that chooses among them at start.")
-@click.option("--at-start", is_flag=True, help="With --any: install into a volume at the first start on a host.")
-@click.option("--wheels", is_flag=True, help="With --at-start: from wheels in the image, without a network.")
 @click.option(
-    "--with", "extras", type=click.Choice(["jupyter", "ssh"]), multiple=True, help="Serve it (ssh: with --any)."
+    "--any",
+    "several",
+    is_flag=True,
+    help="Of all locks here, one image that chooses among them at start.",
+)
+@click.option(
+    "--at-start",
+    is_flag=True,
+    help="With --any: install into a volume at the first start on a host.",
+)
+@click.option(
+    "--wheels", is_flag=True, help="With --at-start: from wheels in the image, without a network."
+)
+@click.option(
+    "--with",
+    "extras",
+    type=click.Choice(["jupyter", "ssh"]),
+    multiple=True,
+    help="Serve it (ssh: with --any).",
 )
 @click.option("--verify", "proof", is_flag=True, help="Run kernels each time a container starts.")
-@click.option("--pin", "pinned", multiple=True, metavar="IMAGE@sha256:…", help="Pin a base image by its digest.")
-@click.option("--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead.")
+@click.option(
+    "--pin",
+    "pinned",
+    multiple=True,
+    metavar="IMAGE@sha256:…",
+    help="Pin a base image by its digest.",
+)
+@click.option(
+    "--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead."
+)
 @framed("export")
 def _dockerfile(
     terminal: Terminal,
@@ -91,7 +126,9 @@ def _dockerfile(
         locks = map(read_lock, [path] if path else _locks())
         image = docker.AnyImage.of(locks, at_start=at_start, wheels=wheels)
         if image.left_out:
-            terminal.warn(f"left out, for another platform: {', '.join(lock.name for lock in image.left_out)}")
+            terminal.warn(
+                f"left out, for another platform: {', '.join(lock.name for lock in image.left_out)}"
+            )
         text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
         return _outcome("dockerfile", text, output)
     if at_start or wheels or "ssh" in extras:
@@ -105,11 +142,20 @@ def _dockerfile(
 
 
 @command.command("uv", help="Add a dependency group for each backend to pyproject.toml.")
-@click.option("--lock", "paths", type=_FILE, multiple=True, metavar="FILE", help="Only this lock (repeatable).")
+@click.option(
+    "--lock",
+    "paths",
+    type=_FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Only this lock (repeatable).",
+)
 @options.torch_index
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
-def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool) -> Outcome:
+def _uv(
+    terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool
+) -> Outcome:
     from gpuinstall.export.uv_project import REPLACED, groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
 
@@ -119,7 +165,9 @@ def _uv(terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *,
         after, done = unpatched(before), "gpuinstall's lines removed"
     else:
         wanted = groups(map(read_lock, paths or _locks()), load_catalog().family)
-        with open_project(Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index))), terminal) as opened:
+        with open_project(
+            Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index))), terminal
+        ) as opened:
             after = patched(before, wanted, opened.sources.torch_index)
         done = f"choose with: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
     if after != before:
@@ -137,7 +185,11 @@ def _lock(path: Path | None) -> Lock:
         path, *others = _locks()
         if others:
             names = ", ".join(str(lock) for lock in (path, *others))
-            raise UsageError("several-locks", f"several locks: {names}", hint=f"the same with --lock {quoted(path)}")
+            raise UsageError(
+                "several-locks",
+                f"several locks: {names}",
+                hint=f"the same with --lock {quoted(path)}",
+            )
     return read_lock(path)
 
 
@@ -155,14 +207,20 @@ def _text(path: Path) -> str:
         return read_document(path, path.parent)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise UsageError("pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare") from None
+        raise UsageError(
+            "pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare"
+        ) from None
 
 
 def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
     if output is None:
-        return Outcome(_document(format_, text), lambda screen: screen.block(text.removesuffix("\n")))
+        return Outcome(
+            _document(format_, text), lambda screen: screen.block(text.removesuffix("\n"))
+        )
     write_in_place(output, text)
-    return Outcome(_document(format_, text, output), lambda screen: screen.field("Written", str(output)))
+    return Outcome(
+        _document(format_, text, output), lambda screen: screen.field("Written", str(output))
+    )
 
 
 def _document(format_: str, text: str, path: Path | None = None) -> dict[str, Any]:

@@ -37,13 +37,24 @@ if TYPE_CHECKING:
 PLAIN_S = 10.0
 MOST_ROWS = 20
 LONGEST = 300
-_STYLES = {"ok": "green", "failed": "red", "lost": "red", "never started": "yellow", "stale": "yellow"}
+_STYLES = {
+    "ok": "green",
+    "failed": "red",
+    "lost": "red",
+    "never started": "yellow",
+    "stale": "yellow",
+}
 _PLACE = click.Path(path_type=Path)
 _OPTIONS = {
     "engine": click.option(
-        "--engine", type=click.Choice(["slurm", "ray", "local"]), default="slurm", help="What starts them."
+        "--engine",
+        type=click.Choice(["slurm", "ray", "local"]),
+        default="slurm",
+        help="What starts them.",
     ),
-    "nodes": click.option("--nodes", metavar="LIST", help="Such as n[1-64] (default: the allocation or cluster)."),
+    "nodes": click.option(
+        "--nodes", metavar="LIST", help="Such as n[1-64] (default: the allocation or cluster)."
+    ),
     "run_dir": click.option(
         "--run-dir",
         required=True,
@@ -52,9 +63,15 @@ _OPTIONS = {
         type=_PLACE,
         help="The folder of the run, shared by all nodes.",
     ),
-    "resume": click.option("--resume", is_flag=True, help="Continue the run in that folder; skip what is done."),
-    "mode": click.option("--mode", type=click.Choice(["node", "shared"]), help="Where environments go."),
-    "root": click.option("--root", metavar="DIR", help="The folder of environments, the same on every node."),
+    "resume": click.option(
+        "--resume", is_flag=True, help="Continue the run in that folder; skip what is done."
+    ),
+    "mode": click.option(
+        "--mode", type=click.Choice(["node", "shared"]), help="Where environments go."
+    ),
+    "root": click.option(
+        "--root", metavar="DIR", help="The folder of environments, the same on every node."
+    ),
     "deep": click.option("--deep", is_flag=True, help="Run more checks on every GPU."),
     "alone": click.option("--alone", is_flag=True, help="Skip the all-reduce across nodes."),
 }
@@ -75,7 +92,9 @@ class FleetOptions(NamedTuple):
 
 def _taking(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     decorators = tuple(map(_OPTIONS.__getitem__, names))
-    return partial(options.bundled, name="run", kind=FleetOptions, fields=names, decorators=decorators)
+    return partial(
+        options.bundled, name="run", kind=FleetOptions, fields=names, decorators=decorators
+    )
 
 
 @click.group("fleet", help="Install and verify on every node of a cluster, through Slurm or Ray.")
@@ -97,7 +116,9 @@ def _survey(terminal: Terminal, run: FleetOptions) -> Outcome:
 @click.option("--fetch", is_flag=True, help="Also download the files, for nodes without a network.")
 @_taking("run_dir")
 @framed("fleet")
-def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions, *, fetch: bool) -> Outcome:
+def _plan(
+    terminal: Terminal, request: options.RequestOptions, run: FleetOptions, *, fetch: bool
+) -> Outcome:
     fleet = _opened(terminal, run)
     with _project(terminal, request) as project:
         session = project.session
@@ -108,7 +129,11 @@ def _plan(terminal: Terminal, request: options.RequestOptions, run: FleetOptions
     exit_code = (SomeNodesError.exit_code if document["locks"] else 8) if uncovered else 0
     errors = _errors(f"not planned: {uncovered}" if uncovered else None, run.run_dir)
     return Outcome(
-        document, lambda screen: show_fleet_plan(screen, document), "error" if errors else "success", exit_code, errors
+        document,
+        lambda screen: show_fleet_plan(screen, document),
+        "error" if errors else "success",
+        exit_code,
+        errors,
     )
 
 
@@ -135,9 +160,15 @@ def _verify(terminal: Terminal, run: FleetOptions) -> Outcome:
 
 @command.command("report", help="Show the result of every node, from the records.")
 @_OPTIONS["run_dir"]
-@click.option("--hosts", metavar="STATE", help="Print the nodes in a state (ok, failed, lost, …) as a list for srun.")
+@click.option(
+    "--hosts",
+    metavar="STATE",
+    help="Print the nodes in a state (ok, failed, lost, …) as a list for srun.",
+)
 @click.option("--openmetrics", type=_PLACE, metavar="FILE", help="Write metrics for Prometheus.")
-@click.option("--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes.")
+@click.option(
+    "--scontrol", is_flag=True, help="Print the scontrol commands that reserve the bad nodes."
+)
 @click.option("--yes", is_flag=True, help="With --scontrol: also those that drain them.")
 @framed("fleet")
 def _report(
@@ -172,7 +203,10 @@ def _up(terminal: Terminal, request: options.RequestOptions, run: FleetOptions) 
     fleet.survey()
     with _project(terminal, request) as project:
         session = project.session
-        show_fleet_plan(replace(terminal, out=terminal.err), fleet.plan(project.request, project.catalog, session))
+        show_fleet_plan(
+            replace(terminal, out=terminal.err),
+            fleet.plan(project.request, project.catalog, session),
+        )
         fleet.fetch(session)
     fleet.install(run.mode)
     fleet.verify(["--deep"] if run.deep else [], alone=run.alone)
@@ -194,10 +228,14 @@ def _opened(terminal: Terminal, run: FleetOptions) -> Fleet:
     if run.root is not None and not Path(run.root).is_absolute():
         raise UsageError("usage", "--root must be an absolute path, as it is used on every node")
     folder = RunFolder.at(run.run_dir, terminal)
-    return Fleet(folder, folder.read(), StepView(terminal), ("--root", run.root) if run.root else ())
+    return Fleet(
+        folder, folder.read(), StepView(terminal), ("--root", run.root) if run.root else ()
+    )
 
 
-def _project(terminal: Terminal, request: options.RequestOptions) -> AbstractContextManager[Project]:
+def _project(
+    terminal: Terminal, request: options.RequestOptions
+) -> AbstractContextManager[Project]:
     settings = options.read_settings(request, options.MachineOptions(), terminal)
     return open_project(Path.cwd(), settings, terminal)
 
@@ -241,7 +279,9 @@ class StepView:
             return
         if terminal.bars and terminal.err.isatty():
             self._draw(step, states, done)
-        elif progress != self._progress and time.monotonic() - self._when > PLAIN_S and done < total:
+        elif (
+            progress != self._progress and time.monotonic() - self._when > PLAIN_S and done < total
+        ):
             terminal.wait(f"{step}: {progress}")
             self._progress, self._when = progress, time.monotonic()
 
@@ -270,7 +310,11 @@ class StepView:
         for name, nodes in list(groups.items())[:MOST_ROWS]:
             table.add_row(f"{len(nodes)} {name}", _cut_list(compress(nodes)))
         if self._live is None:
-            self._live = Live(console=self._terminal.console(self._terminal.err), transient=True, auto_refresh=False)
+            self._live = Live(
+                console=self._terminal.console(self._terminal.err),
+                transient=True,
+                auto_refresh=False,
+            )
             self._live.start()
         self._live.update(table, refresh=True)
 
@@ -278,7 +322,9 @@ class StepView:
 def show_fleet_plan(terminal: Terminal, document: Mapping[str, Any]) -> None:
     """Print the locks with their classes, and the nodes without one."""
     for lock in document["locks"]:
-        terminal.field("Lock", f"{lock['name']} · Python {lock['python']} for {lock['count']}: {lock['nodes']}")
+        terminal.field(
+            "Lock", f"{lock['name']} · Python {lock['python']} for {lock['count']}: {lock['nodes']}"
+        )
         for kind in document["classes"]:
             if kind["build"] and kind["build"].partition("+")[2] == lock["backend"]:
                 terminal.line(f"{'':11}   {kind['count']:>5} × {kind['label']}")
@@ -297,7 +343,10 @@ def show_report(terminal: Terminal, report: FleetReport) -> None:
     table = Table("nodes", "", *STEPS, box=None, pad_edge=False)
     for row in report.rows[:MOST_ROWS]:
         cells = [row.steps.get(step) for step in STEPS]
-        texts = [Text(str(cell), style=_STYLES.get(cell.state, "")) if cell else Text("") for cell in cells]
+        texts = [
+            Text(str(cell), style=_STYLES.get(cell.state, "")) if cell else Text("")
+            for cell in cells
+        ]
         table.add_row(_cut_list(compress(row.nodes)), str(len(row.nodes)), *texts)
     terminal.console(terminal.out).print(table)
     error = terminal.style("error:", "red")

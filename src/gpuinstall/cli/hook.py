@@ -35,19 +35,35 @@ BOUND = "gpuinstall-constraints.txt"
 """The file beside pip.conf that holds the bound: pip takes constraints from files alone."""
 
 
-@click.command("hook", help="Make plain pip or uv install builds that run here, in other environments too.")
+@click.command(
+    "hook", help="Make plain pip or uv install builds that run here, in other environments too."
+)
 @click.argument("tool", type=click.Choice(TOOLS))
-@click.option("--user/--project", "user", default=True, help="For this user (the default), or for this folder.")
+@click.option(
+    "--user/--project",
+    "user",
+    default=True,
+    help="For this user (the default), or for this folder.",
+)
 @click.option("--remove", is_flag=True, help="Remove exactly what an earlier call wrote.")
 @click.option("--show", is_flag=True, help="Print the lines instead of writing them.")
 @options.venv
 @options.torch_index
 @framed("hook")
 def command(
-    terminal: Terminal, tool: str, *, user: bool, remove: bool, show: bool, venv: str, torch_index: str | None
+    terminal: Terminal,
+    tool: str,
+    *,
+    user: bool,
+    remove: bool,
+    show: bool,
+    venv: str,
+    torch_index: str | None,
 ) -> Outcome:
     """Write the hook, print it, or take it out."""
-    folder = Path.home() if user else Path.cwd()  # what a project chooses is not for all that the user does
+    folder = (
+        Path.home() if user else Path.cwd()
+    )  # what a project chooses is not for all that the user does
     text = bound = ""
     with open_project(
         folder, Settings(Request((), sourcing=Sourcing(torch_index)), venv=Path(venv)), terminal
@@ -56,7 +72,9 @@ def command(
         if remove:
             status = _remove(tool, file)
         else:
-            hook = _hook(project, project.catalog.torch_index if user else project.sources.torch_index)
+            hook = _hook(
+                project, project.catalog.torch_index if user else project.sources.torch_index
+            )
             bound = hook.bound
             pages = () if show else _uv_pages(tool, hook, project)
             before = None if show else _text(file)
@@ -68,7 +86,9 @@ def command(
     constraints = f"\n# {file.with_name(BOUND)}\n{bound}\n" if tool == "pip" else ""
     shown = f"# {file}\n{text}{constraints}".removesuffix("\n")
     data = {"tool": tool, "path": str(file), "status": status, "text": text, "bound": bound}
-    return Outcome(data, lambda to: to.block(shown) if show else to.field("Hook", f"{file}: {status}"))
+    return Outcome(
+        data, lambda to: to.block(shown) if show else to.field("Hook", f"{file}: {status}")
+    )
 
 
 def refresh(project: Project) -> list[str] | None:
@@ -76,10 +96,15 @@ def refresh(project: Project) -> list[str] | None:
 
     Return the files that were looked at; None if one could not be written, so that the next command tries again.
     """
-    files = {(user, tool): _file(tool, project, user=user) for user, tool in product((True, False), TOOLS)}
+    files = {
+        (user, tool): _file(tool, project, user=user)
+        for user, tool in product((True, False), TOOLS)
+    }
     if project.settings.machine:
         return [*map(str, files.values())]
-    failures = [_refresh_one(tool, file, project, user=user) for (user, tool), file in files.items()]
+    failures = [
+        _refresh_one(tool, file, project, user=user) for (user, tool), file in files.items()
+    ]
     for file, failure in zip(files.values(), failures, strict=True):
         if failure:
             project.reporter.warn(f"the hook in {file} was not updated: {failure.message}")
@@ -96,7 +121,9 @@ def _refresh_one(tool: str, file: Path, project: Project, *, user: bool) -> GpuI
         _write(tool, file, hook, _uv_pages(tool, hook, project))
     except GpuInstallError as error:
         return error
-    project.reporter.step("Hook", f"{file}: {hook.build.name} now, because the driver or the GPUs changed")
+    project.reporter.step(
+        "Hook", f"{file}: {hook.build.name} now, because the driver or the GPUs changed"
+    )
     return None
 
 
@@ -125,10 +152,14 @@ def _uv_pages(tool: str, hook: Hook, project: Project) -> tuple[str, ...]:
 
 
 def _warn_of_rivals(tool: str, hook: Hook, terminal: Terminal) -> None:
-    for name in filter(os.environ.get, (f"{tool.upper()}_FIND_LINKS", f"{tool.upper()}_CONSTRAINT")):
+    for name in filter(
+        os.environ.get, (f"{tool.upper()}_FIND_LINKS", f"{tool.upper()}_CONSTRAINT")
+    ):
         terminal.warn(f"{name} is set: {tool} reads that instead")
     if tool == "uv" and not hook.uv_backend:
-        terminal.warn("uv tool and uvx do not use the hook: what they read would also end up in uv.lock")
+        terminal.warn(
+            "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
+        )
 
 
 def _hooked(tool: str, file: Path, before: str | None, hook: Hook, pages: Sequence[str]) -> str:
@@ -142,7 +173,9 @@ def _hooked(tool: str, file: Path, before: str | None, hook: Hook, pages: Sequen
         return hook.in_pip(plain, (*constraints, file.with_name(BOUND).as_uri()), links, new=is_new)
     if not plain and "[tool.uv" in (_text(file.with_name("pyproject.toml")) or ""):
         message = f"{file} would hide the [tool.uv] of the pyproject.toml beside it"
-        raise UsageError("hook-hides", message, hint="gpuinstall hook uv --user   # or: gpuinstall export uv")
+        raise UsageError(
+            "hook-hides", message, hint="gpuinstall hook uv --user   # or: gpuinstall export uv"
+        )
     return hook.in_uv(plain, pages, new=is_new)
 
 
@@ -151,7 +184,9 @@ def _write(tool: str, file: Path, hook: Hook, pages: Sequence[str]) -> None:
     _check_links(tool, file)
     if tool == "pip":
         if file != own_file(tool, os.environ) and not file.with_name("pyvenv.cfg").is_file():
-            raise UsageError("environment-missing", f"{file.parent} is not an environment", hint="uv venv --seed")
+            raise UsageError(
+                "environment-missing", f"{file.parent} is not an environment", hint="uv venv --seed"
+            )
         # Before the file that names it, which is never without it.
         _edit(file.with_name(BOUND), partial(_bounded, file.with_name(BOUND), hook))
     _edit(file, lambda before: _hooked(tool, file, before, hook, pages))
@@ -163,7 +198,9 @@ def _check_links(tool: str, file: Path) -> None:
         return
     for path in (file, file.with_name(BOUND)):
         if path.is_symlink():
-            raise UsageError("link-elsewhere", f"{path} is a link, and its target may belong to others")
+            raise UsageError(
+                "link-elsewhere", f"{path} is a link, and its target may belong to others"
+            )
 
 
 def _bounded(file: Path, hook: Hook, before: str | None) -> str:
@@ -216,7 +253,9 @@ def _text(file: Path) -> str | None:
 
 
 def _unreadable(file: Path, error: Exception) -> UsageError:
-    return UsageError("hook-unreadable", f"{file} cannot be read: {getattr(error, 'strerror', None) or error}")
+    return UsageError(
+        "hook-unreadable", f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+    )
 
 
 def _note(file: Path, text: str) -> str | None:
@@ -229,7 +268,9 @@ def _note(file: Path, text: str) -> str | None:
         level = "--user" if file == own_file("pip", os.environ) else "--site"
         message = f"{file} was left unchanged: the markers of the hook in it are gone"
         why = "pip config set, or another program, wrote the file again without its comments"
-        commands = (f"pip config {level} unset install.{name}" for name in ("constraint", "find-links"))
+        commands = (
+            f"pip config {level} unset install.{name}" for name in ("constraint", "find-links")
+        )
         raise UsageError("hook-changed", message, why=why, hint="\n".join(commands))
     return note
 

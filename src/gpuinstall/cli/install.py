@@ -42,7 +42,9 @@ _PROOF_KEPT = "kept: nothing that it covers changed"
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 
 
-@click.command("install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.")
+@click.command(
+    "install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it."
+)
 @options.request_options
 @options.only
 @options.machine_options
@@ -53,7 +55,9 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 @options.upgrade_package
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
 @install_options.jupyter
-@click.option("--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build.")
+@click.option(
+    "--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build."
+)
 @install_options.changing("replace", "verify", "keep", "wait", "yes")
 @framed("install")
 def command(
@@ -81,7 +85,11 @@ def command(
     moved = {"--only": only, "--replace": changing["replace"]}
     moved |= {"--upgrade": upgrade, "--upgrade-package": bool(packages)}
     if rollback:
-        more = {"a requirement": request.has_requirements, "--dry-run": dry_run, "--jupyter": jupyter}
+        more = {
+            "a requirement": request.has_requirements,
+            "--dry-run": dry_run,
+            "--jupyter": jupyter,
+        }
         _check_alone("--rollback", more | moved)
         with open_project(Path.cwd(), Settings(venv=Path(venv)), terminal) as project:
             going_back = InstallOptions(wait=changing["wait"])
@@ -98,14 +106,18 @@ def command(
     else:
         if _is_path(request.python):
             raise _not_ours(request.python)
-        request = request._replace(requirements=(*request.requirements, *([PACKAGE] if jupyter else ())))
+        request = request._replace(
+            requirements=(*request.requirements, *([PACKAGE] if jupyter else ()))
+        )
     settings = options.read_settings(request, machine, terminal)
     settings = replace(settings, only=only, anew=only, venv=Path(venv))
     with open_project(Path.cwd(), settings, terminal) as project:
         if into:
             return _change_into(project, python, changing, dry_run=dry_run)
         moving, attempts = tuple(map(normalised, packages)), ATTEMPTS if fallback else 1
-        wanted = InstallOptions(upgrade=upgrade, moving=moving, jupyter=jupyter, attempts=attempts, **changing)
+        wanted = InstallOptions(
+            upgrade=upgrade, moving=moving, jupyter=jupyter, attempts=attempts, **changing
+        )
         return carry_out(project, wanted, dry_run=dry_run)
 
 
@@ -126,7 +138,9 @@ def carry_out(project: Project, wanted: InstallOptions, *, dry_run: bool) -> Out
     name_active("install", project.paths.venv, project.reporter)
     if dry_run:
         priced, commands = installation.dry_run(project, wanted)
-        return Outcome(priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands))
+        return Outcome(
+            priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands)
+        )
     result = _confirmed(project, wanted)
     warn_of_unproven(project.reporter, result)
     refresh(project)
@@ -219,7 +233,12 @@ def _restored_files(changed: ForeignEnvironment) -> Outcome:
     changes = compare_versions(changed.versions, environment.versions)
     torch = environment.versions.get("torch", "")
     backend = torch.partition("+")[2]
-    held = {"path": str(environment.prefix), "python": environment.version, "torch": torch, "backend": backend}
+    held = {
+        "path": str(environment.prefix),
+        "python": environment.version,
+        "torch": torch,
+        "backend": backend,
+    }
     data = {
         "plan": None,
         "environment": {**held, "status": "changed"},
@@ -244,9 +263,13 @@ def show_installed(terminal: Terminal, result: InstallResult) -> None:
     lock, choice = result.fit.lock, result.fit.choice
     venv = display_path(result.paths.venv)
     terminal.field("Proof", _PROOF_KEPT if result.is_proof_kept else _proof(result))
-    terminal.field("Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}")
+    terminal.field(
+        "Environment", f"{venv} · torch {lock.versions['torch']} · Python {choice.python}"
+    )
     kept = "" if result.is_lock_new else ", unchanged"
-    terminal.field("Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}")
+    terminal.field(
+        "Lock", f"{lock.name}: {len(lock.pylock.packages)} packages, {lock.pinned_by}{kept}"
+    )
     if result.bytes:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
@@ -278,7 +301,9 @@ def show_dry_run(terminal: Terminal, priced: PricedLock, commands: Iterable[Iter
 
 def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
     """Name the devices that no kernel ran on, whatever form the result has."""
-    if unproven := [device for device in result.verdict.get("devices", ()) if device["status"] == "unproven"]:
+    if unproven := [
+        device for device in result.verdict.get("devices", ()) if device["status"] == "unproven"
+    ]:
         names = ", ".join(device["name"] for device in unproven)
         reporter.warn(f"unproven: {names}; run gpuinstall verify where the GPUs are")
 
@@ -286,7 +311,9 @@ def warn_of_unproven(reporter: Reporter, result: InstallResult) -> None:
 def _ready(venv: Path) -> str:
     """The line that activates an environment in the shell that we were called from."""
     here = os.path.relpath(venv) if venv.is_relative_to(Path.cwd()) else str(venv)
-    return activation(here, this_shell(os.environ, parent_program()), windows=(venv / "Scripts").is_dir())
+    return activation(
+        here, this_shell(os.environ, parent_program()), windows=(venv / "Scripts").is_dir()
+    )
 
 
 def _proof(result: InstallResult) -> str:
@@ -295,7 +322,8 @@ def _proof(result: InstallResult) -> str:
     for device in result.verdict.get("devices", ()):
         names.setdefault(device["status"], Counter())[device["name"]] += 1
     proofs = [
-        f"{status}: " + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
+        f"{status}: "
+        + ", ".join(f"{count} × {name}" if count > 1 else name for name, count in devices.items())
         for status, devices in names.items()
     ]
     driver = result.machine.driver
@@ -319,10 +347,14 @@ def _kernel_elsewhere(python: str | None, venv: Path) -> UsageError:
     """That an environment of others gets no Jupyter kernel of ours, and the commands that make it one of its own."""
     named = quoted(python if _is_path(python) else str(interpreter(venv)))
     hint = f"{named} -m pip install ipykernel\n{named} -m ipykernel install --user --name NAME"
-    return UsageError("jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint)
+    return UsageError(
+        "jupyter-elsewhere", "--jupyter works only in environments made by gpuinstall", hint=hint
+    )
 
 
-def _change_into(project: Project, python: Path, changing: Mapping[str, Any], *, dry_run: bool) -> Outcome:
+def _change_into(
+    project: Project, python: Path, changing: Mapping[str, Any], *, dry_run: bool
+) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
     from gpuinstall.install.options import InstallOptions
 
@@ -340,7 +372,9 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
     if _is_path(python):
         program = shutil.which(python)
         if program is None:
-            raise UsageError("python-missing", f"no such interpreter: {python}", hint="Check the path")
+            raise UsageError(
+                "python-missing", f"no such interpreter: {python}", hint="Check the path"
+            )
         return Path(program).absolute()
     folder = venv.absolute()
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
@@ -357,7 +391,9 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
     where = display_path(environment.prefix)
     terminal.field("Environment", f"{where} · torch {torch} · Python {environment.version}")
     if result.verdict is None:
-        terminal.field("Dry run", f"{len(result.changes)} packages would change; nothing was changed")
+        terminal.field(
+            "Dry run", f"{len(result.changes)} packages would change; nothing was changed"
+        )
         return
     terminal.field("Proof", str(result.verdict["status"]))
     if result.previous:
@@ -365,7 +401,10 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         undo = f"gpuinstall install --rollback --into --python {quoted(environment.python)}"
         terminal.field("Undo", f"{undo}   # {kept}")
     if result.guard:
-        terminal.field("Guard", f"plain pip there keeps these builds; uv pip does with -c {quoted(result.guard)}")
+        terminal.field(
+            "Guard",
+            f"plain pip there keeps these builds; uv pip does with -c {quoted(result.guard)}",
+        )
     else:
         words = f"gpuinstall install --into --python {quoted(environment.python)} --yes"
         terminal.field("Guard", f"{words}   # lets plain pip there keep these builds")

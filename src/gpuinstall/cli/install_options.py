@@ -11,20 +11,34 @@ from gpuinstall.cli.options import bundled
 from gpuinstall.install.environment_lock import WAIT_S
 
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would change and be downloaded (-v: the commands too); change nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Show what would change and be downloaded (-v: the commands too); change nothing.",
 )
 into = click.option(
-    "--into", is_flag=True, help="Install into the existing environment named by --python PATH or --venv DIR."
+    "--into",
+    is_flag=True,
+    help="Install into the existing environment named by --python PATH or --venv DIR.",
 )
-jupyter = click.option("--jupyter", is_flag=True, help="Register it as a Jupyter kernel (ipykernel).")
+jupyter = click.option(
+    "--jupyter", is_flag=True, help="Register it as a Jupyter kernel (ipykernel)."
+)
 wait = click.option(
-    "--wait", type=click.FloatRange(0), default=WAIT_S, metavar="S", help="Seconds to wait for another run (600)."
+    "--wait",
+    type=click.FloatRange(0),
+    default=WAIT_S,
+    metavar="S",
+    help="Seconds to wait for another run (600).",
 )
 _REPLACING = "Also replace packages and folders that gpuinstall did not make."
-_UNASKED = "Do not ask before a larger download; with --into, let plain pip there keep these builds."
+_UNASKED = (
+    "Do not ask before a larger download; with --into, let plain pip there keep these builds."
+)
 _CHANGING = {
     "replace": click.option("--replace", is_flag=True, help=_REPLACING),
-    "verify": click.option("--verify", is_flag=True, help="Run the kernels even if nothing changed."),
+    "verify": click.option(
+        "--verify", is_flag=True, help="Run the kernels even if nothing changed."
+    ),
     "keep": click.option("--keep/--no-keep", default=True, help="Keep the previous environment."),
     "wait": wait,
     "yes": click.option("-y", "--yes", is_flag=True, help=_UNASKED),
@@ -33,4 +47,6 @@ _CHANGING = {
 
 def changing(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command those of the options that say how an environment is changed, as InstallOptions has them."""
-    return lambda function: bundled(function, "changing", dict, names, tuple(map(_CHANGING.__getitem__, names)))
+    return lambda function: bundled(
+        function, "changing", dict, names, tuple(map(_CHANGING.__getitem__, names))
+    )

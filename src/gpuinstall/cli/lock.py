@@ -29,17 +29,25 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-OLD_SPELLINGS = {f"--{name}": name for name in ("audit", "check", "cover", "diff", "download", "merge")}
+OLD_SPELLINGS = {
+    f"--{name}": name for name in ("audit", "check", "cover", "diff", "download", "merge")
+}
 """Options that have become subcommands, and go on working: what follows them is the subcommand's."""
 
 
 class LockCommands(click.Group):
     """``lock`` writes locks; its first word may be a subcommand, which has options of its own."""
 
-    allow_interspersed_args = True  # click's groups end their options at the first word, which here is a package
+    allow_interspersed_args = (
+        True  # click's groups end their options at the first word, which here is a package
+    )
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
     ) -> click.Context:
         """Parse a line of ``lock``, or of the subcommand that it begins with.
 
@@ -48,7 +56,9 @@ class LockCommands(click.Group):
         """
         if line := subcommand_line(args, self.commands):
             name, rest = line
-            return self.commands[name].make_context(f"{info_name} {name}", rest, parent=parent, **extra)
+            return self.commands[name].make_context(
+                f"{info_name} {name}", rest, parent=parent, **extra
+            )
         context = super().make_context(info_name, list(args), parent, **extra)
         first = next(iter(context.params.get("requirements") or ()), "")
         if first in self.commands and "--" not in args and not context.resilient_parsing:
@@ -63,10 +73,10 @@ class LockCommands(click.Group):
             self.commands[name].make_context(name, list(rest))
         except click.ClickException:
             words = [name, "--help"]
-        hint = (
-            f"gpuinstall lock {joined(words)}\ngpuinstall lock {joined([*rest, '--', name])}   # a package of that name"
+        hint = f"gpuinstall lock {joined(words)}\ngpuinstall lock {joined([*rest, '--', name])}   # a package of that name"
+        return UsageError(
+            "command-or-package", f"{name} is a subcommand of lock: it comes first", hint=hint
         )
-        return UsageError("command-or-package", f"{name} is a subcommand of lock: it comes first", hint=hint)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line: a subcommand is not required."""
@@ -80,7 +90,11 @@ def subcommand_line(args: Sequence[str], names: Container[str]) -> tuple[str, li
     for position, word in enumerate(takewhile(lambda word: word != "--", args)):
         option, equals, value = word.partition("=")
         if option in OLD_SPELLINGS:
-            return OLD_SPELLINGS[option], [*([value] if equals else []), *args[:position], *args[position + 1 :]]
+            return OLD_SPELLINGS[option], [
+                *([value] if equals else []),
+                *args[:position],
+                *args[position + 1 :],
+            ]
     return None
 
 
@@ -93,15 +107,24 @@ _TARGETS = click.option(
     help="Lock for cu126, cu130-windows-x86_64, …",
 )
 _MACHINES = click.option(
-    "--machine", "machines", multiple=True, metavar="FILE", help="Lock for recorded machines (probe --json)."
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="FILE",
+    help="Lock for recorded machines (probe --json).",
 )
 _SCRIPT = click.option(
-    "--script", metavar="FILE", type=click.Path(path_type=Path), help="Lock the inline metadata of a script."
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Lock the inline metadata of a script.",
 )
 _PER_TARGET = click.option(
     "--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch."
 )
-_PRUNE = click.option("--prune", is_flag=True, help="Remove locks that are for none of the targets.")
+_PRUNE = click.option(
+    "--prune", is_flag=True, help="Remove locks that are for none of the targets."
+)
 
 
 @click.group(
@@ -146,7 +169,10 @@ def command(
         requests = lock_requests(project, project.request_for(declared.listed), targets, selected)
         moving = tuple(map(normalised, packages))
         newest = per_target == "newest"
-        return _write(LockOptions(run.folder, requests, declared, upgrade, moving, newest, prune), project.session)
+        return _write(
+            LockOptions(run.folder, requests, declared, upgrade, moving, newest, prune),
+            project.session,
+        )
 
 
 @command.command("check", help="Check that the locks are up to date; exit 6 if not.")
@@ -180,10 +206,18 @@ def check_command(
         every = not targets and bool(named)
         use = DeclaredUse(tuple(named), tuple(selected), every, run.request.has_requirements)
         catalog = with_locked_builds(project.catalog, run.folder, session)
-        return _check(run.folder, wanted, catalog, use, None if run.settings.request.sourcing.offline else session)
+        return _check(
+            run.folder,
+            wanted,
+            catalog,
+            use,
+            None if run.settings.request.sourcing.offline else session,
+        )
 
 
-@command.command("cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".')
+@command.command(
+    "cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".'
+)
 @options.request_options
 @options.only
 @options.machine_words
@@ -211,13 +245,19 @@ def cover_command(
 
     if bool(described.gpu) == all_supported:
         message = "lock cover requires either --gpu or --all-supported"
-        raise UsageError("range-missing", message, hint="gpuinstall lock cover --gpu NAME --driver VERSION")
+        raise UsageError(
+            "range-missing", message, hint="gpuinstall lock cover --gpu NAME --driver VERSION"
+        )
     run = _lock_run(terminal, request, None, only=only)
     with open_project(run.folder, run.settings, terminal) as project:
         declared = project.read_folder_request()
         moving = tuple(map(normalised, packages))
         newest = per_target == "newest"
-        return _cover(described, LockOptions(run.folder, (), declared, upgrade, moving, newest, prune), project)
+        return _cover(
+            described,
+            LockOptions(run.folder, (), declared, upgrade, moving, newest, prune),
+            project,
+        )
 
 
 @command.command("diff", help="Compare two locks.")
@@ -266,7 +306,9 @@ def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) ->
     with open_project(Path.cwd(), Settings(Request((), sourcing=sourcing)), terminal) as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     data = {"folder": str(folder), "files": names}
-    return Outcome(data, lambda screen: screen.field("Files", f"{len(names)} in {folder}, all hashes verified"))
+    return Outcome(
+        data, lambda screen: screen.field("Files", f"{len(names)} in {folder}, all hashes verified")
+    )
 
 
 @command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
@@ -291,12 +333,17 @@ def audit_command(terminal: Terminal, *, offline: bool) -> Outcome:
         for line in lines:
             screen.field("Audit", line)
         if not lines:
-            screen.field("Audit", f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities")
+            screen.field(
+                "Audit", f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities"
+            )
 
     data = {"vulnerabilities": rows}
     if not rows:
         return Outcome(data, show)
-    errors = tuple(error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade")) for line in lines)
+    errors = tuple(
+        error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade"))
+        for line in lines
+    )
     return Outcome(data, show, status="error", exit_code=LockError.exit_code, errors=errors)
 
 
@@ -319,10 +366,14 @@ def _lock_run(
     if script:
         from gpuinstall.install.scripts import Script, read_script
 
-        alone = read_script(script, request.requirements) or Script(script, request.requirements, None)
+        alone = read_script(script, request.requirements) or Script(
+            script, request.requirements, None
+        )
         folder, only = alone.locks, True
         folder.mkdir(exist_ok=True)
-        request = request._replace(requirements=alone.requirements, python=request.python or alone.python)
+        request = request._replace(
+            requirements=alone.requirements, python=request.python or alone.python
+        )
     settings = options.read_settings(request, options.MachineOptions(), terminal)
     settings = replace(settings, only=only)
     if script:
@@ -331,7 +382,9 @@ def _lock_run(
     return _LockRun(folder, request, settings)
 
 
-def _machines(files: Sequence[str], described: options.MachineOptions, terminal: Terminal) -> list[Machine]:
+def _machines(
+    files: Sequence[str], described: options.MachineOptions, terminal: Terminal
+) -> list[Machine]:
     """Read the machines that are named, by files and in words."""
     machines = [options.read_machine_file(name, terminal) for name in files]
     if any(described):
@@ -349,7 +402,9 @@ def _write(options: LockOptions, session: Session) -> Outcome:
         if options.prune:
             path.unlink()
         else:
-            session.reporter.warn(f"{path.name} is for none of the targets; gpuinstall lock --prune removes it")
+            session.reporter.warn(
+                f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
+            )
     data = {
         "locks": [written.to_dict() for written in made],
         "differences": [difference._asdict() for difference in apart],
@@ -371,11 +426,17 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
     plan = plan_fleet(classes, request, catalog, newest=wanted.newest)
     if not plan.groups:
-        raise NoBuildError("no-build", "no build of torch runs on any GPU of this range", hint="gpuinstall table")
+        raise NoBuildError(
+            "no-build", "no build of torch runs on any GPU of this range", hint="gpuinstall table"
+        )
     requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
-    if twice := [tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1]:
+    if twice := [
+        tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1
+    ]:
         message = f"this range requires two versions of torch for {twice[0]}; a folder holds one lock for each"
-        raise NoBuildError("targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs")
+        raise NoBuildError(
+            "targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs"
+        )
     apart = len({group.build.torch for group in plan.groups}) > 1
     written = _write(wanted._replace(requests=requests, newest=apart), project.session)
     rows: list[dict[str, Any]] = []
@@ -386,13 +447,17 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
         new = sum(count for file, count in size.items() if file.sha256 not in held)
         held |= {file.sha256 for file in size}
         serves = spanned(classes[position] for position in group.classes)
-        rows.append({"target": lock.target, "serves": serves, "bytes": sum(size.values()), "added": new})
+        rows.append(
+            {"target": lock.target, "serves": serves, "bytes": sum(size.values()), "added": new}
+        )
     without = spanned(classes[position] for position in plan.uncovered)
 
     def show(screen: Terminal) -> None:
         written.show(screen)
         for row in rows:
-            bytes_ = f"{readable(row['bytes'])}, {readable(row['added'])} of it not in the locks above"
+            bytes_ = (
+                f"{readable(row['bytes'])}, {readable(row['added'])} of it not in the locks above"
+            )
             screen.field("Serves", f"{row['target']}: {row['serves']} ({bytes_})")
         if without:
             screen.field("Uncovered", f"no build runs on {without}")
@@ -400,7 +465,9 @@ def _cover(described: options.MachineOptions, wanted: LockOptions, project: Proj
     return written._replace(data={**written.data, "cover": rows, "unserved": without}, show=show)
 
 
-def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None) -> Outcome:
+def _check(
+    folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None
+) -> Outcome:
     from gpuinstall.lock.check import check_locks
 
     checked = check_locks(folder, request, catalog, declared, session)
@@ -418,11 +485,16 @@ def _check(folder: Path, request: Request, catalog: Catalog, declared: DeclaredU
     )
 
 
-def _show_written(terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]) -> None:
+def _show_written(
+    terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]
+) -> None:
     private: dict[str, list[str]] = {}
     for written in made:
         lock, name = written.lock, written.path.name
-        terminal.field("Lock", f"{name}: {len(lock.pylock.packages)} packages, {lock.pinned_by} ({written.status})")
+        terminal.field(
+            "Lock",
+            f"{name}: {len(lock.pylock.packages)} packages, {lock.pinned_by} ({written.status})",
+        )
         for source in written.private:
             private.setdefault(source, []).append(name)
     for source, names in private.items():

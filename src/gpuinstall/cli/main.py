@@ -18,7 +18,13 @@ import click
 
 from gpuinstall import __version__
 from gpuinstall.cli.outcome import fail, terminal_class
-from gpuinstall.errors import GpuInstallError, InstallationError, InternalError, InterruptedByUserError, UsageError
+from gpuinstall.errors import (
+    GpuInstallError,
+    InstallationError,
+    InternalError,
+    InterruptedByUserError,
+    UsageError,
+)
 from gpuinstall.files import close_umask, keep_temporary_files_apart
 from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.shell import joined, quoted
@@ -128,7 +134,10 @@ def run_command_line(arguments: list[str]) -> int:
             _say_where(words)
         return status  # noqa: TRY300  what is said of where it lies may fail too
     except click.ClickException as error:
-        return _fail(arguments, UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"))
+        return _fail(
+            arguments,
+            UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"),
+        )
     except (click.Abort, KeyboardInterrupt) as stop:
         interrupted = InterruptedByUserError("interrupted", "interrupted")
         interrupt = stop.__cause__ or stop  # click makes an Abort of each KeyboardInterrupt
@@ -164,7 +173,11 @@ def handed_over(arguments: list[str]) -> list[str]:
 def likely_command(word: str) -> str | None:
     """The command that a bare word is, or is one letter away from: changed, left out, added, or two exchanged."""
     word = word.lower()
-    return word if word in COMMANDS else next((command for command in COMMANDS if _is_near(word, command)), None)
+    return (
+        word
+        if word in COMMANDS
+        else next((command for command in COMMANDS if _is_near(word, command)), None)
+    )
 
 
 def suggestion(word: str) -> str | None:
@@ -200,7 +213,9 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
     ours = quoted(command_file()) if path_line(os.environ) else "gpuinstall"
     lines = f"{ours} {joined([command, *rest])}", f"{ours} {joined(['install', *arguments])}"
     hint = f"{lines[0]}   # the command\n{lines[1]}   # a package of that name"
-    raise UsageError("command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint)
+    raise UsageError(
+        "command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint
+    )
 
 
 def _is_near(word: str, command: str) -> bool:
@@ -208,7 +223,10 @@ def _is_near(word: str, command: str) -> bool:
     shorter, longer = sorted((word, command), key=len)
     if len(longer) - len(shorter) > 1:
         return False
-    start = next((at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]), len(shorter))
+    start = next(
+        (at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]),
+        len(shorter),
+    )
     rest, more = shorter[start:], longer[start:]
     exchanged = len(rest) > 1 and rest[:2] == more[1::-1] and rest[2:] == more[2:]
     return exchanged or rest == more[1:] or (len(rest) == len(more) and rest[1:] == more[1:])
@@ -219,7 +237,9 @@ def _say_where(arguments: list[str]) -> None:
     from gpuinstall.cli.self import path_line
     from gpuinstall.launcher import command_file
 
-    quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get("GPUINSTALL_QUIET")
+    quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get(
+        "GPUINSTALL_QUIET"
+    )
     if not quiet and (line := path_line(os.environ)):
         screen, program = terminal_class(events=False)(), command_file()
         screen.step("PATH", line)
@@ -246,7 +266,11 @@ def _missing_folder(error: Exception) -> UsageError | None:
         return UsageError("folder-missing", "the working folder no longer exists", hint="cd")
     except RuntimeError:
         message, hint = "this user has no home folder", "export HOME=/path/to/folder"
-        return UsageError("home-missing", message, hint=hint) if isinstance(error, RuntimeError) else None
+        return (
+            UsageError("home-missing", message, hint=hint)
+            if isinstance(error, RuntimeError)
+            else None
+        )
     return None
 
 
@@ -264,7 +288,9 @@ def _exhausted(error: Exception) -> InstallationError | None:
         return InstallationError("open-files", message, hint="ulimit -n 1024")
     where = getattr(error, "filename", None) or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
     if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
-        hint = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
+        hint = (
+            "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
+        )
         return InstallationError("no-space", f"no space left for {where}", hint=hint)
     return None
 
@@ -274,7 +300,11 @@ def _unusable(error: Exception) -> GpuInstallError | None:
     if isinstance(error, RecursionError):
         message = "a file or a requirement is nested deeper than gpuinstall reads"
         return UsageError("nested-too-deep", message)
-    if isinstance(error, OSError) and error.errno in _OF_FILES and isinstance(error.filename, (str, bytes)):
+    if (
+        isinstance(error, OSError)
+        and error.errno in _OF_FILES
+        and isinstance(error.filename, (str, bytes))
+    ):
         path = os.fsdecode(error.filename)
         message = f"{path} cannot be used: {error.strerror}"
         hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
@@ -284,7 +314,9 @@ def _unusable(error: Exception) -> GpuInstallError | None:
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
     events = "--json-events" in arguments
-    return fail(terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error)
+    return fail(
+        terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error
+    )
 
 
 def _command(arguments: list[str]) -> str:

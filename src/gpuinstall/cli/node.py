@@ -27,13 +27,26 @@ PROLOG_S = 1.5
 
 _STEP = (
     click.option(
-        "--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the run, on every node."
+        "--run-dir",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="The folder of the run, on every node.",
     ),
     click.option("--run", metavar="ID", help="The id of the run; the folder must belong to it."),
-    click.option("--attempt", type=click.IntRange(1), default=1, metavar="N", help="The number of the attempt."),
-    click.option("--node", metavar="NAME", help="This node's name (default: the engine's or the host's)."),
+    click.option(
+        "--attempt",
+        type=click.IntRange(1),
+        default=1,
+        metavar="N",
+        help="The number of the attempt.",
+    ),
+    click.option(
+        "--node", metavar="NAME", help="This node's name (default: the engine's or the host's)."
+    ),
 )
-_root = click.option("--root", metavar="DIR", type=click.Path(path_type=Path), help="The folder of environments.")
+_root = click.option(
+    "--root", metavar="DIR", type=click.Path(path_type=Path), help="The folder of environments."
+)
 
 
 class StepOptions(NamedTuple):
@@ -44,12 +57,19 @@ class StepOptions(NamedTuple):
     attempt: int
     node: str | None
 
-    def take(self, name: str, terminal: Terminal, work: Callable[[RunFolder, NodeName], Mapping[str, Any]]) -> Outcome:
+    def take(
+        self,
+        name: str,
+        terminal: Terminal,
+        work: Callable[[RunFolder, NodeName], Mapping[str, Any]],
+    ) -> Outcome:
         """Take a step; what is printed for a person is the record too, in one line."""
         if self.run_dir is None:
             raise click.UsageError("--run-dir is required")
         folder, node = RunFolder.at(self.run_dir, terminal), this_node(os.environ, self.node)
-        record = NodeOrder(folder, name, node, self.run, self.attempt).carry_out(lambda: work(folder, node))
+        record = NodeOrder(folder, name, node, self.run, self.attempt).carry_out(
+            lambda: work(folder, node)
+        )
         error = {"code": record.code, "message": record.message, "hint": record.hint}
         failed = record.status == "failed"
         return Outcome(
@@ -61,7 +81,9 @@ class StepOptions(NamedTuple):
         )
 
 
-_step = partial(bundled, name="step", kind=StepOptions, fields=StepOptions._fields, decorators=_STEP)
+_step = partial(
+    bundled, name="step", kind=StepOptions, fields=StepOptions._fields, decorators=_STEP
+)
 
 
 @click.group("node", help="Run one step of a fleet on this node: survey, install or verify.")
@@ -79,10 +101,14 @@ def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
 @command.command("install", help="Install this node's lock of the plan.")
 @_step
 @_root
-@click.option("--mode", type=click.Choice(["node", "shared"]), default="node", help="Where environments go.")
+@click.option(
+    "--mode", type=click.Choice(["node", "shared"]), default="node", help="Where environments go."
+)
 @click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared).")
 @framed("node")
-def _install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool) -> Outcome:
+def _install(
+    terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool
+) -> Outcome:
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
         own = folder.place("environments") if mode == "shared" else read_scratch(os.environ).path
         placing = Placing((root or own).absolute(), mode, build or mode == "node")
@@ -94,10 +120,20 @@ def _install(terminal: Terminal, *, step: StepOptions, root: Path | None, mode: 
 @command.command("verify", help="Run kernels on every GPU of this node.")
 @_step
 @_root
-@click.option("--deep", is_flag=True, help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.")
-@click.option("--together", type=click.IntRange(1), metavar="N", help="Take part in a test of several nodes.")
-@click.option("--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0.")
-@click.option("--may-drain", is_flag=True, help="With --prolog: exit 1 if a kernel failed in the last proof.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.",
+)
+@click.option(
+    "--together", type=click.IntRange(1), metavar="N", help="Take part in a test of several nodes."
+)
+@click.option(
+    "--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0."
+)
+@click.option(
+    "--may-drain", is_flag=True, help="With --prolog: exit 1 if a kernel failed in the last proof."
+)
 @framed("node")
 def _verify(
     terminal: Terminal,
@@ -128,11 +164,19 @@ def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
 
     def ask() -> None:
         place = root or read_scratch(os.environ).path
-        answers.append(prolog_answer(newest_proof(place, node), fingerprint(read_machine()), time.time()))
+        answers.append(
+            prolog_answer(newest_proof(place, node), fingerprint(read_machine()), time.time())
+        )
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PROLOG_S)
-    good, message = answers[0] if answers else (True, f"no answer within {PROLOG_S} s; the node is not blamed")
+    good, message = (
+        answers[0] if answers else (True, f"no answer within {PROLOG_S} s; the node is not blamed")
+    )
     data = {"node": node, "good": good, "message": message}
-    return Outcome(data, lambda screen: screen.field("Prolog", message), exit_code=1 if may_drain and not good else 0)
+    return Outcome(
+        data,
+        lambda screen: screen.field("Prolog", message),
+        exit_code=1 if may_drain and not good else 0,
+    )

@@ -30,24 +30,35 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 
-def gpu_names(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+def gpu_names(
+    _context: click.Context, _option: click.Parameter, typed: str
+) -> list[CompletionItem]:
     """Names of GPUs that hold what was typed."""
     from gpuinstall.catalog.gpus import other_chips, products
 
-    names = (*(product.name for product in products()), *(name for chip in other_chips() for name in chip.products))
+    names = (
+        *(product.name for product in products()),
+        *(name for chip in other_chips() for name in chip.products),
+    )
     return _items(dict.fromkeys(names), typed, anywhere=True)
 
 
-def backend_tags(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+def backend_tags(
+    _context: click.Context, _option: click.Parameter, typed: str
+) -> list[CompletionItem]:
     """Tags of backends."""
     return _items(sorted({build.backend.tag for build in _builds()}), typed)
 
 
-def target_names(_context: click.Context, _option: click.Parameter, typed: str) -> list[CompletionItem]:
+def target_names(
+    _context: click.Context, _option: click.Parameter, typed: str
+) -> list[CompletionItem]:
     """Kinds of machine to lock for."""
     from gpuinstall.lock.target import Target
 
-    return _items(sorted({str(Target(build.backend.tag, build.os, build.arch)) for build in _builds()}), typed)
+    return _items(
+        sorted({str(Target(build.backend.tag, build.os, build.arch)) for build in _builds()}), typed
+    )
 
 
 def _builds() -> tuple[Build, ...]:
@@ -63,22 +74,39 @@ def _items(values: Iterable[str], typed: str, *, anywhere: bool = False) -> list
     from click.shell_completion import CompletionItem
 
     wanted = typed.lower().strip("'\"")
-    fits = [value for value in values if (wanted in value.lower() if anywhere else value.lower().startswith(wanted))]
+    fits = [
+        value
+        for value in values
+        if (wanted in value.lower() if anywhere else value.lower().startswith(wanted))
+    ]
     return [CompletionItem(value) for value in fits]
 
 
-upgrade = click.option("--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions.")
+upgrade = click.option(
+    "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."
+)
 upgrade_package = click.option(
     "--upgrade-package", "packages", multiple=True, metavar="P", help="Upgrade only this package."
 )
-only = click.option("--only", is_flag=True, help="Request only these packages; drop the earlier requests.")
+only = click.option(
+    "--only", is_flag=True, help="Request only these packages; drop the earlier requests."
+)
 venv = click.option(
-    "--venv", metavar="DIR", default=".venv", envvar="GPUINSTALL_VENV", help="The environment (default: .venv)."
+    "--venv",
+    metavar="DIR",
+    default=".venv",
+    envvar="GPUINSTALL_VENV",
+    help="The environment (default: .venv).",
 )
 torch_index = click.option(
-    "--torch-index", envvar="GPUINSTALL_TORCH_INDEX", metavar="URL", help="The base URL of PyTorch's index."
+    "--torch-index",
+    envvar="GPUINSTALL_TORCH_INDEX",
+    metavar="URL",
+    help="The base URL of PyTorch's index.",
 )
-offline = click.option("--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network.")
+offline = click.option(
+    "--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network."
+)
 extension_sources = click.option(
     "--extension-source",
     "extension_sources",
@@ -97,7 +125,9 @@ _FETCHING = (torch_index, offline)
 _SOURCING = (
     *_FETCHING,
     click.option(
-        "--code-check/--no-code-check", default=None, help="Take only packages with code for the GPUs (reads wheels)."
+        "--code-check/--no-code-check",
+        default=None,
+        help="Take only packages with code for the GPUs (reads wheels).",
     ),
     click.option(
         "--only-binary",
@@ -126,19 +156,54 @@ _MACHINE_WORDS = (
         help='Plan for a GPU by its name, such as "RTX 5090".',
     ),
     click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
-    click.option("--os", type=click.Choice(["linux", "windows", "macos"]), help="Its operating system (linux)."),
     click.option(
-        "--arch", type=click.Choice(["x86_64", "aarch64", "arm64"]), help="Its architecture (x86_64, or the GPU's own)."
+        "--os",
+        type=click.Choice(["linux", "windows", "macos"]),
+        help="Its operating system (linux).",
+    ),
+    click.option(
+        "--arch",
+        type=click.Choice(["x86_64", "aarch64", "arm64"]),
+        help="Its architecture (x86_64, or the GPU's own).",
     ),
     click.option("--glibc", metavar="X.Y", help="Its glibc (2.28)."),
 )
 _REQUEST = (
     click.argument("requirements", nargs=-1, metavar="[REQ]..."),
-    click.option("-r", "--requirement", "files", multiple=True, metavar="FILE", help="Read requirements from a file."),
-    click.option("-e", "--editable", "editables", multiple=True, metavar="DIR", help="Install a project as editable."),
-    click.option("-c", "--constraint", "constraints", multiple=True, metavar="FILE", help="Constrain versions."),
-    click.option("--group", "groups", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."),
-    click.option("--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."),
+    click.option(
+        "-r",
+        "--requirement",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="Read requirements from a file.",
+    ),
+    click.option(
+        "-e",
+        "--editable",
+        "editables",
+        multiple=True,
+        metavar="DIR",
+        help="Install a project as editable.",
+    ),
+    click.option(
+        "-c",
+        "--constraint",
+        "constraints",
+        multiple=True,
+        metavar="FILE",
+        help="Constrain versions.",
+    ),
+    click.option(
+        "--group",
+        "groups",
+        multiple=True,
+        metavar="NAME",
+        help="Add a dependency group of pyproject.toml.",
+    ),
+    click.option(
+        "--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."
+    ),
     click.option(
         "--backend",
         envvar="GPUINSTALL_BACKEND",
@@ -146,9 +211,14 @@ _REQUEST = (
         shell_complete=backend_tags,
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
-    click.option("--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."),
     click.option(
-        "--project/--no-project", "declared", default=True, help="Include this folder's requirements, or not."
+        "--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."
+    ),
+    click.option(
+        "--project/--no-project",
+        "declared",
+        default=True,
+        help="Include this folder's requirements, or not.",
     ),
 )
 
@@ -195,7 +265,9 @@ class RequestOptions(NamedTuple):
         read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
         limits = {name: read_requirements(Path(name)) for name in self.constraints}
         within = {
-            name: RequirementsFile((), listed.requirements, listed.settings, included=listed.included)
+            name: RequirementsFile(
+                (), listed.requirements, listed.settings, included=listed.included
+            )
             for name, listed in limits.items()
         }
         return read | within
@@ -203,7 +275,13 @@ class RequestOptions(NamedTuple):
 
 def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: MachineOptions."""
-    return bundled(function, "machine", MachineOptions, MachineOptions._fields, (_MACHINE_FILE, *_MACHINE_WORDS))
+    return bundled(
+        function,
+        "machine",
+        MachineOptions,
+        MachineOptions._fields,
+        (_MACHINE_FILE, *_MACHINE_WORDS),
+    )
 
 
 def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,7 +309,9 @@ def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Re
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") if request.gpus == "visible" else request.gpus
     names = takewhile(lambda name: name != "-1", (part.strip() for part in (gpus or "").split(",")))
     indices = None if gpus is None else tuple(filter(None, names))
-    pythons = (RUNNING_PYTHON,) if machine.gpu else ()  # a machine in words has a Python like this one's
+    pythons = (
+        (RUNNING_PYTHON,) if machine.gpu else ()
+    )  # a machine in words has a Python like this one's
     named = Request(
         request.by_hand,
         request.python,
@@ -257,13 +337,17 @@ def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
     """Read another machine than this one, where one is named; raise UsageError where it is malformed."""
     details = selected.driver or selected.os or selected.arch or selected.glibc
     if selected.machine is not None and (selected.gpu or details):
-        raise UsageError("machine-twice", "--machine cannot be combined with --gpu, --driver, --os and --arch")
+        raise UsageError(
+            "machine-twice", "--machine cannot be combined with --gpu, --driver, --os and --arch"
+        )
     if selected.machine is not None:
         return read_machine_file(selected.machine, reporter)
     if selected.gpu:
         from gpuinstall.words import machine_in_words
 
-        return machine_in_words(selected.gpu, selected.driver, selected.os, selected.arch, selected.glibc)
+        return machine_in_words(
+            selected.gpu, selected.driver, selected.os, selected.arch, selected.glibc
+        )
     if details:
         raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
     return None

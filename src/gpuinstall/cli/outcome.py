@@ -21,10 +21,21 @@ Status = Literal["success", "partial", "error"]
 VERSION = 1
 _OUTPUT_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option("--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."),
-    click.option("-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print only errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Print the commands that run, and lists in full."),
-    click.option("--progress/--no-progress", default=True, envvar="GPUINSTALL_PROGRESS", help="Show progress bars."),
+    click.option(
+        "--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."
+    ),
+    click.option(
+        "-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print only errors."
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Print the commands that run, and lists in full."
+    ),
+    click.option(
+        "--progress/--no-progress",
+        default=True,
+        envvar="GPUINSTALL_PROGRESS",
+        help="Show progress bars.",
+    ),
     click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
@@ -116,7 +127,9 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
     if terminal.as_json and not isinstance(error, OutputError):
-        document = _head(name, "error", error.exit_code) | ({"data": error.data} if error.data is not None else {})
+        document = _head(name, "error", error.exit_code) | (
+            {"data": error.data} if error.data is not None else {}
+        )
         terminal.document({**document, "errors": [error_entry(error)]})
     else:
         terminal.fault(error)

@@ -32,7 +32,9 @@ def command(terminal: Terminal, output: Path) -> Outcome:
     with written(place) as file:  # where nothing can be written, that is said before the planning
         size = file.write(selector_page(load_catalog()).encode())
     line = f"{display_path(place)}, {size // 1000} kB"
-    return Outcome({"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line))
+    return Outcome(
+        {"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line)
+    )
 
 
 def page_file(output: Path) -> Path:

@@ -54,7 +54,11 @@ def command(
     with open_project(Path.cwd(), settings, terminal) as project:
         meant = project.machine
         wanted = project.request_for(project.read_folder_request().listed)
-        plan = _live(project, wanted) if live else _with_what_is_open(choose(meant, wanted, project.catalog))
+        plan = (
+            _live(project, wanted)
+            if live
+            else _with_what_is_open(choose(meant, wanted, project.catalog))
+        )
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -74,7 +78,11 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
         return
-    _show_title(f"torch {plan.choice.build.name} · Python {plan.choice.python}", machine_line(machine), terminal)
+    _show_title(
+        f"torch {plan.choice.build.name} · Python {plan.choice.python}",
+        machine_line(machine),
+        terminal,
+    )
     for reason in plan.reasons:
         terminal.prose(f"  {reason.message}", 4)
     terminal.line(f"  index  {plan.choice.index or 'the default index'}")
@@ -101,7 +109,9 @@ def _show_title(title: str, machine: str, terminal: Terminal) -> None:
 
 def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
     if isinstance(plan, Plan):
-        terminal.line(f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected")
+        terminal.line(
+            f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected"
+        )
     if plan.rejected:
         from rich.table import Table
 
@@ -116,7 +126,9 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
 
 def answer(question: str, plan: Plan | Rejected) -> str:
     """Explain why a backend, a torch version or a build was rejected."""
-    name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())  # torch==2.13.*+CU130 is 2.13+cu130
+    name = re.sub(
+        r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower()
+    )  # torch==2.13.*+CU130 is 2.13+cu130
     if isinstance(plan, Plan) and plan.choice.build.is_called(name):
         return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
     rejected = [rejection for rejection in plan.rejected if rejection.candidate.is_called(name)]
@@ -154,11 +166,18 @@ def _live(project: Project, request: Request) -> Plan | Rejected:
 
     machine, session = project.machine, project.session
     catalog = learned_catalog(
-        project.catalog, machine, request, SilentReporter(), sources=session.sources, client=session.client
+        project.catalog,
+        machine,
+        request,
+        SilentReporter(),
+        sources=session.sources,
+        client=session.client,
     )
     plan = choose(machine, request, catalog)
     # Where a source does not answer, what is made of the request tells whether that is the reason.
     if isinstance(plan, Rejected) and plan.error_class is not InstallationError:
         return plan
-    wanted = LockRequest(machine, request, project.catalog, builds_here=project.settings.machine is None)
+    wanted = LockRequest(
+        machine, request, project.catalog, builds_here=project.settings.machine is None
+    )
     return resolve_locks([wanted], session)[0].plan

@@ -19,27 +19,51 @@ from gpuinstall.machine import Gpu, Machine
 from gpuinstall.request import Request
 
 
-@click.command("probe", help="Show this machine's GPUs and driver, where each fact comes from, and any problem.")
-@click.option("--record", type=click.Path(path_type=Path), metavar="DIR", help="Record everything that is read in DIR.")
-@click.option("--machine", metavar="FILE", help="Read a Machine document (- is stdin) or a recorded machine's folder.")
+@click.command(
+    "probe",
+    help="Show this machine's GPUs and driver, where each fact comes from, and any problem.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Record everything that is read in DIR.",
+)
+@click.option(
+    "--machine",
+    metavar="FILE",
+    help="Read a Machine document (- is stdin) or a recorded machine's folder.",
+)
 @framed("probe")
 def command(terminal: Terminal, record: Path | None, machine: str | None) -> Outcome:
     """Probe."""
     if record is not None and machine is not None:
-        raise UsageError("usage", "--record records this machine and cannot be combined with --machine")
+        raise UsageError(
+            "usage", "--record records this machine and cannot be combined with --machine"
+        )
     from gpuinstall.probe import read_machine, record_machine
 
     if record is not None:
         probed = record_machine(record, terminal)
     else:
-        probed = read_machine(terminal) if machine is None else options.read_machine_file(machine, terminal)
+        probed = (
+            read_machine(terminal)
+            if machine is None
+            else options.read_machine_file(machine, terminal)
+        )
     faults = probed.refusing or refusals(probed)
     return Outcome(
         probed.to_dict(),
         lambda screen: show(screen, probed.with_problems(refusals(probed)), record),
-        status="error" if faults else "partial" if any(problem.blocking for problem in probed.problems) else "success",
+        status="error"
+        if faults
+        else "partial"
+        if any(problem.blocking for problem in probed.problems)
+        else "success",
         exit_code=MachineError.exit_code if faults else 0,
-        errors=tuple({"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults),
+        errors=tuple(
+            {"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults
+        ),
     )
 
 
@@ -65,7 +89,11 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()
-        word = terminal.style("error:", "red") if problem.blocking else terminal.style("note:", "yellow")
+        word = (
+            terminal.style("error:", "red")
+            if problem.blocking
+            else terminal.style("note:", "yellow")
+        )
         terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
         terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
     if record is not None:
@@ -76,12 +104,18 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
 def machine_line(machine: Machine) -> str:
     """Write ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
     kinds = Counter(_kind(gpu) for gpu in machine.gpus)
-    gpus = [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()] or ["no GPU"]
+    gpus = [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()] or [
+        "no GPU"
+    ]
     driver = None
     if machine.driver:
         cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
         driver = f"driver {machine.driver.version or 'of unknown release'}{cuda}"
-    return " · ".join(filter(None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")))
+    return " · ".join(
+        filter(
+            None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")
+        )
+    )
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -92,7 +126,10 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
         cuda = f" · CUDA {machine.driver.cuda}" if machine.driver.cuda else ""
-        yield "Driver", f"{machine.driver.version or 'of unknown release'}{cuda} · by {machine.driver.found_via}"
+        yield (
+            "Driver",
+            f"{machine.driver.version or 'of unknown release'}{cuda} · by {machine.driver.found_via}",
+        )
     libc = f"{machine.libc} {machine.glibc or ''}".strip() if machine.libc else None
     wsl = "WSL" if machine.environment.wsl else None
     surroundings = [machine.distribution, libc, wsl, machine.environment.container]

@@ -62,7 +62,11 @@ class Tally:
     @property
     def running(self) -> list[str]:
         """The parts that have begun and not ended, the largest first."""
-        begun = [part for part, done in self.done.items() if self.parts.get(part) is None or done != self.parts[part]]
+        begun = [
+            part
+            for part, done in self.done.items()
+            if self.parts.get(part) is None or done != self.parts[part]
+        ]
         return sorted(begun, key=lambda part: -(self.parts.get(part) or 0))[:BARS]
 
     def state(self, part: str | None = None) -> tuple[int, int | None]:
@@ -94,7 +98,9 @@ def short(part: str, width: int) -> str:
 
 
 @contextmanager
-def ticker(tally: Tally, seconds: float, say: Callable[[], None], last: float) -> Iterator[Progress]:
+def ticker(
+    tally: Tally, seconds: float, say: Callable[[], None], last: float
+) -> Iterator[Progress]:
     """Say how far a work is, so many ``seconds`` after it was said ``last``."""
     lock = Lock()
 
@@ -109,7 +115,9 @@ def ticker(tally: Tally, seconds: float, say: Callable[[], None], last: float) -
     yield advance
 
 
-def lines(label: str, tally: Tally, say: Callable[[str, str], None]) -> AbstractContextManager[Progress]:
+def lines(
+    label: str, tally: Tally, say: Callable[[str, str], None]
+) -> AbstractContextManager[Progress]:
     """Say every ten seconds how far a work is."""
 
     def line() -> None:

@@ -36,15 +36,41 @@ if TYPE_CHECKING:
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 @options.venv
-@click.option("--any", "several", is_flag=True, help="Choose among the environments .venv-cu126, … as sync does.")
-@click.option("--proof/--no-proof", default=True, help="With --any: run kernels once on each machine.")
-@click.option("--install", "missing", is_flag=True, help="With --any: install the environment if it is missing.")
-@click.option("--replace", "replacing", is_flag=True, help="With --install: also replace what gpuinstall did not make.")
+@click.option(
+    "--any",
+    "several",
+    is_flag=True,
+    help="Choose among the environments .venv-cu126, … as sync does.",
+)
+@click.option(
+    "--proof/--no-proof", default=True, help="With --any: run kernels once on each machine."
+)
+@click.option(
+    "--install",
+    "missing",
+    is_flag=True,
+    help="With --any: install the environment if it is missing.",
+)
+@click.option(
+    "--replace",
+    "replacing",
+    is_flag=True,
+    help="With --install: also replace what gpuinstall did not make.",
+)
 @options.wheels
 @click.option(
-    "--allow-cpu", is_flag=True, envvar="GPUINSTALL_ALLOW_CPU", help="With --any: without a GPU, use the CPU."
+    "--allow-cpu",
+    is_flag=True,
+    envvar="GPUINSTALL_ALLOW_CPU",
+    help="With --any: without a GPU, use the CPU.",
 )
-@click.option("--with", "extra", multiple=True, metavar="REQ", help="More requirements, for this command alone.")
+@click.option(
+    "--with",
+    "extra",
+    multiple=True,
+    metavar="REQ",
+    help="More requirements, for this command alone.",
+)
 @options.sourcing
 @framed("run")
 def command(
@@ -101,7 +127,9 @@ def _environment_of(
     script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: Sourcing
 ) -> tuple[EnvironmentPaths, list[str]]:
     """The proven environment of a script's request, where it fits this machine, and what says that it does."""
-    request = Request(script.requirements, script.python, constraints=script.constraints, sourcing=sourcing)
+    request = Request(
+        script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
+    )
     while True:
         paths = _held(script)
         settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings)
@@ -113,7 +141,8 @@ def _environment_of(
                     from gpuinstall.lock.folder_request import FolderRequest
 
                     written = FolderRequest(
-                        script.requirements, files={str(script.file.absolute()): script.requirements}
+                        script.requirements,
+                        files={str(script.file.absolute()): script.requirements},
                     )
                     project.admit_addresses(written, extra, terminal)
                     try:
@@ -167,7 +196,9 @@ def _held(script: Script) -> EnvironmentPaths:
     check_cache(folder, SilentReporter())
     if not is_of_this_user(folder):
         message = f"{folder} belongs to another user, who could change what is run from it"
-        raise InstallationError("others-cache", message, hint="export XDG_CACHE_HOME=DIR   # a folder of your own")
+        raise InstallationError(
+            "others-cache", message, hint="export XDG_CACHE_HOME=DIR   # a folder of your own"
+        )
     script.bring_locks()
     return script.paths
 
@@ -217,7 +248,9 @@ def _check_fitness(project: Project) -> list[str]:
     venv, existing = project.paths.venv, inspect_environment(project.paths, project.machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
-        raise UsageError("environment-missing", f"there is no environment at {venv}", hint="gpuinstall install")
+        raise UsageError(
+            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall install"
+        )
     existing.check_unchanged()
     machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
     if existing.lock and machine.gpus:
@@ -229,23 +262,39 @@ def _check_fitness(project: Project) -> list[str]:
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
         return []
     given = project.settings.venv or venv  # which may be a link, and lead elsewhere tomorrow
-    return [str((given / "pyvenv.cfg").absolute()), *existing.evidence] if existing.made_here else []
+    return (
+        [str((given / "pyvenv.cfg").absolute()), *existing.evidence] if existing.made_here else []
+    )
 
 
-def _become(words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]) -> NoReturn:
+def _become(
+    words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]
+) -> NoReturn:
     """Become the command, whose check is kept; on Windows, start it and end as it does."""
     if receipt and evidence:
         receipt.keep(str(paths.venv), evidence, is_script=words != receipt.command)
     variables = activated(str(paths.venv))
     restore_umask()
     try:
-        if os.name == "nt":  # which would look beside our own Python and in the working folder first
+        if (
+            os.name == "nt"
+        ):  # which would look beside our own Python and in the working folder first
             places = variables["PATH"]
             folder = places.partition(os.pathsep)[0] if Path(words[0]).name == words[0] else ""
-            program = shutil.which(str(Path(folder, words[0]))) or shutil.which(words[0], path=places)
-            raise click.exceptions.Exit(subprocess.call([program or words[0], *words[1:]], env=variables))
+            program = shutil.which(str(Path(folder, words[0]))) or shutil.which(
+                words[0], path=places
+            )
+            raise click.exceptions.Exit(
+                subprocess.call([program or words[0], *words[1:]], env=variables)
+            )
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:
         hint = "gpuinstall install NAME   # the package that provides it"
-        reason = "no such program in the environment or on PATH" if error.errno == ENOENT else error.strerror
-        raise UsageError("command-missing", f"{words[0]} cannot be run: {reason}", hint=hint) from None
+        reason = (
+            "no such program in the environment or on PATH"
+            if error.errno == ENOENT
+            else error.strerror
+        )
+        raise UsageError(
+            "command-missing", f"{words[0]} cannot be run: {reason}", hint=hint
+        ) from None

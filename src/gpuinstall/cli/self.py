@@ -27,7 +27,10 @@ _UV = re.compile(r"uv-\d+\.\d+\.\d+")
 _LEFTOVER = re.compile(r"\.new-\w{8}")
 """The folders that bootstrap.py makes: the tool's environments, uv, and what a killed run left."""
 
-_INSTALLERS = {"uv/tools": "uv tool uninstall gpuinstall", "pipx/venvs": "pipx uninstall gpuinstall"}
+_INSTALLERS = {
+    "uv/tools": "uv tool uninstall gpuinstall",
+    "pipx/venvs": "pipx uninstall gpuinstall",
+}
 
 
 @click.group("self", help="Show or remove gpuinstall itself.")
@@ -43,14 +46,18 @@ def _path(terminal: Terminal, *, write: bool, yes: bool) -> Outcome:
     program, line = command_file(), path_line(os.environ)
     if write and (line or tool_home()):
         # Also where this shell has it on PATH, perhaps by the line that was printed before this command.
-        terminal.step("Written", display_path(_put_on_path(line or _path_line(os.environ), yes=yes)))
+        terminal.step(
+            "Written", display_path(_put_on_path(line or _path_line(os.environ), yes=yes))
+        )
 
     def show(screen: Terminal) -> None:
         screen.line(str(program))
         if line:
             screen.line(line)
 
-    return Outcome({"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show)
+    return Outcome(
+        {"path": str(program), "version": __version__, "on_path": line is None, "line": line}, show
+    )
 
 
 @command.command("uninstall", help="Remove gpuinstall; keep environments and locks.")
@@ -61,8 +68,12 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     if home is None or os.name == "nt":  # Windows does not let go of a program that runs
         hint = f'rmdir /s /q "{home}"' if home else _removal()
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
-    if not yes and not (sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)):
-        raise UsageError("not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes")
+    if not yes and not (
+        sys.stdin.isatty() and click.confirm(f"Remove {display_path(home)}?", err=True)
+    ):
+        raise UsageError(
+            "not-confirmed", "nothing was removed", hint="gpuinstall self uninstall --yes"
+        )
     left = remove_tool(home)
     for file in start_files(Path.home()).values():
         with suppress(OSError, InstallationError):
@@ -71,7 +82,9 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     def show(screen: Terminal) -> None:
         screen.field("Removed", display_path(home))
         if left:
-            screen.field("Kept", f"{some(left)}, which bootstrap.py did not make: in {display_path(home)}")
+            screen.field(
+                "Kept", f"{some(left)}, which bootstrap.py did not make: in {display_path(home)}"
+            )
 
     return Outcome({"removed": str(home)}, show)
 
@@ -101,9 +114,15 @@ def remove_tool(home: Path) -> list[str]:
     files = (home / "bin" / "gpuinstall", home / "share", *(folder / "uv" for folder in uvs))
     for file in files:
         remove_file(file)
-    if resisting := [str(path.relative_to(home)) for path in (*tools, *leftovers, *files) if os.path.lexists(path)]:
+    if resisting := [
+        str(path.relative_to(home))
+        for path in (*tools, *leftovers, *files)
+        if os.path.lexists(path)
+    ]:
         hint = f"ls -ld {quoted(home)}; df -h {quoted(home)}"
-        raise InstallationError("not-writable", f"{some(resisting)} in {home} cannot be removed", hint=hint)
+        raise InstallationError(
+            "not-writable", f"{some(resisting)} in {home} cannot be removed", hint=hint
+        )
     for folder in (home / "bin", *uvs, home):
         with suppress(OSError):  # what else lies there stays
             folder.rmdir()
@@ -115,9 +134,13 @@ def _put_on_path(line: str, *, yes: bool) -> Path:
     file = start_files(Path.home()).get(this_shell(os.environ, parent_program()))
     if file is None:
         raise UsageError("no-start-file", "only bash, zsh, fish and sh are supported", hint=line)
-    if not yes and not (sys.stdin.isatty() and click.confirm(f"Add to {display_path(file)}: {line}?", err=True)):
+    if not yes and not (
+        sys.stdin.isatty() and click.confirm(f"Add to {display_path(file)}: {line}?", err=True)
+    ):
         program = quoted(command_file()) if path_line(os.environ) else "gpuinstall"
-        raise UsageError("not-confirmed", "nothing was changed", hint=f"{program} self path --write --yes")
+        raise UsageError(
+            "not-confirmed", "nothing was changed", hint=f"{program} self path --write --yes"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists() or _WRITTEN not in file.read_text(encoding="utf-8", errors="replace"):
         with file.open("a", encoding="utf-8") as opened:

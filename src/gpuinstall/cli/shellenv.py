@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting
 
-_UV_TOOLKITS = (80, 90, 91, 92, *range(100, 103), *range(110, 119), *range(120, 127), 128, 129, 130, 132)
+_UV_TOOLKITS = (
+    80,
+    90,
+    91,
+    92,
+    *range(100, 103),
+    *range(110, 119),
+    *range(120, 127),
+    128,
+    129,
+    130,
+    132,
+)
 UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 _VARIANT_CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
@@ -31,9 +43,13 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _V
 """What a shell that was set up for a project would go on with in the next one."""
 
 
-@click.command("shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".')
+@click.command(
+    "shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".'
+)
 @options.venv
-@click.option("--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell to write for (sh).")
+@click.option(
+    "--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell to write for (sh)."
+)
 @options.torch_index
 @framed("shellenv")
 def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
@@ -51,8 +67,12 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
             planned = LockRequest(project.machine, project.request, project.catalog)
         backend = marker.backend if marker else planned.choice.build.backend.tag
     is_guarded = marker is not None and constraints.is_file()
-    values: dict[str, str | None] = {**variables(backend, sources, constraints if is_guarded else None)}
-    if marker and Path("pyproject.toml").is_file():  # uv run would sync the project's own lock, with another torch
+    values: dict[str, str | None] = {
+        **variables(backend, sources, constraints if is_guarded else None)
+    }
+    if (
+        marker and Path("pyproject.toml").is_file()
+    ):  # uv run would sync the project's own lock, with another torch
         values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
     before = os.environ.get("UV_CONSTRAINT", "").split()
     theirs = [name for name in before if not _is_own_guard(name)]
@@ -152,14 +172,23 @@ def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
     reasons = []
     if sources.named:
         command = f"uvx --index {sources.torch_index}/{backend}"
-        reasons.append(f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}")
+        reasons.append(
+            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
+        )
     elif backend not in UV_TAGS:
         reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
     if _closed(sources):
-        reasons.append(f"{sources.default_index} requires a password, so UV_DEFAULT_INDEX is not printed")
-    for name, value in (("UV_DEFAULT_INDEX", sources.default_index), ("SSL_CERT_FILE", sources.certificates)):
+        reasons.append(
+            f"{sources.default_index} requires a password, so UV_DEFAULT_INDEX is not printed"
+        )
+    for name, value in (
+        ("UV_DEFAULT_INDEX", sources.default_index),
+        ("SSL_CERT_FILE", sources.certificates),
+    ):
         if value and (setting := _chooser(value, sources)):
-            reasons.append(f"{name} is not printed: {setting.value} comes from {setting.file}, not from you")
+            reasons.append(
+                f"{name} is not printed: {setting.value} comes from {setting.file}, not from you"
+            )
     return tuple(reasons)
 
 
@@ -180,7 +209,9 @@ def _is_own_guard(name: str) -> bool:
 def _chooser(value: str, sources: Sources) -> FolderSetting | None:
     """The setting of the folder that chose just this: it is for the folder, and not for all that the shell does."""
     address = Location.parse(value)
-    return next((row for row in sources.chosen if row.value and Location.parse(row.value) == address), None)
+    return next(
+        (row for row in sources.chosen if row.value and Location.parse(row.value) == address), None
+    )
 
 
 def _closed(sources: Sources) -> bool:

@@ -72,21 +72,31 @@ def command(
         terminal.step("Machine", machine_line(meant))
         if named and (named.os, named.arch) != (meant.os, meant.arch):
             message = f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}"
-            raise LockError("lock-does-not-fit", message, hint="gpuinstall sync   # installs the one that fits")
+            raise LockError(
+                "lock-does-not-fit", message, hint="gpuinstall sync   # installs the one that fits"
+            )
         if not of_team:
             _check_inputs(project.paths.folder, named)
         target = str(named) if named else None
-        wanted = InstallOptions(locked=not of_team, target=target, restoring=True, attempts=1, **changing)
+        wanted = InstallOptions(
+            locked=not of_team, target=target, restoring=True, attempts=1, **changing
+        )
         if dry_run:
             priced, commands = installation.dry_run(project, wanted)
-            return Outcome(priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands))
+            return Outcome(
+                priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands)
+            )
         result = installation.install(project, wanted)
         warn_of_unproven(terminal, result)
         refresh(project)
         declared = recorded_request(project.paths.folder).declaring(project.declaration)
     if unlike := declared.unlike(result.fit.lock):
         terminal.warn(f"{unlike}; gpuinstall lock updates it")
-    data = {**result.to_dict(), "chosen": result.fit.lock.name, "rejected": misfit_rows(result.misfits)}
+    data = {
+        **result.to_dict(),
+        "chosen": result.fit.lock.name,
+        "rejected": misfit_rows(result.misfits),
+    }
     return Outcome(data, lambda screen: show_installed(screen, result))
 
 
@@ -101,7 +111,9 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
             continue
         # A file that is gone is no other request: a lock may be shipped without it.
         reasons = [
-            reason for reason in changed_inputs(lock.requirements_files, folder) if reason.code == "inputs-changed"
+            reason
+            for reason in changed_inputs(lock.requirements_files, folder)
+            if reason.code == "inputs-changed"
         ]
         reasons += changed_build_files(lock, folder)
         if reasons:

@@ -35,13 +35,27 @@ if TYPE_CHECKING:
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 
 
-@click.command("table", help="Show which build runs where: NVIDIA GPUs by driver branch, others by chip.")
-@click.option("--gpu", multiple=True, metavar="NAME", shell_complete=options.gpu_names, help="Only for this GPU.")
+@click.command(
+    "table", help="Show which build runs where: NVIDIA GPUs by driver branch, others by chip."
+)
+@click.option(
+    "--gpu",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=options.gpu_names,
+    help="Only for this GPU.",
+)
 @click.option("--driver", metavar="VERSION", help="Only for this driver.")
 @click.option("--os", type=click.Choice(["linux", "windows"]), help="The operating system (linux).")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="The architecture (x86_64, or the GPU's own).")
+@click.option(
+    "--arch",
+    type=click.Choice(["x86_64", "aarch64"]),
+    help="The architecture (x86_64, or the GPU's own).",
+)
 @framed("table")
-def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str | None, arch: str | None) -> Outcome:
+def command(
+    _terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str | None, arch: str | None
+) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
     drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
@@ -49,12 +63,18 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     gpus = tuple(map(gpu_in_words, gpu))
     others = tuple(card for card in gpus if card.architecture)
     if others and len(others) < len(gpus):
-        raise UsageError("gpu-of-several-makers", "a table is for one maker's GPUs", hint="Ask for one maker at a time")
+        raise UsageError(
+            "gpu-of-several-makers",
+            "a table is for one maker's GPUs",
+            hint="Ask for one maker at a time",
+        )
     if others:  # their builds ask for no driver, so that they have other columns
         table = support_by_chip(catalog, *platform, others)
     else:
         capabilities = ((card.label, card.compute_capability) for card in gpus)
-        kinds = {f"{label} {capability}": capability for label, capability in capabilities if capability}
+        kinds = {
+            f"{label} {capability}": capability for label, capability in capabilities if capability
+        }
         whole = support(catalog, *platform, kinds if gpu else kinds_of(catalog), drivers)
         table = condensed(whole if gpu or driver else served(whole))
     further = () if gpu or driver else support_of_others(catalog, *platform)
@@ -62,7 +82,10 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     data = {
         "os": table.os,
         "arch": table.arch,
-        "rows": [{"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))} for row in table.rows],
+        "rows": [
+            {"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))}
+            for row in table.rows
+        ],
         "others": [
             {"gpu": row.chip.name, "maker": row.chip.maker, "architecture": row.chip.architecture}
             | {"products": list(row.chip.products), "os": row.os, "build": row.build}
@@ -73,12 +96,16 @@ def command(_terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: s
     return Outcome(data, lambda screen: show_table(table, names, every, catalog.date, screen))
 
 
-def show_table(table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal) -> None:
+def show_table(
+    table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal
+) -> None:
     """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other.
 
     Of the ``others``, those that something runs on come below it.
     """
-    terminal.prose(f"Newest PyTorch by GPU and driver: {_SYSTEMS[table.os]} {table.arch}, as of {date}")
+    terminal.prose(
+        f"Newest PyTorch by GPU and driver: {_SYSTEMS[table.os]} {table.arch}, as of {date}"
+    )
     head = ("GPU \\ driver", *names)
     cells = [
         (driver, *(row.builds[number].replace("+", " ") for row in table.rows))
@@ -91,9 +118,13 @@ def show_table(table: Support, names: Sequence[str], others: Sequence[OfChip], d
     shown = [row for row in others if row.build != NOTHING]
     if shown:
         terminal.line()
-        terminal.prose("Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet")
+        terminal.prose(
+            "Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet"
+        )
         builds = tuple(row.build.replace("+", " ") for row in shown)
-        _show_lines((tuple(map(_called, shown)), builds, tuple(_SYSTEMS[row.os] for row in shown)), terminal)
+        _show_lines(
+            (tuple(map(_called, shown)), builds, tuple(_SYSTEMS[row.os] for row in shown)), terminal
+        )
     if remarks := "; ".join(_remarks(table, shown)):
         terminal.line()
         terminal.prose(remarks)
@@ -102,7 +133,9 @@ def show_table(table: Support, names: Sequence[str], others: Sequence[OfChip], d
 def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
     widths = list(map(_width, columns))
     for line in zip(*columns, strict=True):
-        terminal.line("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+        terminal.line(
+            "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def _called(row: OfChip) -> str:
@@ -126,7 +159,11 @@ def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator
     """As many columns at a time as fit beside the names."""
     part: list[Column] = []
     for column in cells:
-        if part and width is not None and sum(_width(shown) + 2 for shown in (*part, column)) + _width(head) > width:
+        if (
+            part
+            and width is not None
+            and sum(_width(shown) + 2 for shown in (*part, column)) + _width(head) > width
+        ):
             yield part
             part = []
         part.append(column)

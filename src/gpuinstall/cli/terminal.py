@@ -131,9 +131,13 @@ class Terminal:
         """Say one step, whether or not progress is wanted."""
         width, text = columns(self.err), visible(text, _OURS)
         time = (
-            "" if seconds is None else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
+            ""
+            if seconds is None
+            else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
         )
-        self._say(f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}")
+        self._say(
+            f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}"
+        )
 
     def detail(self, label: str, text: str) -> None:
         """Say a step that ``--verbose`` shows and the log keeps."""
@@ -144,7 +148,9 @@ class Terminal:
     def wait(self, text: str) -> None:
         """Say what is being waited for."""
         if not self.quiet:
-            self._say(self.style(f"{'':11} {folded(visible(text), columns(self.err))}", "dim", self.err))
+            self._say(
+                self.style(f"{'':11} {folded(visible(text), columns(self.err))}", "dim", self.err)
+            )
 
     def warn(self, text: str) -> None:
         """Say something that stops nothing."""
@@ -170,7 +176,13 @@ class Terminal:
         from rich.console import Console
 
         width = columns(stream) or PIPE
-        return Console(file=stream, width=width, no_color=not self.colored(stream), highlight=False, markup=False)
+        return Console(
+            file=stream,
+            width=width,
+            no_color=not self.colored(stream),
+            highlight=False,
+            markup=False,
+        )
 
     @contextmanager
     def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
@@ -193,7 +205,9 @@ class Terminal:
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write a command line."""
-        self._show(self.style(f"{'':11} $ {visible(joined(map(in_a_line, argv)))}", "dim", self.err))
+        self._show(
+            self.style(f"{'':11} $ {visible(joined(map(in_a_line, argv)))}", "dim", self.err)
+        )
 
     def ended(self, finished: Finished) -> None:
         """Keep what it said."""
@@ -212,7 +226,12 @@ class Terminal:
         page = page_of(error.id) if error.id and os.environ.get(DOCS) else None
         message = broken(f"error: {visible(error.message)}{mark}", width, len("error: "))
         self._say(message.replace("error:", self.style("error:", "red", self.err), 1))
-        for label, text in (("why", error.why), ("seen", error.evidence), ("do", hint_of(error)), ("page", page)):
+        for label, text in (
+            ("why", error.why),
+            ("seen", error.evidence),
+            ("do", hint_of(error)),
+            ("page", page),
+        ):
             if text:
                 self._say(_hanging(f"{label:<5}", text, width))
         if self.log and self.log.path:
@@ -248,7 +267,9 @@ def hint_of(error: GpuInstallError) -> str | None:
     options = None
     if context:
         # "--no-code-check" is the second name of "--code-check".
-        names = [(*parameter.opts, *parameter.secondary_opts) for parameter in context.command.params]
+        names = [
+            (*parameter.opts, *parameter.secondary_opts) for parameter in context.command.params
+        ]
         options = list(chain.from_iterable(names))
     return in_full(error.hint, ["gpuinstall", *sys.argv[1:]], options) or None
 
@@ -296,7 +317,14 @@ def broken(text: str, width: int | None, indent: int = 0) -> str:
     from textwrap import wrap
 
     lines = (
-        wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
+        wrap(
+            line,
+            width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        or [""]
         for line in text.split("\n")
     )
     return "\n".join(part for parts in lines for part in parts)
@@ -306,7 +334,9 @@ def _hanging(label: str, text: str, width: int | None) -> str:
     """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
     head, text = f"  {label} ", visible(text, "\n")
     room = width and width - len(head)
-    parts = _commands(text, room) if label.strip() in COMMAND_LABELS else broken(text, room).split("\n")
+    parts = (
+        _commands(text, room) if label.strip() in COMMAND_LABELS else broken(text, room).split("\n")
+    )
     return head + ("\n" + " " * len(head)).join(parts)
 
 

@@ -53,11 +53,17 @@ def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
             terminal.prose(f"  {fault.message}{mark}", 4)
             if fault.why:
                 terminal.prose(f"    why   {fault.why}", 10)
-            for label, command in zip(("do   ", "or   ", "or   "), map(str, fault.fixes), strict=False):
-                terminal.line(f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10))
+            for label, command in zip(
+                ("do   ", "or   ", "or   "), map(str, fault.fixes), strict=False
+            ):
+                terminal.line(
+                    f"    {label} " + command.removeprefix("or ").replace("\n", "\n" + " " * 10)
+                )
     unproven = [device.label for device in verdict.devices if device.status == "unproven"]
     if unproven:
-        terminal.warn(f"unproven: {', '.join(unproven)}; run gpuinstall verify when they are available")
+        terminal.warn(
+            f"unproven: {', '.join(unproven)}; run gpuinstall verify when they are available"
+        )
 
 
 def _show_device(terminal: Terminal, device: Device) -> None:
@@ -119,8 +125,14 @@ def _line(measurement: Measurement) -> str:
 @click.command("verify")
 @click.option("--python", metavar="PATH", help="The interpreter of any environment.")
 @options.venv
-@click.option("--deep", is_flag=True, help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.")
-@click.option("--require-gpu", is_flag=True, help="Fail if no kernel ran on a GPU (for CI and cluster nodes).")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.",
+)
+@click.option(
+    "--require-gpu", is_flag=True, help="Fail if no kernel ran on a GPU (for CI and cluster nodes)."
+)
 @click.option("--bench", is_flag=True, help="Measure speed, beside the GPU's published figures.")
 @click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
 @click.option("--save", metavar="FILE", help="With --bench: save the run for a later --against.")
@@ -142,7 +154,9 @@ def command(
     from gpuinstall.verify.bench import bench_environment
 
     if (against or save) and not bench:
-        raise UsageError("usage", "--against and --save require --bench", hint="the same with --bench")
+        raise UsageError(
+            "usage", "--against and --save require --bench", hint="the same with --bench"
+        )
     earlier = _read_bench(Path(against)) if against else None
     if save and (not Path(save).absolute().parent.is_dir() or Path(save).is_dir()):
         # Refused before the minutes of measuring that could not be written after them.
@@ -152,7 +166,9 @@ def command(
     target = _interpreter(python, Path(venv))
     machine = read_machine(terminal)
     origin = read_origin(target.parent.parent, machine)
-    left_out = [gpu for gpu in machine.gpus if origin.gpus is not None and gpu.index not in origin.gpus]
+    left_out = [
+        gpu for gpu in machine.gpus if origin.gpus is not None and gpu.index not in origin.gpus
+    ]
     if left_out:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in left_out)
         terminal.warn(f"this environment was made without {names}")
@@ -173,10 +189,14 @@ def command(
         machine = machine.with_problems(refusing)
         verdict = replace(verdict, devices=tuple(fail_devices(verdict.devices, refusing)))
     if require_gpu and verdict.status != "failed" and not verdict.proves_gpus:
-        devices = "\n".join(f"{device.label}: {device.unproven or device.status}" for device in verdict.devices)
+        devices = "\n".join(
+            f"{device.label}: {device.unproven or device.status}" for device in verdict.devices
+        )
         hint = Advice(OURS, ("probe",), note="shows what this machine was given")
         message = "no kernel ran on a GPU"
-        raise VerificationError("no-gpu-proven", message, evidence=devices, hint=hint, data=verdict.to_dict())
+        raise VerificationError(
+            "no-gpu-proven", message, evidence=devices, hint=hint, data=verdict.to_dict()
+        )
     outcome = _outcome(verdict, machine, target)
     if not bench or verdict.status == "failed":
         return outcome
@@ -190,7 +210,11 @@ def _interpreter(python: str | None, venv: Path) -> Path:
     if python:
         program = shutil.which(python)
         if program is None:
-            raise UsageError("python-missing", f"no such interpreter: {python}", hint="gpuinstall verify --venv DIR")
+            raise UsageError(
+                "python-missing",
+                f"no such interpreter: {python}",
+                hint="gpuinstall verify --venv DIR",
+            )
         return Path(program).absolute()
     target = interpreter(venv.absolute())
     if not (target.is_file() or (venv / "pyvenv.cfg").is_file()):
@@ -226,7 +250,13 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
     kind = MachineError if verdict.refused else VerificationError
     failed = verdict.status == "failed"
     show = partial(_show_verdict, verdict=verdict, python=python)
-    return Outcome(verdict.to_dict(), show, "error" if failed else "success", kind.exit_code if failed else 0, errors)
+    return Outcome(
+        verdict.to_dict(),
+        show,
+        "error" if failed else "success",
+        kind.exit_code if failed else 0,
+        errors,
+    )
 
 
 def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:

@@ -33,7 +33,14 @@ def environment_moved(evidence: DoctorEvidence) -> Iterator[Finding]:
     if activated and activated.resolve() != evidence.venv.resolve():
         message = f"{evidence.venv} was moved or copied: its activate script leads to {activated}"
         why = "the scripts of an environment contain its path, so they start another Python or none"
-        yield Finding("environment-moved", message, None, why, fixes=(evidence.install(),), where="environment")
+        yield Finding(
+            "environment-moved",
+            message,
+            None,
+            why,
+            fixes=(evidence.install(),),
+            where="environment",
+        )
 
 
 def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -41,7 +48,9 @@ def torch_hollow(evidence: DoctorEvidence) -> Iterator[Finding]:
     if evidence.contents.hollow and not evidence.torch:
         message = f"{evidence.contents.hollow} has no torch"
         why = "its __init__.py is missing, and there is no record of the version"
-        yield Finding("torch-damaged", message, None, why, fixes=(evidence.install(),), where="environment")
+        yield Finding(
+            "torch-damaged", message, None, why, fixes=(evidence.install(),), where="environment"
+        )
 
 
 def files_lost(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -87,10 +96,14 @@ def requirements_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
         required = canonicalize_name(requirement.name)
         there = packages.get(required)
         elsewhere = required == _TORCH and not (there and name in _COMPANIONS)
-        if not (elsewhere or (there and requirement.specifier.contains(there.version, prereleases=True))):
+        if not (
+            elsewhere or (there and requirement.specifier.contains(there.version, prereleases=True))
+        ):
             unmet.append((required, name, requirement))
     for required, rows in groupby(sorted(unmet, key=lambda row: row[0]), key=lambda row: row[0]):
-        _, name, requirement = max(rows, key=lambda row: len(str(row[2].specifier)))  # the narrowest
+        _, name, requirement = max(
+            rows, key=lambda row: len(str(row[2].specifier))
+        )  # the narrowest
         there = packages.get(required)
         state = f"{there.version} is installed" if there else "it is not installed"
         message = f"{name} {packages[name].version} requires {required}{requirement.specifier}, and {state}"
@@ -110,26 +123,36 @@ def leftovers(evidence: DoctorEvidence) -> Iterator[Finding]:
         message = f"an interrupted uninstall left {', '.join(path.name for path in paths)}"
         fixes = (Advice("rm", ("-r", *map(str, paths))),)
         why = "these files are unused"
-        yield Finding("leftovers", message, "F97", why, fixes=fixes, where="environment", blocking=False)
+        yield Finding(
+            "leftovers", message, "F97", why, fixes=fixes, where="environment", blocking=False
+        )
 
 
 def _packages(evidence: DoctorEvidence) -> Iterator[InstalledPackage]:
     """The packages of the family, and all that they require, directly or not."""
     packages = evidence.contents.by_name
-    names = {_TORCH, *evidence.catalog.family} | {canonicalize_name(row.name) for _, row in _requirements(evidence)}
+    names = {_TORCH, *evidence.catalog.family} | {
+        canonicalize_name(row.name) for _, row in _requirements(evidence)
+    }
     yield from (packages[name] for name in sorted(names & packages.keys()))
 
 
 def _requirements(evidence: DoctorEvidence) -> Iterator[tuple[str, Requirement]]:
     """Follow what the family requires, directly or not: each requirement with the name of the package that has it."""
     packages, python = evidence.contents.by_name, evidence.contents.python or "3.12"
-    waiting = [(name, frozenset[str]()) for name in sorted({_TORCH, *evidence.catalog.family}) if name in packages]
+    waiting = [
+        (name, frozenset[str]())
+        for name in sorted({_TORCH, *evidence.catalog.family})
+        if name in packages
+    ]
     followed = set(waiting)
     while waiting:
         name, extras = waiting.pop()
         for requirement in packages[name].requires:
             marker = requirement.marker
-            if marker and not any(marker_holds(marker, evidence.machine, python, extra) for extra in ("", *extras)):
+            if marker and not any(
+                marker_holds(marker, evidence.machine, python, extra) for extra in ("", *extras)
+            ):
                 continue
             yield name, requirement
             further = (canonicalize_name(requirement.name), frozenset(requirement.extras))

@@ -76,9 +76,14 @@ def read_contents(venv: Path) -> EnvironmentContents:
         packages=read_packages(sites),
         python=_python(venv, sites),
         leftovers=tuple(path for site in sites for path in sorted(site.glob("~*"))),
-        hollow=next((torch for torch in torches if torch.is_dir() and not (torch / "__init__.py").exists()), None),
+        hollow=next(
+            (torch for torch in torches if torch.is_dir() and not (torch / "__init__.py").exists()),
+            None,
+        ),
         conda=tuple(path.stem for path in sorted(venv.glob("conda-meta/*.json"))),
-        executable_stack=any(asks_for_executable_stack(torch / "lib" / "libtorch_cpu.so") for torch in torches),
+        executable_stack=any(
+            asks_for_executable_stack(torch / "lib" / "libtorch_cpu.so") for torch in torches
+        ),
         activated=_activated(venv / "bin" / "activate"),
     )
 
@@ -92,7 +97,10 @@ def asks_for_executable_stack(library: Path) -> bool:
                 return False
             (start,), (size, count) = unpack_from("<Q", header, 32), unpack_from("<HH", header, 54)
             file.seek(start)
-            segments = [unpack_from("<II", file.read(min(size, SEGMENT)).ljust(8, b"\0")) for _ in range(count)]
+            segments = [
+                unpack_from("<II", file.read(min(size, SEGMENT)).ljust(8, b"\0"))
+                for _ in range(count)
+            ]
     except OSError:
         return False
     return any(kind == GNU_STACK and flags & EXECUTABLE for kind, flags in segments)
@@ -123,7 +131,9 @@ def _activated(script: Path) -> Path | None:
     return None
 
 
-CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so")
+CUDA_LIBRARY = re.compile(
+    r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so"
+)
 ROCM_LIBRARY = re.compile(r"lib(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|rccl)\b.*\.so")
 DECIDES_OVER_BUILDS = (
     "UV_TORCH_BACKEND",
@@ -153,10 +163,15 @@ def read_project(folder: Path) -> ProjectFolder:
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
     except (OSError, ValueError):
         pyproject = {}
-    configured, declaration = toml_table(pyproject, "tool", "gpuinstall").get("requirements"), Declaration()
+    configured, declaration = (
+        toml_table(pyproject, "tool", "gpuinstall").get("requirements"),
+        Declaration(),
+    )
     with suppress(UsageError, ValueError):
         declaration = read_declaration(folder, configured if isinstance(configured, list) else None)
-    return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))), declaration)
+    return ProjectFolder(
+        folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))), declaration
+    )
 
 
 class ShellVariables(NamedTuple):
@@ -182,7 +197,9 @@ def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellV
 
     return ShellVariables(
         libraries={folder: _libraries(folder) for folder in folders("LD_LIBRARY_PATH")},
-        torch_folders=tuple(folder for folder in folders("PYTHONPATH") if Path(folder, "torch").is_dir()),
+        torch_folders=tuple(
+            folder for folder in folders("PYTHONPATH") if Path(folder, "torch").is_dir()
+        ),
         variables=frozenset(
             name
             for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME")
@@ -269,6 +286,8 @@ def _toolkit(home: str | None) -> str | None:
 def _libraries(folder: str) -> tuple[str, ...]:
     try:
         names = (path.name for path in Path(folder).iterdir())
-        return tuple(sorted(name for name in names if CUDA_LIBRARY.match(name) or ROCM_LIBRARY.match(name)))
+        return tuple(
+            sorted(name for name in names if CUDA_LIBRARY.match(name) or ROCM_LIBRARY.match(name))
+        )
     except OSError:
         return ()

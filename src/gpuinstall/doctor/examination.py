@@ -10,7 +10,12 @@ from gpuinstall.advice import OURS, Advice, in_full
 from gpuinstall.doctor import damage, environment, project
 from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
 from gpuinstall.doctor.repair import read_repair, repair_steps
-from gpuinstall.environments.environment import advice_words, read_marker, read_origin, renewing_arguments
+from gpuinstall.environments.environment import (
+    advice_words,
+    read_marker,
+    read_origin,
+    renewing_arguments,
+)
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.errors import MachineError, UsageError
@@ -99,7 +104,11 @@ class Examination(NamedTuple):
         of_machine = tuple(finding for finding in self.findings if finding.where == "machine")
         if replace(self.machine, problems=of_machine).refusing:
             return 8
-        return 5 if any(finding.blocking and finding.where != "machine" for finding in self.findings) else 0
+        return (
+            5
+            if any(finding.blocking and finding.where != "machine" for finding in self.findings)
+            else 0
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Write the doctor's document."""
@@ -149,21 +158,45 @@ def examine(
     if is_there:
         verdict, failed = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
-        findings = (*merge_failures(findings, failed), *(unproven_devices(verdict) if verdict else ()))
+        findings = (
+            *merge_failures(findings, failed),
+            *(unproven_devices(verdict) if verdict else ()),
+        )
     elif named:
-        message, fix = f"there is no environment at {venv}", Advice(OURS, ("install", "--venv", str(venv)))
-        findings = (*findings, Finding("environment-missing", message, fixes=(fix,), where="environment"))
-    works = examined is not None and examined.verdict is not None and examined.verdict.status == "passed"
+        message, fix = (
+            f"there is no environment at {venv}",
+            Advice(OURS, ("install", "--venv", str(venv))),
+        )
+        findings = (
+            *findings,
+            Finding("environment-missing", message, fixes=(fix,), where="environment"),
+        )
+    works = (
+        examined is not None
+        and examined.verdict is not None
+        and examined.verdict.status == "passed"
+    )
     # An environment that works may hold what no build of the catalogue is: there is nothing to install.
     if request is not None and not works:
         words = ("--venv", str(venv)) if named else ()
-        findings = (*findings, *refused_request(evidence.machine, proof.problems, request, evidence.catalog, words))
-    findings = (*machine.problems, *proof.problems, *(_with_repair(finding, venv) for finding in findings))
+        findings = (
+            *findings,
+            *refused_request(evidence.machine, proof.problems, request, evidence.catalog, words),
+        )
+    findings = (
+        *machine.problems,
+        *proof.problems,
+        *(_with_repair(finding, venv) for finding in findings),
+    )
     return Examination(machine, proof, examined, by_urgency(findings), len(evidence.project.locks))
 
 
 def refused_request(
-    machine: Machine, problems: tuple[Finding, ...], request: Request, catalog: Catalog, words: tuple[str, ...] = ()
+    machine: Machine,
+    problems: tuple[Finding, ...],
+    request: Request,
+    catalog: Catalog,
+    words: tuple[str, ...] = (),
 ) -> Iterator[Finding]:
     """Yield why ``install``, with these words, would choose no build for a machine, by the very rules of its choice.
 
@@ -184,7 +217,9 @@ def refused_request(
         yield replace(finding, where="project", blocking=False)
 
 
-def read_evidence(folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool) -> DoctorEvidence:
+def read_evidence(
+    folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool
+) -> DoctorEvidence:
     """Read what the checks are given; of the GPUs those that the environment was made for."""
     catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
     gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
@@ -215,13 +250,19 @@ def merge_failures(findings: Iterable[Finding], failed: tuple[Finding, ...]) -> 
     """Let what the packages and variables show stand for the failed checks that it explains."""
     causes = {finding.id for finding in failed if finding.id}
     kept = tuple(
-        replace(finding, blocking=finding.blocking or (finding.where == "environment" and finding.id in causes))
+        replace(
+            finding,
+            blocking=finding.blocking or (finding.where == "environment" and finding.id in causes),
+        )
         for finding in findings
     )
     if any(finding.code in DAMAGE for finding in kept):
         return kept
     explained = {finding.id for finding in kept if finding.where == "environment"}
-    return (*kept, *(finding for finding in failed if finding.id is None or finding.id not in explained))
+    return (
+        *kept,
+        *(finding for finding in failed if finding.id is None or finding.id not in explained),
+    )
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -230,7 +271,9 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     def urgency(finding: Finding) -> tuple[bool, bool, int]:
         # Until a lock's conflict is resolved, no advice to install anything can be followed.
-        comes_first = finding.code == LOCK_IN_CONFLICT or (finding.blocking and finding.where == "machine")
+        comes_first = finding.code == LOCK_IN_CONFLICT or (
+            finding.blocking and finding.where == "machine"
+        )
         return not comes_first, not finding.blocking, ORDER.index(finding.where)
 
     return tuple(sorted(once.values(), key=urgency))
@@ -243,14 +286,18 @@ def unproven_devices(verdict: Verdict) -> Iterator[Finding]:
             message = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
             why = "no kernel has run there in this environment"
             fixes = ("gpuinstall verify   # where the GPUs are, and idle",)
-            yield Finding("unproven", message, None, why, fixes=fixes, where="environment", blocking=False)
+            yield Finding(
+                "unproven", message, None, why, fixes=fixes, where="environment", blocking=False
+            )
 
 
 def _with_repair(finding: Finding, venv: Path) -> Finding:
     """Advise first what we can repair ourselves: uv's commands are said where a uv is on PATH."""
     if all(step.program == OURS for step in repair_steps([finding], venv)):
         return finding
-    fixes = ((str(fix).startswith("uv pip ") and Advice.parse(str(fix))) or fix for fix in finding.fixes)
+    fixes = (
+        (str(fix).startswith("uv pip ") and Advice.parse(str(fix))) or fix for fix in finding.fixes
+    )
     return replace(finding, fixes=(Advice(OURS, ("doctor", "--fix", "--venv", str(venv))), *fixes))
 
 
@@ -262,7 +309,12 @@ def _verify(
     say_stranger(venv, reporter)
     try:
         verdict = verify_environment(
-            interpreter(venv), machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, surroundings=True, reporter=reporter
+            interpreter(venv),
+            machine,
+            asked_cpu=origin.for_cpu,
+            gpus=origin.gpus,
+            surroundings=True,
+            reporter=reporter,
         )
     except UsageError as error:
         return None, (replace(error.finding, fixes=(evidence.install(),), where="environment"),)

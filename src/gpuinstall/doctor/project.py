@@ -42,7 +42,9 @@ def uv_undoes_build(evidence: DoctorEvidence) -> Iterator[Finding]:
         why = f"pyproject.toml has the build in the group {group}, which a plain uv sync skips"
         context = context.near("grouped")
     context = context.knowing(group=quoted(group))
-    yield finding_for("uv-undoes-build", message, context, why=why, entry="F44", where="project", blocking=False)
+    yield finding_for(
+        "uv-undoes-build", message, context, why=why, entry="F44", where="project", blocking=False
+    )
 
 
 def stale_locks(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -69,18 +71,28 @@ def request_unmet(evidence: DoctorEvidence) -> Iterator[Finding]:
     if folder is None or evidence.venv.parent != folder or not installed:
         return
     with suppress(LockError, UsageError):  # what cannot be read is a finding of its own
-        recorded = recorded_request(folder, read_own_lock(evidence.venv)).declaring(evidence.project.declaration)
+        recorded = recorded_request(folder, read_own_lock(evidence.venv)).declaring(
+            evidence.project.declaration
+        )
         python, lacking = evidence.contents.python or "3.12", []
         for requirement in map(parse_requirement, recorded.requirements):
             version = installed.get(requirement.name)
-            if requirement.marker and not marker_holds(requirement.marker, evidence.machine, python):
+            if requirement.marker and not marker_holds(
+                requirement.marker, evidence.machine, python
+            ):
                 continue
             if requirement.url is None and (version is None or not requirement.allows(version)):
                 state = "is not installed" if version is None else f"is installed as {version}"
                 lacking.append(f"{requirement.text} {state}")
         if lacking:
             message = f"the environment lacks requirements of its project: {some(lacking)}"
-            yield Finding("request-unmet", message, fixes=(evidence.install(),), where="environment", blocking=False)
+            yield Finding(
+                "request-unmet",
+                message,
+                fixes=(evidence.install(),),
+                where="environment",
+                blocking=False,
+            )
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -88,27 +100,43 @@ def changed_by_hand(evidence: DoctorEvidence) -> Iterator[Finding]:
     lock = read_own_lock(evidence.venv)
     if lock is None:
         return
-    installed = {package.name: package for package in evidence.contents.packages if package.name != "pip"}
+    installed = {
+        package.name: package for package in evidence.contents.packages if package.name != "pip"
+    }
     versions = {name: package.version for name, package in installed.items()}
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
     changes, why = list[str](), "pip, uv or another program changed it"
     if changed := changed_build(evidence.venv, versions, locked, evidence.catalog.is_tied):
         fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder)
-        yield Finding("changed-by-hand", changed, None, why, fixes=(fix,), where="environment", blocking=False)
+        yield Finding(
+            "changed-by-hand", changed, None, why, fixes=(fix,), where="environment", blocking=False
+        )
         return
     for change in unlocked_packages(versions, locked):
         name = change.partition(" ")[0]
-        changes.append(f"{change} ({f'locked: {lock.versions[name]}' if name in lock.versions else 'not locked'})")
+        changes.append(
+            f"{change} ({f'locked: {lock.versions[name]}' if name in lock.versions else 'not locked'})"
+        )
     changes += [f"{name} is missing" for name in sorted(lock.names - installed.keys())]
     if not changes:
         return
     message = f"the environment no longer matches its lock: {some(changes)}"
-    locked_again = Advice(OURS, ("install", *evidence.renewing), evidence.project.folder, note="as it was locked")
+    locked_again = Advice(
+        OURS, ("install", *evidence.renewing), evidence.project.folder, note="as it was locked"
+    )
     fixes = [locked_again]
     if added := [package.name for package in evidence.users_packages]:
         keeping = evidence.install(note="keeps the added packages")
         fixes = [keeping, replace(locked_again, note=f"as it was locked, without {some(added)}")]
-    yield Finding("changed-by-hand", message, None, why, fixes=tuple(fixes), where="environment", blocking=False)
+    yield Finding(
+        "changed-by-hand",
+        message,
+        None,
+        why,
+        fixes=tuple(fixes),
+        where="environment",
+        blocking=False,
+    )
 
 
 def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
@@ -124,19 +152,27 @@ def locks_apart(evidence: DoctorEvidence) -> Iterator[Finding]:
     for lock in locks:
         if message := recorded.unlike(lock):
             yield _stale("lock-stale", message, folder)
-    watched = {name: lines for name, lines in recorded.files.items() if name != evidence.project.declaration.file}
+    watched = {
+        name: lines
+        for name, lines in recorded.files.items()
+        if name != evidence.project.declaration.file
+    }
     for reason in changed_inputs(watched, folder):
         command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
         fixes = (replace(command, place=folder),) if command else ()
         message = f"a lock is out of date: {reason.message}"
         yield Finding("lock-stale", message, fixes=fixes, where="project", blocking=False)
     if apart := version_conflicts(locks):
-        message = "the locks disagree: " + "; ".join(f"{name} {', '.join(held)}" for name, held in apart.items())
+        message = "the locks disagree: " + "; ".join(
+            f"{name} {', '.join(held)}" for name, held in apart.items()
+        )
         yield replace(_stale("locks-disagree", message, folder), why="they were not made together")
 
 
 def _stale(code: str, message: str, folder: Path | None) -> Finding:
-    return Finding(code, message, fixes=(Advice(OURS, ("lock",), folder),), where="project", blocking=False)
+    return Finding(
+        code, message, fixes=(Advice(OURS, ("lock",), folder),), where="project", blocking=False
+    )
 
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:
@@ -145,10 +181,13 @@ def _names_index(pyproject: Mapping[str, Any]) -> bool:
     default = any(index.get("default") for index in _tables(own.get("index")))
     groups = own.get("default-groups", ["dev"])
     return default or any(
-        "extra" not in source and ("group" not in source or groups == "all" or source["group"] in groups)
+        "extra" not in source
+        and ("group" not in source or groups == "all" or source["group"] in groups)
         for source in _tables(toml_table(own, "sources").get("torch"))
     )
 
 
 def _tables(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+    return [
+        item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)
+    ]

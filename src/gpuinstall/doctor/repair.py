@@ -67,11 +67,15 @@ def read_repair(venv: Path, version: str, sources: Sources, family: frozenset[st
     if marker and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)
     label = version.partition("+")[2]
-    folders = [link for link in sources.find_links if any(Path(link).glob(f"torch-{version}-*.whl"))]
+    folders = [
+        link for link in sources.find_links if any(Path(link).glob(f"torch-{version}-*.whl"))
+    ]
     if version and folders and not sources.named:
         return RepairSource(venv, None, ("--find-links", folders[0]), family)
     # A torch without a label is on every index.
-    return RepairSource(venv, None, ("--index", f"{sources.torch_index}/{label}") if label else (), family)
+    return RepairSource(
+        venv, None, ("--index", f"{sources.torch_index}/{label}") if label else (), family
+    )
 
 
 class RepairResult(NamedTuple):
@@ -82,7 +86,11 @@ class RepairResult(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Write it for the doctor's document."""
-        return {"command": str(self.step), "status": "failed" if self.message else "done", "message": self.message}
+        return {
+            "command": str(self.step),
+            "status": "failed" if self.message else "done",
+            "message": self.message,
+        }
 
 
 def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
@@ -100,7 +108,9 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
     can_install = all(finding.code != LOCK_IN_CONFLICT for finding in findings)
     renewals = [step for step in steps if step.program == OURS and can_install]
     smaller = [step for step in steps if step.program != OURS]
-    return tuple(smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller)
+    return tuple(
+        smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller
+    )
 
 
 def run_repairs(
@@ -125,7 +135,9 @@ def _is_step(fix: Advice, venv: Path) -> bool:
             return str(venv) in rest
         case "rm", ("-r", *paths):
             folders = packages_folders(venv)
-            return all(Path(path).name.startswith("~") and Path(path).parent in folders for path in paths)
+            return all(
+                Path(path).name.startswith("~") and Path(path).parent in folders for path in paths
+            )
     return False
 
 
@@ -138,5 +150,9 @@ def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     ours = step.program == OURS
     program = (sys.executable, "-m", OURS) if ours else (str(uv()),)
     done = process.run([*program, *step.arguments], env=dict(os.environ) if ours else environment)
-    lines = done.err.strip().splitlines() or done.out.strip().splitlines() or [f"it ended with {done.status}"]
+    lines = (
+        done.err.strip().splitlines()
+        or done.out.strip().splitlines()
+        or [f"it ended with {done.status}"]
+    )
     return None if done.ok else "\n".join(lines[-4:])

@@ -25,8 +25,14 @@ _SECRETS = (
     ),
     (re.compile(r"(?i)(--[\w-]*(?:token|secret|password)[\w-]* |\bbearer )[^\s\"]+"), r"\1removed"),
     (re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}"), "GPU-removed"),
-    (re.compile(rf"{_ADDRESS}(?=:\d)|(?:(?<=://)|(?<=\bto )|(?<=\bhost )){_ADDRESS}"), "address-removed"),
-    (re.compile(r"\b(?:hf|gh[opsu]|github_pat|glpat|pypi|npm|sk|xox[abp])[-_][\w-]{16,}"), "removed"),
+    (
+        re.compile(rf"{_ADDRESS}(?=:\d)|(?:(?<=://)|(?<=\bto )|(?<=\bhost )){_ADDRESS}"),
+        "address-removed",
+    ),
+    (
+        re.compile(r"\b(?:hf|gh[opsu]|github_pat|glpat|pypi|npm|sk|xox[abp])[-_][\w-]{16,}"),
+        "removed",
+    ),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w.-]+"), "removed"),
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "address-removed"),
     (re.compile(r"(?<=/home/)[^/\s\"]+|(?<=/Users/)[^/\s\"]+|(?<=\\Users\\)[^\\\s\"]+"), "user"),
@@ -40,7 +46,9 @@ def render_report(examination: Examination, version: str) -> str:
     for finding in examination.findings:
         mark = f" [{finding.id}]" if finding.id else ""
         why = finding.why or finding.evidence
-        rows += [f"- **{visible(finding.message)}**{mark}{'' if finding.blocking else ' (does not block)'}"]
+        rows += [
+            f"- **{visible(finding.message)}**{mark}{'' if finding.blocking else ' (does not block)'}"
+        ]
         rows += [f"  - why: {visible(why)}"] if why else []
         rows += [f"  - do: `{visible(line)}`" for line in (finding.fix or "").splitlines()]
     if not examination.findings:

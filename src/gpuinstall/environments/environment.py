@@ -51,7 +51,9 @@ class Marker:
 
     def write(self, venv: Path) -> None:
         """Write it into an environment."""
-        write_atomically(venv / NAME, json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2) + "\n")
+        write_atomically(
+            venv / NAME, json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2) + "\n"
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,11 @@ def read_marker(venv: Path) -> Marker | None:
     """Read an environment's marker; None where it is not one of ours."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         document = read_json(venv / NAME, venv)
-        if isinstance(document, dict) and document.pop("schema", None) == MARKER_SCHEMA and _is_plain(document):
+        if (
+            isinstance(document, dict)
+            and document.pop("schema", None) == MARKER_SCHEMA
+            and _is_plain(document)
+        ):
             return Marker(**document)
     return None
 
@@ -82,7 +88,11 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     if evidence.get("asked") == "cpu" or (evidence.get("backend") == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
     proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
-    planned = [row.get("index") for row in proven if isinstance(row, dict)] if isinstance(proven, list) else []
+    planned = (
+        [row.get("index") for row in proven if isinstance(row, dict)]
+        if isinstance(proven, list)
+        else []
+    )
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
     return Origin(gpus=indices if indices and len(indices) < len(machine.gpus) else None)
 
@@ -104,7 +114,9 @@ def locked_versions(venv: Path, marker: Marker) -> dict[str, str]:
     """The version of each package in an environment's own lock; empty for what comes from a folder or a repository."""
     rows = _read_lock(venv / marker.lock).get("packages")
     rows = rows if isinstance(rows, list) else []
-    return {str(row.get("name")): str(row.get("version") or "") for row in rows if isinstance(row, dict)}
+    return {
+        str(row.get("name")): str(row.get("version") or "") for row in rows if isinstance(row, dict)
+    }
 
 
 def added_packages(venv: Path) -> tuple[str, ...]:
@@ -129,7 +141,11 @@ def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -
         except InvalidVersion:
             return version == locked.get(name)
 
-    return tuple(f"{name} {version}" for name, version in sorted(installed.items()) if not is_locked(name, version))
+    return tuple(
+        f"{name} {version}"
+        for name, version in sorted(installed.items())
+        if not is_locked(name, version)
+    )
 
 
 def _is_same(installed: Version, locked: Version) -> bool:
@@ -144,7 +160,10 @@ def _is_same(installed: Version, locked: Version) -> bool:
 
 
 def changed_build(
-    venv: Path, installed: Mapping[str, str], locked: Mapping[str, str], is_tied: Callable[[str], bool]
+    venv: Path,
+    installed: Mapping[str, str],
+    locked: Mapping[str, str],
+    is_tied: Callable[[str], bool],
 ) -> str:
     """Say how torch, or what comes with its build, is not what was locked, and by whom; nothing where it is.
 
@@ -152,20 +171,34 @@ def changed_build(
     """
     others = {text.partition(" ")[0] for text in unlocked_packages(installed, locked)}
     changed = others | (locked.keys() - installed.keys())
-    tied = sorted(filter(is_tied, changed & locked.keys()), key=lambda name: (name != "torch", name))
+    tied = sorted(
+        filter(is_tied, changed & locked.keys()), key=lambda name: (name != "torch", name)
+    )
     if not tied:
         return ""
-    by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(tied[0])
+    by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(
+        tied[0]
+    )
     was, now, who = locked[tied[0]], installed.get(tied[0]), f", installed by {by}," if by else ""
     rest = len(changed) - 1
     more = f"; {rest} more package{'s were' if rest > 1 else ' was'} changed" if rest else ""
-    return (f"{tied[0]} is {now}{who} instead of {was}" if now else f"{tied[0]} {was} is missing") + more
+    return (
+        f"{tied[0]} is {now}{who} instead of {was}" if now else f"{tied[0]} {was} is missing"
+    ) + more
 
 
 def damaged_torch(venv: Path) -> str:
     """Name a file of the torch in an environment that is gone or cut; empty where it is whole."""
-    damaged = (one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost)
-    return next((f"torch {one.version} is damaged: {one.lost[0]} is missing or truncated" for one in damaged), "")
+    damaged = (
+        one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost
+    )
+    return next(
+        (
+            f"torch {one.version} is damaged: {one.lost[0]} is missing or truncated"
+            for one in damaged
+        ),
+        "",
+    )
 
 
 def advice_words(python: Path) -> dict[str, str]:
@@ -176,7 +209,10 @@ def advice_words(python: Path) -> dict[str, str]:
     """
     venv = environment_of(python)
     place = made_for(venv)
-    words = {"python": quoted(place / python.relative_to(venv)), "prefix": quoted(place)} | _toolkit(venv)
+    words = {
+        "python": quoted(place / python.relative_to(venv)),
+        "prefix": quoted(place),
+    } | _toolkit(venv)
     words["at"] = f" --venv {quoted(place)}"
     if renewing := renewing_arguments(venv):
         words["into"] = "".join(f" {quoted(word)}" for word in renewing)
@@ -200,7 +236,11 @@ def _is_plain(document: dict[str, Any]) -> bool:
     """Say whether a marker holds what we would have written: it may be a stranger's."""
     words = {key: value for key, value in document.items() if key != "verdict"}
     plain = all(isinstance(word, str) and _WORD.fullmatch(word) for word in words.values())
-    return plain and LOCK_NAME.fullmatch(words["lock"]) is not None and isinstance(document["verdict"], dict)
+    return (
+        plain
+        and LOCK_NAME.fullmatch(words["lock"]) is not None
+        and isinstance(document["verdict"], dict)
+    )
 
 
 def _read_lock(lock: Path) -> dict[str, Any]:
@@ -215,5 +255,8 @@ def _toolkit(venv: Path) -> dict[str, str]:
         with suppress(OSError, ValueError):
             version = _TOOLKIT.search(read_document(folder / "torch" / "version.py", venv))
             if version:
-                return {"cuda": f"{version[1]}.{version[2]}", "toolkit": f"{version[1]}-{version[2]}"}
+                return {
+                    "cuda": f"{version[1]}.{version[2]}",
+                    "toolkit": f"{version[1]}-{version[2]}",
+                }
     return {}

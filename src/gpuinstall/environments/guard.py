@@ -34,7 +34,9 @@ class FamilyMember:
     sha256: str | None = None
 
 
-def constraint_lines(versions: Mapping[str, str], beside: Iterable[FamilyMember], backend: str) -> list[str]:
+def constraint_lines(
+    versions: Mapping[str, str], beside: Iterable[FamilyMember], backend: str
+) -> list[str]:
     """Return the lines of a constraints file that keep the family to one build.
 
     What is installed is constrained by its version, which pip and uv find installed and do not fetch again; what may
@@ -48,12 +50,18 @@ def constraint_lines(versions: Mapping[str, str], beside: Iterable[FamilyMember]
     lines = [f"{name}=={version}" for name, version in versions.items()]
     for member in beside:
         if member.address:
-            lines.append(f"{member.name} @ {member.address}" + (f"#sha256={member.sha256}" if member.sha256 else ""))
+            lines.append(
+                f"{member.name} @ {member.address}"
+                + (f"#sha256={member.sha256}" if member.sha256 else "")
+            )
         elif member.version:
             lines.append(f"{member.name}=={member.version}")
         else:
             label = backend.replace("-", ".")
-            lines += [f"# no {member.name} is known for {backend}:", f"{member.name}==0+none.for.{label}"]
+            lines += [
+                f"# no {member.name} is known for {backend}:",
+                f"{member.name}==0+none.for.{label}",
+            ]
     return lines
 
 
@@ -73,7 +81,9 @@ def pip_configuration() -> str:
     return "pip.ini" if os.name == "nt" else "pip.conf"
 
 
-def write_guard(built: Path, final: Path, source: str, lines: Sequence[str], constraints: Sequence[str] = ()) -> None:
+def write_guard(
+    built: Path, final: Path, source: str, lines: Sequence[str], constraints: Sequence[str] = ()
+) -> None:
     """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
 
     Args:
@@ -85,7 +95,10 @@ def write_guard(built: Path, final: Path, source: str, lines: Sequence[str], con
     """
     text = "".join(f"{line}\n" for line in lines)
     lift = f"{pip_configuration()} beside this file names it; to lift it, delete that line."
-    write_atomically(built / CONSTRAINTS, f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}")
+    write_atomically(
+        built / CONSTRAINTS,
+        f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}",
+    )
     section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
     # An address in the user's own file may have a login that nobody else can read.
     write_atomically(built / pip_configuration(), section, is_private=has_login(section.encode()))

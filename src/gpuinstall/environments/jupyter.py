@@ -34,12 +34,21 @@ def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> Non
         # torch was exchanged since its proof is refused here as it is everywhere else.
         started = [str(command_file()), "run", "--venv", str(venv)]
         specification = {
-            "argv": [*started, str(interpreter(venv)), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "argv": [
+                *started,
+                str(interpreter(venv)),
+                "-m",
+                "ipykernel_launcher",
+                "-f",
+                "{connection_file}",
+            ],
             "display_name": kernel_name(venv),
             "language": "python",
             "metadata": {"debugger": True},
         }
-        write_atomically(kernel_folder(venv) / "kernel.json", json.dumps(specification, indent=1) + "\n")
+        write_atomically(
+            kernel_folder(venv) / "kernel.json", json.dumps(specification, indent=1) + "\n"
+        )
 
 
 def remove_kernel(venv: Path) -> None:

@@ -63,7 +63,9 @@ def user_paths(folder: Path) -> tuple[str, ...]:
 
 def compiled_paths(venv: Path) -> list[str]:
     """Return the bytecode of an installer's modules in an environment, by its paths in it."""
-    return [path for path in _owned_paths(venv, tuple(_list_paths(venv))) if _COMPILED.fullmatch(path)]
+    return [
+        path for path in _owned_paths(venv, tuple(_list_paths(venv))) if _COMPILED.fullmatch(path)
+    ]
 
 
 def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
@@ -134,7 +136,9 @@ def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
 def only_copies(venv: Path) -> tuple[str, ...]:
     """Return those of the added packages that came from a file or a folder which is gone."""
     added = {text.partition(" ")[0]: text for text in added_packages(venv)}
-    packages = (package for package in read_packages(packages_folders(venv)) if package.name in added)
+    packages = (
+        package for package in read_packages(packages_folders(venv)) if package.name in added
+    )
     return tuple(added[package.name] for package in packages if _is_source_gone(package.record))
 
 

@@ -58,7 +58,9 @@ class InstalledPackage:
     @property
     def is_native(self) -> bool:
         """Whether it has compiled code."""
-        return bool(_NATIVE.search(self.record_text)) and any(_NATIVE.search(f"{file.path},") for file in self.files)
+        return bool(_NATIVE.search(self.record_text)) and any(
+            _NATIVE.search(f"{file.path},") for file in self.files
+        )
 
     @property
     def recorded(self) -> tuple[RecordedFile, ...]:
@@ -115,7 +117,9 @@ def bytecode_of(package: InstalledPackage, folder: Path) -> Iterator[str]:
     for file in package.files:
         if file.path.endswith(".py"):
             below, _, name = file.path.rpartition("/")
-            modules.setdefault(f"{below}/__pycache__".lstrip("/"), set()).add(name.removesuffix(".py"))
+            modules.setdefault(f"{below}/__pycache__".lstrip("/"), set()).add(
+                name.removesuffix(".py")
+            )
     for below, names in modules.items():
         with suppress(OSError), os.scandir(folder / below) as entries:
             for entry in entries:
@@ -179,7 +183,11 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     rows: list[RecordedFile] = []
     with suppress(csv.Error, ValueError):  # a row that is cut ends the list
         for path, digest, size in table:
-            rows.append(RecordedFile(path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0))
+            rows.append(
+                RecordedFile(
+                    path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0
+                )
+            )
     return tuple(rows)
 
 

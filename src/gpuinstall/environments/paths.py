@@ -90,7 +90,9 @@ class EnvironmentPaths:
     @property
     def stagings(self) -> list[Path]:
         """The environments that were being built, by this run or by runs that died."""
-        return sorted(path for path in self.work.glob(f"{_STAGING}*") if _STAGED.fullmatch(path.name))
+        return sorted(
+            path for path in self.work.glob(f"{_STAGING}*") if _STAGED.fullmatch(path.name)
+        )
 
     @property
     def previous(self) -> Path:
@@ -153,7 +155,10 @@ def interpreter(venv: Path) -> Path:
 
 def active_environment(environ: Mapping[str, str], venv: Path) -> Path | None:
     """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):  # what was activated in a conda environment comes before it
+    for name in (
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+    ):  # what was activated in a conda environment comes before it
         active = Path(environ.get(name, ""))
         if active.is_absolute() and interpreter(active).is_file():
             is_known = active.resolve() in {venv.resolve(), Path(sys.prefix).resolve()}
@@ -186,4 +191,8 @@ def packages_folders(venv: Path) -> list[Path]:
 
 def site_packages(venv: Path, python: str) -> Path:
     """The folder of an environment's packages, for Python ``X.Y``."""
-    return venv / "Lib" / "site-packages" if os.name == "nt" else venv / "lib" / f"python{python}" / "site-packages"
+    return (
+        venv / "Lib" / "site-packages"
+        if os.name == "nt"
+        else venv / "lib" / f"python{python}" / "site-packages"
+    )

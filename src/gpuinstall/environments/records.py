@@ -69,7 +69,10 @@ def _number(folder: Path) -> str:
 def say_stranger(venv: Path, reporter: Reporter) -> None:
     """Say that an environment is run that was not made here."""
     if interpreter(venv).exists() and not was_made_here(venv, venv):
-        reporter.step("Runs", f"{interpreter(venv)}, in an environment that gpuinstall did not make on this machine")
+        reporter.step(
+            "Runs",
+            f"{interpreter(venv)}, in an environment that gpuinstall did not make on this machine",
+        )
 
 
 def forget(venv: Path) -> None:

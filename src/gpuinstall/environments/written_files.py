@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
 _OF_THE_ENVIRONMENT = re.compile(
-    rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml", re.IGNORECASE
+    rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
+    re.IGNORECASE,
 )
 """What the environment's making writes, and we."""
 _RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
-_SHIPPED_BY_MISTAKE = re.compile(r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*")
+_SHIPPED_BY_MISTAKE = re.compile(
+    r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*"
+)
 _NAMESPACE = re.compile(rb"extend_path|declare_namespace")
 _TOOLS = {
     "pip": "pip",
@@ -101,14 +104,20 @@ def write_faults(
     shared: dict[tuple[InstalledPackage, ...], list[WrittenFile]] = defaultdict(list)
     for files in owners.values():
         if len(files) > 1 and _differ(files, root):
-            shared[tuple(sorted((file.package for file in files), key=packages.index))].append(files[0])
+            shared[tuple(sorted((file.package for file in files), key=packages.index))].append(
+                files[0]
+            )
     forms = _forms_of_one_thing(owners) if shared else set()
     for sharing, files in shared.items():
         *names, last = [f"{package.name} {package.version}" for package in sharing]
         module = files[0].import_path.partition("/")[0].replace("_", "-").lower()
-        by_guilt = sorted(sharing, key=lambda package: is_tied(package.name) or package.name == module)
+        by_guilt = sorted(
+            sharing, key=lambda package: is_tied(package.name) or package.name == module
+        )
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        message = f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents"
+        message = (
+            f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents"
+        )
         is_refused = _is_refused(sharing, files, root, is_tied, forms)
         yield WriteFault(tuple(by_guilt), message, is_refused)
 
@@ -121,10 +130,14 @@ def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[froz
     counts = Counter[str]()
     shared = Counter[frozenset[str]]()
     for files in owners.values():
-        names = sorted({file.package.name for file in files if file.import_path and not _is_record(file)})
+        names = sorted(
+            {file.package.name for file in files if file.import_path and not _is_record(file)}
+        )
         counts.update(names)
         shared.update(map(frozenset, combinations(names, 2)))
-    return {pair for pair, count in shared.items() if count * 2 >= max(counts[name] for name in pair)}
+    return {
+        pair for pair, count in shared.items() if count * 2 >= max(counts[name] for name in pair)
+    }
 
 
 def _is_refused(
@@ -172,7 +185,9 @@ def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -
     return modules
 
 
-def _intruding(file: WrittenFile, modules: Mapping[str, str], family: Collection[str]) -> str | None:
+def _intruding(
+    file: WrittenFile, modules: Mapping[str, str], family: Collection[str]
+) -> str | None:
     """Say that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
 
     Other packages share folders in good faith: ``nvidia``, ``google``, ``airflow`` and ``mlflow``.
@@ -215,7 +230,10 @@ def _differ(files: Sequence[WrittenFile], root: Path) -> bool:
     if content is None:
         return False
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-    return any(file.row.digest != digest if file.row.digest else file.row.size != len(content) for file in files)
+    return any(
+        file.row.digest != digest if file.row.digest else file.row.size != len(content)
+        for file in files
+    )
 
 
 def _content(path: Path) -> bytes | None:

@@ -80,7 +80,9 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
     """Read the list, or the one adapter that stands without a list."""
     document = json_or_none(text)
     for number, adapter in enumerate(document if isinstance(document, list) else [document]):
-        match = _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
+        match = (
+            _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
+        )
         if match:
             vendor, device, name = int(match[1], 16), int(match[2], 16), adapter.get("Name")
             driver, error = adapter.get("DriverVersion"), adapter.get("ConfigManagerErrorCode")
@@ -103,7 +105,9 @@ def parse_uevent(text: str) -> dict[str, str]:
 
 def normal_address(text: str) -> str:
     """Write a bus address as sysfs does (``0000:01:00.0``), whoever gave it: some write eight digits of domain."""
-    match = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?", text.strip())
+    match = re.fullmatch(
+        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?", text.strip()
+    )
     if match is None:
         return text.strip().lower()
     domain, bus, slot, function = (int(part or "0", 16) for part in match.groups())
@@ -119,11 +123,17 @@ def _read(source: Source, address: str) -> PciDevice | None:
     # lists them. In the guest that one is given to, it is a device of its own.
     if source.link(f"{folder}/physfn"):
         return None
-    vendor, device = (parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device"))
+    vendor, device = (
+        parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device")
+    )
     if vendor is None or device is None:
         return None
     link = source.link(f"{folder}/driver")
-    driver = link.rpartition("/")[2] if link else parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
+    driver = (
+        link.rpartition("/")[2]
+        if link
+        else parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
+    )
     return PciDevice(normal_address(address), vendor, device, kind >> 8, driver or None)
 
 
@@ -132,5 +142,7 @@ def _ask_windows(source: Source) -> str:
     program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
     command = [str(program), "-NoProfile", "-NonInteractive", "-Command", CIM_QUERY]
     waiting = f"waiting for Windows, up to {CIM_SECONDS} s"
-    (finished,) = run_children([(command, dict(os.environ))], CIM_SECONDS, lambda: source.wait(waiting))
+    (finished,) = run_children(
+        [(command, dict(os.environ))], CIM_SECONDS, lambda: source.wait(waiting)
+    )
     return finished.out

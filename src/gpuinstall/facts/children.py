@@ -48,14 +48,20 @@ def run_children(
             done[number] = run(argv, env=environment, seconds=seconds, each_line=heard, group=True)
         except OSError as error:
             done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
-        except (MemoryError, RuntimeError) as error:  # no child was too late: we are short of memory or of threads
+        except (
+            MemoryError,
+            RuntimeError,
+        ) as error:  # no child was too late: we are short of memory or of threads
             shortages.append(error)
 
     def join(deadline: float) -> None:
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
 
-    threads = [Thread(target=follow, args=(number, *command), daemon=True) for number, command in enumerate(commands)]
+    threads = [
+        Thread(target=follow, args=(number, *command), daemon=True)
+        for number, command in enumerate(commands)
+    ]
     start = monotonic()
     for thread in threads:
         thread.start()
@@ -71,12 +77,16 @@ def run_children(
 def ask_children(source: Source, who: str, gpus: int, *commands: Command) -> tuple[Finished, ...]:
     """Run children of somebody who has time for so many GPUs, and say so after the first three seconds."""
     limit = time_limit(gpus)
-    return run_children(commands, limit, lambda: source.wait(f"waiting for {who}, up to {limit:.0f} s"))
+    return run_children(
+        commands, limit, lambda: source.wait(f"waiting for {who}, up to {limit:.0f} s")
+    )
 
 
 def ask_child(source: Source, name: str, who: str, gpus: int, command: Command) -> Finished | None:
     """Run a child, or read what it answered on a recorded machine; None where nobody asked there."""
-    return parse_child(source.answer(name, lambda: written_child(*ask_children(source, who, gpus, command))))
+    return parse_child(
+        source.answer(name, lambda: written_child(*ask_children(source, who, gpus, command)))
+    )
 
 
 def written_child(finished: Finished) -> str:

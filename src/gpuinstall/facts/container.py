@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from gpuinstall.facts.source import Source, ThisMachine
 
-JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "SGE_TASK_ID", "COBALT_JOBID", "_CONDOR_SLOT")
+JOBS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "SGE_TASK_ID",
+    "COBALT_JOBID",
+    "_CONDOR_SLOT",
+)
 
 CGROUP = "/proc/self/cgroup"
 MOUNTS = "/proc/self/mountinfo"
@@ -83,7 +91,13 @@ def engine_of(text: str) -> str | None:
 
 def manager_of(text: str) -> str | None:
     """Name the engine as systemd does; its own containers are system containers, as LXC's are."""
-    engines = {"docker": "docker", "podman": "podman", "lxc": "lxc", "lxc-libvirt": "lxc", "systemd-nspawn": "lxc"}
+    engines = {
+        "docker": "docker",
+        "podman": "podman",
+        "lxc": "lxc",
+        "lxc-libvirt": "lxc",
+        "systemd-nspawn": "lxc",
+    }
     return engines.get(text.strip())
 
 
@@ -92,7 +106,11 @@ def own_mounts(text: str) -> str:
 
     On a host the mounts of other people's containers are listed as well, and say nothing of this process.
     """
-    return "\n".join(line for line in text.splitlines() if _mount_point(line) in ("/", "/proc/cpuinfo", *HOST_FILES))
+    return "\n".join(
+        line
+        for line in text.splitlines()
+        if _mount_point(line) in ("/", "/proc/cpuinfo", *HOST_FILES)
+    )
 
 
 def has_host_files(text: str) -> bool:

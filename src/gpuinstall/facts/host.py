@@ -36,8 +36,14 @@ def parse_folders(text: str) -> dict[str, Folder]:
     """Read the answers; what is malformed is left out."""
     document = json_or_none(text)
     entries = document.items() if isinstance(document, dict) else ()
-    sound = ((name, entry) for name, entry in entries if isinstance(entry, dict) and isinstance(entry.get("free"), int))
-    return {name: Folder(entry["free"], entry.get("writable") is not False) for name, entry in sound}
+    sound = (
+        (name, entry)
+        for name, entry in entries
+        if isinstance(entry, dict) and isinstance(entry.get("free"), int)
+    )
+    return {
+        name: Folder(entry["free"], entry.get("writable") is not False) for name, entry in sound
+    }
 
 
 class Capacity(NamedTuple):
@@ -52,9 +58,13 @@ def read_capacity() -> Capacity:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     here = ThisMachine()
-    limit, used = ((here.text(f"{_GROUP}/memory.{name}") or "").strip() for name in ("max", "current"))
+    limit, used = (
+        (here.text(f"{_GROUP}/memory.{name}") or "").strip() for name in ("max", "current")
+    )
     in_group = max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
-    amounts = [free for free in (available(here.text("/proc/meminfo") or ""), in_group) if free is not None]
+    amounts = [
+        free for free in (available(here.text("/proc/meminfo") or ""), in_group) if free is not None
+    ]
     return Capacity(cores, min(amounts) / GIB if amounts else None)
 
 
@@ -66,7 +76,10 @@ def available(meminfo: str) -> int | None:
 
 def _folders() -> dict[str, dict[str, object]]:
     home = home_folder()
-    cache = os.environ.get("UV_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uv"
+    cache = (
+        os.environ.get("UV_CACHE_DIR")
+        or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uv"
+    )
     paths = {
         "environment": Path(),
         "cache": Path(cache),
@@ -77,7 +90,10 @@ def _folders() -> dict[str, dict[str, object]]:
     folders: dict[str, dict[str, object]] = {}
     for name, path in paths.items():
         folder = next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
-        folders[name] = {"free": shutil.disk_usage(folder).free, "writable": os.access(folder, os.W_OK)}
+        folders[name] = {
+            "free": shutil.disk_usage(folder).free,
+            "writable": os.access(folder, os.W_OK),
+        }
     return folders
 
 
@@ -89,7 +105,13 @@ PROCESSOR_BYTES = 4096
 RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
-_PROCESSORS = {"amd64": "x86_64", "x64": "x86_64", "i386": "x86_64", "i686": "x86_64", "armv8l": "aarch64"}
+_PROCESSORS = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "i386": "x86_64",
+    "i686": "x86_64",
+    "armv8l": "aarch64",
+}
 
 
 @dataclass(frozen=True)
@@ -125,7 +147,9 @@ def read_host(source: Source) -> Host:
     libc = answers.get("libc", "")
     return Host(
         os=_SYSTEMS.get(system, "linux"),
-        arch=true_architecture(answers.get("machine", ""), system, processor, answers.get("translated", "")),
+        arch=true_architecture(
+            answers.get("machine", ""), system, processor, answers.get("translated", "")
+        ),
         release=answers.get("release", ""),
         libc=_libc(source, libc) if system == "Linux" else None,
         glibc=libc.removeprefix("glibc ") if libc.startswith("glibc ") else None,
@@ -167,14 +191,18 @@ def parse_os_release(text: str) -> dict[str, str]:
 def distribution(names: dict[str, str]) -> str | None:
     """Name the distribution as people do: ``Ubuntu 22.04``."""
     name = names.get("NAME") or names.get("ID")
-    return f"{name.removesuffix(' GNU/Linux')} {names.get('VERSION_ID', '')}".strip() if name else None
+    return (
+        f"{name.removesuffix(' GNU/Linux')} {names.get('VERSION_ID', '')}".strip() if name else None
+    )
 
 
 def true_architecture(machine: str, system: str, processor: str, translated: str) -> str:
     """Name the machine's architecture, not that of an x86 Python which an Arm machine translates."""
     arm = "aarch64" if system == "Linux" else "arm64"
     name = _PROCESSORS.get(machine.lower(), machine.lower())
-    emulated = translated == "1" or (system == "Linux" and name == "x86_64" and "CPU implementer" in processor)
+    emulated = translated == "1" or (
+        system == "Linux" and name == "x86_64" and "CPU implementer" in processor
+    )
     return arm if emulated or name in ("aarch64", "arm64") else name
 
 
@@ -193,7 +221,11 @@ def _libc(source: Source, version: str) -> str | None:
 
 
 def _platform() -> str:
-    machine = {"system": platform.system(), "machine": platform.machine(), "release": platform.release()}
+    machine = {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "release": platform.release(),
+    }
     libc = ""
     with suppress(AttributeError, ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""

@@ -23,13 +23,19 @@ _FOLDER = re.compile(rf"^{_FINAL}$")
 
 def read_pythons(source: Source) -> tuple[str, ...]:
     """Read the versions of the interpreters here, oldest first; ``3.11`` where only that much can be seen."""
-    return parse_pythons(source.answer("pythons.json", lambda: json.dumps(sorted({version for version, _ in _here()}))))
+    return parse_pythons(
+        source.answer(
+            "pythons.json", lambda: json.dumps(sorted({version for version, _ in _here()}))
+        )
+    )
 
 
 def find_python(version: str) -> Path | None:
     """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
     here = reversed([*_here()])  # of two that are alike the first one counts
-    fitting = {installed: path for installed, path in here if f"{installed}.".startswith(f"{version}.")}
+    fitting = {
+        installed: path for installed, path in here if f"{installed}.".startswith(f"{version}.")
+    }
     return fitting[max(fitting, key=_number)] if fitting else None
 
 
@@ -37,7 +43,9 @@ def parse_pythons(text: str) -> tuple[str, ...]:
     """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
     document = json_or_none(text)
     listed = document if isinstance(document, list) else []
-    versions = {version for version in listed if isinstance(version, str) and _FOLDER.match(version)}
+    versions = {
+        version for version in listed if isinstance(version, str) and _FOLDER.match(version)
+    }
     full = {version.rpartition(".")[0] for version in versions if version.count(".") == 2}
     return tuple(sorted(versions - full, key=_number))
 
@@ -56,10 +64,16 @@ def _here() -> Iterator[tuple[str, Path]]:
             yield from ((version, path) for version in _version_of(path))
     yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
     windows = sys.platform == "win32"
-    data = _folder("APPDATA", home) if windows else _folder("XDG_DATA_HOME", home / ".local" / "share")
-    yield from _matching(_MANAGED, _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), program)
+    data = (
+        _folder("APPDATA", home) if windows else _folder("XDG_DATA_HOME", home / ".local" / "share")
+    )
+    yield from _matching(
+        _MANAGED, _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), program
+    )
     for conda in _condas(home):
-        yield from ((version, conda / program) for version, _ in _matching(_CONDA, conda / "conda-meta", ""))
+        yield from (
+            (version, conda / program) for version, _ in _matching(_CONDA, conda / "conda-meta", "")
+        )
     yield from _matching(_FOLDER, Path("/Library/Frameworks/Python.framework/Versions"), program)
     yield from _registered()
 
@@ -100,7 +114,10 @@ def _registered() -> Iterator[tuple[str, Path]]:
         with suppress(OSError), winreg.OpenKey(root, r"Software\Python\PythonCore") as core:
             for number in range(winreg.QueryInfoKey(core)[0]):
                 version = winreg.EnumKey(core, number)
-                yield version, Path(winreg.QueryValue(core, rf"{version}\InstallPath"), "python.exe")
+                yield (
+                    version,
+                    Path(winreg.QueryValue(core, rf"{version}\InstallPath"), "python.exe"),
+                )
 
 
 def _folder(variable: str, otherwise: Path) -> Path:

@@ -70,7 +70,9 @@ class ThisMachine:
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
         try:
-            return tuple(sorted(entry.name for entry in Path(path).iterdir() if entry.name.startswith(start)))
+            return tuple(
+                sorted(entry.name for entry in Path(path).iterdir() if entry.name.startswith(start))
+            )
         except OSError:
             return ()
 
@@ -229,7 +231,9 @@ class Recorder:
         if value is not None:
             file = self.folder / ENVIRONMENT
             variables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-            self._kept(ENVIRONMENT, json.dumps({**variables, name: value}, indent=1, sort_keys=True) + "\n")
+            self._kept(
+                ENVIRONMENT, json.dumps({**variables, name: value}, indent=1, sort_keys=True) + "\n"
+            )
         return value
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
@@ -266,7 +270,9 @@ def own_words() -> tuple[tuple[str, str], ...]:
 def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...]:
     """Name what must not leave the machine, and what stands for it; the home folder goes before the user's name."""
     words = ((home, "/home/user"), (host, "host"), (host.partition(".")[0], "host"), (user, "user"))
-    return tuple((word, stand_in) for word, stand_in in words if len(word) > 2 and word not in PUBLIC)
+    return tuple(
+        (word, stand_in) for word, stand_in in words if len(word) > 2 and word not in PUBLIC
+    )
 
 
 def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:

@@ -23,8 +23,12 @@ SURE = 0.75
 PERHAPS = 0.7
 """What is less sure is said as a possibility, with the command that would decide."""
 MOST = 5
-CONSEQUENCE = 0.6  # what is left of a failure's weight where another one that is as sure explains it
-CORROBORATION = 0.01  # what each further sign adds: it decides between equals and changes no order else
+CONSEQUENCE = (
+    0.6  # what is left of a failure's weight where another one that is as sure explains it
+)
+CORROBORATION = (
+    0.01  # what each further sign adds: it decides between equals and changes no order else
+)
 # Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer.
 APART = 60
 
@@ -92,7 +96,11 @@ def classify(
 
 
 def requested_failure(
-    text: str, machine: Machine | None = None, *, here: Machine | None = None, words: Mapping[str, str] | None = None
+    text: str,
+    machine: Machine | None = None,
+    *,
+    here: Machine | None = None,
+    words: Mapping[str, str] | None = None,
 ) -> RecognisedCause | None:
     """Return the failure that ``text`` is the number of, as ``F38`` or as our errors end with it; else None.
 
@@ -106,7 +114,9 @@ def requested_failure(
     circumstances = Circumstances(_read(text), machine)
     context = circumstances.fix_context(machine or here).knowing(**(words or {}))
     commands = fix(failure.id, context, legacy=circumstances.hold("legacy-gpu"))
-    return RecognisedCause(failure.id, failure.title, confidence=1.0, evidence="", line=1, fix=commands)
+    return RecognisedCause(
+        failure.id, failure.title, confidence=1.0, evidence="", line=1, fix=commands
+    )
 
 
 def deciding_command(
@@ -120,16 +130,28 @@ def deciding_command(
         return None
     circumstances = Circumstances(_read(text), machine)
     signs = [
-        sign for cause in causes[:2] for sign in table.load_failures()[cause.id].signs if circumstances.place(sign)
+        sign
+        for cause in causes[:2]
+        for sign in table.load_failures()[cause.id].signs
+        if circumstances.place(sign)
     ]
-    asked = Counter(name for sign in signs for name in (*sign.when, *sign.unless) if not circumstances.hold(name))
+    asked = Counter(
+        name
+        for sign in signs
+        for name in (*sign.when, *sign.unless)
+        if not circumstances.hold(name)
+    )
     commands = table.load_shown_by()
     return next((commands[name] for name, _ in asked.most_common() if name in commands), None)
 
 
 def is_of_an_unknown_place(text: str | Transcript, causes: Sequence[RecognisedCause]) -> bool:
     """Whether the commands of the first of ``causes`` differ by system, and the text does not say which it is of."""
-    systems = table.load_failures()[causes[0].id].fix.commands.keys() - {ANYWHERE, *ASKERS} if causes else ()
+    systems = (
+        table.load_failures()[causes[0].id].fix.commands.keys() - {ANYWHERE, *ASKERS}
+        if causes
+        else ()
+    )
     return len(systems) > 1 and not Circumstances(_read(text), None).say_where()
 
 
@@ -147,18 +169,24 @@ def in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
 def lookalikes(text: str | Transcript) -> tuple[tuple[table.Lookalike, str], ...]:
     """Name what only looks like a fault of the GPU's stack, each with the line that shows it."""
     transcript = _read(text)
-    shown = ((kind, next(filter(None, map(transcript.find, kind.patterns)), None)) for kind in table.load_lookalikes())
+    shown = (
+        (kind, next(filter(None, map(transcript.find, kind.patterns)), None))
+        for kind in table.load_lookalikes()
+    )
     return tuple((kind, line) for kind, line in shown if line)
 
 
-def advised(text: str | Transcript, causes: Sequence[RecognisedCause] = ()) -> tuple[table.RefutedAdvice, ...]:
+def advised(
+    text: str | Transcript, causes: Sequence[RecognisedCause] = ()
+) -> tuple[table.RefutedAdvice, ...]:
     """Name the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
     transcript, first = _read(text), causes[0].id if causes else ""
     cited = table.load_failures()[first].advice if first else ()
     return tuple(
         advice
         for advice in table.load_advice().values()
-        if advice.id in cited or (first not in advice.right and any(map(transcript.find, advice.patterns)))
+        if advice.id in cited
+        or (first not in advice.right and any(map(transcript.find, advice.patterns)))
     )
 
 
@@ -202,7 +230,11 @@ class Circumstances:
         if sign.pattern is not None:
             place = self._transcript.first(sign.pattern)
             return (place.line, place.quotation) if place else None
-        seen = (observation for observation in self.observations if sign.sees and sign.sees.fullmatch(observation.name))
+        seen = (
+            observation
+            for observation in self.observations
+            if sign.sees and sign.sees.fullmatch(observation.name)
+        )
         first = next(seen, None)
         return (first.line, first.quotation) if first else None
 
@@ -214,11 +246,17 @@ class Circumstances:
         """Say where a fix will be applied: what the text says goes before the machine on which it is read."""
         words = self._words()
         askers = tuple(name for name in ASKERS if self.hold(name))
-        here = (FixContext.of_machine(machine) if machine else FixContext((LINUX,))).knowing(**words).near(*askers)
+        here = (
+            (FixContext.of_machine(machine) if machine else FixContext((LINUX,)))
+            .knowing(**words)
+            .near(*askers)
+        )
         if not self.say_where():
             return here
         places = tuple(name for name in PLACES if self.hold(name))
-        distribution = words.get("distribution") or (machine.distribution if machine else None) or ""
+        distribution = (
+            words.get("distribution") or (machine.distribution if machine else None) or ""
+        )
         system = () if OTHER_SYSTEMS.intersection(places) else (*release_keys(distribution), LINUX)
         named = "container" not in places or any(engine in places for engine in ENGINES)
         engine = None if named or machine is None else machine.environment.container
@@ -248,7 +286,11 @@ def _match(failure: table.Failure, circumstances: Circumstances) -> _Match | Non
     weights: dict[tuple[int, str], float] = {}
     for sign in failure.signs:
         place = circumstances.place(sign)
-        if place is None or not all(map(circumstances.hold, sign.when)) or any(map(circumstances.hold, sign.unless)):
+        if (
+            place is None
+            or not all(map(circumstances.hold, sign.when))
+            or any(map(circumstances.hold, sign.unless))
+        ):
             continue
         weights[place] = max(sign.weight, weights.get(place, 0))
     if not weights:
@@ -265,10 +307,14 @@ def _ranked(matches: list[_Match]) -> list[_Match]:
     pairs = ((low, match.weight) for match in causes for low in match.failure.behind)
     consequences = {low for low, weight in pairs if weight >= sure.get(low, 1) * CONSEQUENCE}
     weighed = [
-        match._replace(weight=match.weight * CONSEQUENCE) if match.failure.id in consequences else match
+        match._replace(weight=match.weight * CONSEQUENCE)
+        if match.failure.id in consequences
+        else match
         for match in causes
     ]
-    kept = sorted((match for match in weighed if match.weight >= LEAST), key=lambda match: -match.weight)[:MOST]
+    kept = sorted(
+        (match for match in weighed if match.weight >= LEAST), key=lambda match: -match.weight
+    )[:MOST]
     # One is shared among what a failure may be of, and the chance that it is none of them.
     ranks: dict[str, tuple[int, float]] = {}
     groups = in_time(kept)
@@ -296,7 +342,10 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 
 def _of_gpus(machine: Machine) -> Iterator[str]:
     """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
-    driver, capabilities = machine.driver, {gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability}
+    driver, capabilities = (
+        machine.driver,
+        {gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability},
+    )
     mixed = len({capability.major for capability in capabilities}) > 1
     numbers: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],
@@ -305,7 +354,12 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "any": list(map(tuple, capabilities)),
     }
     for row in table.load_machine_circumstances():
-        if any(_is_within(row[name], value) for name, values in numbers.items() if name in row for value in values):
+        if any(
+            _is_within(row[name], value)
+            for name, values in numbers.items()
+            if name in row
+            for value in values
+        ):
             yield from row["holds"]
     if mixed:
         yield "mixed"
@@ -316,4 +370,8 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
 def _is_within(bounds: Mapping[str, Any], value: tuple[int, ...]) -> bool:
     texts = (bounds.get(name) for name in ("from", "to", "below"))
     low, high, end = (tuple(map(int, text.split("."))) if text else None for text in texts)
-    return (low is None or value >= low) and (high is None or value <= high) and (end is None or value < end)
+    return (
+        (low is None or value >= low)
+        and (high is None or value <= high)
+        and (end is None or value < end)
+    )

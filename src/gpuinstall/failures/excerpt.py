@@ -13,7 +13,18 @@ BLOCK = 1 << 16
 _PART = LONG_TEXT // 3
 _REMEMBERED = 200_000
 _DIGITS = str.maketrans("123456789", "000000000")
-_TELLING = ("error", "fail", "fatal", "exception", "warning", "cannot", "unable", "not found", "no such", "unsupported")
+_TELLING = (
+    "error",
+    "fail",
+    "fatal",
+    "exception",
+    "warning",
+    "cannot",
+    "unable",
+    "not found",
+    "no such",
+    "unsupported",
+)
 
 
 def excerpt(text: str) -> str:
@@ -62,7 +73,9 @@ def _novel(parts: Iterable[list[str]]) -> Iterator[list[str]]:
         window = window[-2:] + part
         shapes = "\n".join(window).translate(_DIGITS).split("\n")
         new: dict[int, str] = {}
-        for around, line in zip(map(hash, zip(shapes, shapes[1:], shapes[2:], strict=False)), window[1:], strict=False):
+        for around, line in zip(
+            map(hash, zip(shapes, shapes[1:], shapes[2:], strict=False)), window[1:], strict=False
+        ):
             if around not in seen:
                 new.setdefault(around, line)
         seen.update(new)

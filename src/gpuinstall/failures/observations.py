@@ -45,7 +45,9 @@ class ObservationKind:
         """Name an observation by the first family that its value belongs to."""
         if not value:
             return self.name
-        family = next((name for name, values in self.families.items() if values.fullmatch(value)), value)
+        family = next(
+            (name for name, values in self.families.items() if values.fullmatch(value)), value
+        )
         return f"{self.name} {family}"
 
 
@@ -76,7 +78,9 @@ def _observations(transcript: Transcript) -> Iterator[Observation]:
     for kind in load_kinds():
         for pattern in kind.patterns:
             for place in transcript.places(pattern):
-                yield Observation(kind.name_of(place.value), place.value, place.line, place.quotation)
+                yield Observation(
+                    kind.name_of(place.value), place.value, place.line, place.quotation
+                )
 
 
 def _spelled_out(says: str, words: Mapping[str, str]) -> str:

@@ -50,7 +50,9 @@ class Pattern:
     def wrapped(self) -> re.Pattern[str]:
         """The pattern where spaces may be line breaks."""
         gap = _bounded(self.says).replace("…", r"[^\n]{0,160}?")
-        return re.compile(gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), FLAGS)
+        return re.compile(
+            gap.replace(" ?", r"\s*").replace(" +", r"\s+").replace(" ", r"\s+"), FLAGS
+        )
 
     @cached_property
     def squashed(self) -> re.Pattern[str] | None:
@@ -58,7 +60,9 @@ class Pattern:
         if min(map(len, self.needles)) < SHORTEST_UNWRAPPED or self.says[:1] == "^":
             return None
         gap = _bounded(self.says).replace("…", ".{0,120}?").replace(r"[^\n]", ".")
-        return re.compile(re.sub(r" [?+]?", "", gap.replace(r"\b", "").replace(r"\S{", ".{")), FLAGS)
+        return re.compile(
+            re.sub(r" [?+]?", "", gap.replace(r"\b", "").replace(r"\S{", ".{")), FLAGS
+        )
 
 
 def _bounded(says: str) -> str:
@@ -82,7 +86,9 @@ def _groups(plain: str) -> tuple[str, list[list[str]]]:
             alternatives = [""]
         elif sign == ")" and depth == 0:
             outside += "\0"
-            if plain[index + 1 : index + 2] not in ("?", "*", "{") and not alternatives[0].startswith("?"):
+            if plain[index + 1 : index + 2] not in ("?", "*", "{") and not alternatives[
+                0
+            ].startswith("?"):
                 groups.append(alternatives)
         elif depth == 0:
             outside += sign
@@ -95,4 +101,7 @@ def _groups(plain: str) -> tuple[str, list[list[str]]]:
 
 def _fixed(plain: str) -> list[str]:
     parts = re.split(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]", plain)
-    return ["".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in part) for part in parts]
+    return [
+        "".join(chr(ord(sign) - _ESCAPED) if sign >= chr(_ESCAPED) else sign for sign in part)
+        for part in parts
+    ]

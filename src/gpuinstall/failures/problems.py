@@ -6,7 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.table import FixTable, load_distributions, load_failures, load_problems, load_words
+from gpuinstall.failures.table import (
+    FixTable,
+    load_distributions,
+    load_failures,
+    load_problems,
+    load_words,
+)
 from gpuinstall.finding import Finding, Where
 
 if TYPE_CHECKING:
@@ -17,7 +23,9 @@ if TYPE_CHECKING:
 ANYWHERE = "any"
 LINUX = "linux"
 
-_OF_THE_HOST = re.compile(r"sudo (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)|[^:]*&& sudo reboot")
+_OF_THE_HOST = re.compile(
+    r"sudo (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)|[^:]*&& sudo reboot"
+)
 _OF_LINUX = re.compile(
     r"sudo |env -u |ls -l /|cat /|export LD_LIBRARY|(?!.*Windows).*(\| grep|ldconfig|/etc/ld\.so|~/\.)"
 )
@@ -35,8 +43,15 @@ class FixContext:
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
         """Take from a machine what decides over commands."""
-        environment, version = machine.environment, machine.driver.version if machine.driver else None
-        closer = (*(("jetson",) if environment.l4t else ()), *release_keys(machine.distribution or ""), machine.os)
+        environment, version = (
+            machine.environment,
+            machine.driver.version if machine.driver else None,
+        )
+        closer = (
+            *(("jetson",) if environment.l4t else ()),
+            *release_keys(machine.distribution or ""),
+            machine.os,
+        )
         keys = place_keys(environment.container, *closer, wsl=environment.wsl)
         words = {"version": version, "running": version.branch} if version else {}
         return cls(keys).knowing(**words)
@@ -47,7 +62,9 @@ class FixContext:
 
     def knowing(self, **words: object) -> FixContext:
         """Add words that fixes may name."""
-        return FixContext(self.keys, (*self.words, *((name, str(word)) for name, word in words.items())))
+        return FixContext(
+            self.keys, (*self.words, *((name, str(word)) for name, word in words.items()))
+        )
 
 
 def place_keys(engine: str | None, *own: str, wsl: bool) -> tuple[str, ...]:
@@ -107,7 +124,11 @@ def finding_for(
     Raise KeyError where the table has neither. A container needs no reboot.
     """
     kind = load_problems().get(code)
-    needs = (need for need in (kind.needs if kind else ()) if need != "reboot" or "container" not in context.keys)
+    needs = (
+        need
+        for need in (kind.needs if kind else ())
+        if need != "reboot" or "container" not in context.keys
+    )
     return Finding(
         code=code,
         message=message,
@@ -163,10 +184,22 @@ def _table(what: str) -> FixTable:
 
 def _each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Give one command for each package manager, where nobody knows which it is, then what is said for all of them."""
-    managers = [name for name in dict.fromkeys(family.manager for family in load_distributions()) if name in commands]
-    prose = dict.fromkeys(line for name in managers for line in commands[name] if line[:1].isupper())
-    plain = {name: [line.partition("   #")[0] for line in commands[name] if line not in prose] for name in managers}
-    return (*(f"{' && '.join(lines)}   # with {name}" for name, lines in plain.items() if lines), *prose)
+    managers = [
+        name
+        for name in dict.fromkeys(family.manager for family in load_distributions())
+        if name in commands
+    ]
+    prose = dict.fromkeys(
+        line for name in managers for line in commands[name] if line[:1].isupper()
+    )
+    plain = {
+        name: [line.partition("   #")[0] for line in commands[name] if line not in prose]
+        for name in managers
+    }
+    return (
+        *(f"{' && '.join(lines)}   # with {name}" for name, lines in plain.items() if lines),
+        *prose,
+    )
 
 
 class _Words(dict[str, str]):
@@ -177,5 +210,7 @@ class _Words(dict[str, str]):
 
 
 def _in_powershell(line: str) -> str:
-    line = _UNSET.sub(lambda names: "Remove-Item " + ", ".join(f"Env:{name}" for name in names[1].split()), line)
+    line = _UNSET.sub(
+        lambda names: "Remove-Item " + ", ".join(f"Env:{name}" for name in names[1].split()), line
+    )
     return _EXPORT.sub(r'$env:\1 = "\2"', line)

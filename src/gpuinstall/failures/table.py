@@ -34,7 +34,16 @@ from typing import Any, TypeVar
 from gpuinstall.failures.pattern import Pattern
 
 DATA = Path(__file__).with_name("data")
-_Row = TypeVar("_Row", "Sign", "ProblemKind", "Failure", "RefutedAdvice", "Lookalike", "Reading", "Distribution")
+_Row = TypeVar(
+    "_Row",
+    "Sign",
+    "ProblemKind",
+    "Failure",
+    "RefutedAdvice",
+    "Lookalike",
+    "Reading",
+    "Distribution",
+)
 GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "makers", "symptoms")
 
 
@@ -159,7 +168,10 @@ class Distribution:
 def load_failures() -> Mapping[str, Failure]:
     """Read the entries by their ids, in order."""
     entries = [_failure(item, page) for page in map(read_table, GROUPS) for item in page["failure"]]
-    return {failure.id: failure for failure in sorted(entries, key=lambda failure: (len(failure.id), failure.id))}
+    return {
+        failure.id: failure
+        for failure in sorted(entries, key=lambda failure: (len(failure.id), failure.id))
+    }
 
 
 @cache
@@ -173,7 +185,11 @@ def load_problems() -> Mapping[str, ProblemKind]:
     """Read the codes of all problems: those of the entries, then those that belong to none or to several."""
     of_entries = [kind for failure in load_failures().values() for kind in failure.problems]
     return {
-        kind.code: kind for kind in (*of_entries, *(_problem(item, None) for item in read_table("problems")["problem"]))
+        kind.code: kind
+        for kind in (
+            *of_entries,
+            *(_problem(item, None) for item in read_table("problems")["problem"]),
+        )
     }
 
 
@@ -201,14 +217,21 @@ def load_words() -> Mapping[str, str]:
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Read which words of a fix a text may say; the first row of a word that is found counts."""
-    return tuple(_value(Reading, row, pattern=Pattern(row["says"])) for row in read_table("readings")["reading"])
+    return tuple(
+        _value(Reading, row, pattern=Pattern(row["says"]))
+        for row in read_table("readings")["reading"]
+    )
 
 
 @cache
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Read the circumstances: the patterns of each by its name."""
     named = read_table("circumstances").items()
-    return {name: tuple(map(Pattern, says)) for name, says in named if name not in {"machine", "shown_by"}}
+    return {
+        name: tuple(map(Pattern, says))
+        for name, says in named
+        if name not in {"machine", "shown_by"}
+    }
 
 
 @cache
@@ -228,7 +251,10 @@ def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
 def load_advice() -> Mapping[str, RefutedAdvice]:
     """Read the common wrong advice, by its ids."""
     rows = read_table("advice")["advice"]
-    return {row["id"]: _value(RefutedAdvice, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows}
+    return {
+        row["id"]: _value(RefutedAdvice, row, patterns=tuple(map(Pattern, row["says"])))
+        for row in rows
+    }
 
 
 @cache
@@ -249,7 +275,11 @@ def read_table(name: str) -> dict[str, Any]:
 def _value(kind: type[_Row], row: Mapping[str, Any], **made: Any) -> _Row:
     """Make a value of a row of a file, whose lists are tuples; some of its fields are ``made`` of the row already."""
     named = {field.name for field in fields(kind)}
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key in named}
+    plain = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in row.items()
+        if key in named
+    }
     return kind(**{**plain, **made})
 
 
@@ -277,7 +307,9 @@ def _problem(row: Mapping[str, Any], identity: str | None) -> ProblemKind:
         for library, names in row.get("errors", {}).items()
         for number, name in names.items()
     )
-    return _value(ProblemKind, row, id=identity, fix=_fix(row["fix"]) if "fix" in row else None, errors=errors)
+    return _value(
+        ProblemKind, row, id=identity, fix=_fix(row["fix"]) if "fix" in row else None, errors=errors
+    )
 
 
 def _fix(item: Mapping[str, list[str]], *, legacy: bool = False) -> FixTable:

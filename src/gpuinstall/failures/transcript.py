@@ -79,7 +79,11 @@ class Transcript:
     """The lines of a text, and where in them a pattern is found."""
 
     def __init__(self, text: str) -> None:
-        numbered = [(number, part) for number, line in enumerate(excerpt(text).split("\n"), 1) for part in _parts(line)]
+        numbered = [
+            (number, part)
+            for number, line in enumerate(excerpt(text).split("\n"), 1)
+            for part in _parts(line)
+        ]
         self.lines = [part for _, part in numbered]
         self._numbers = [number for number, _ in numbered]
         self._clean = [" ".join(_unframed(line).lower().split()) for line in self.lines]
@@ -180,7 +184,12 @@ def _value(match: re.Match[str]) -> str:
 
 def _parts(line: str) -> list[str]:
     """Part a line at what a progress bar or a string has broken it, without colours and quoting."""
-    return [part for piece in pieces(line.split("\r")) for part in _unquoted(_plain(piece)) if part.strip()]
+    return [
+        part
+        for piece in pieces(line.split("\r"))
+        for part in _unquoted(_plain(piece))
+        if part.strip()
+    ]
 
 
 def _unframed(line: str) -> str:
@@ -202,4 +211,6 @@ def _unquoted(line: str) -> list[str]:
     breaks = _QUOTED_BREAK.split(line)
     if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
         return [line]
-    return [_BACKSLASHED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks]
+    return [
+        _BACKSLASHED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks
+    ]

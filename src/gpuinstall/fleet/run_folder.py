@@ -53,7 +53,9 @@ class RunFolder:
         run = FleetRun(secrets.token_hex(8), engine, nodes, dict(hints))
         if self.place("run.json").exists():
             other = quoted(f"{self.path}-2")
-            hint = f"the same with --resume   # continues it; or use a new folder: --run-dir {other}"
+            hint = (
+                f"the same with --resume   # continues it; or use a new folder: --run-dir {other}"
+            )
             raise UsageError(
                 "run-begun",
                 f"{self.path} already contains a run",

@@ -68,8 +68,12 @@ def unchanged_packages(
 
 def editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
     """Return the folder of each editable package of a lock that lies in ``folder``."""
-    directories = {package.name: package.directory for package in lock.pylock.packages if package.directory}
-    return {name: (folder / one.path).resolve() for name, one in directories.items() if one.editable}
+    directories = {
+        package.name: package.directory for package in lock.pylock.packages if package.directory
+    }
+    return {
+        name: (folder / one.path).resolve() for name, one in directories.items() if one.editable
+    }
 
 
 def _is_built_since(project: Path, built_ns: int) -> bool:
@@ -110,11 +114,15 @@ def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -
             continue
         with suppress(OSError):
             files[package.name] = dict(_installed_files(package, old, built_ns, shared))
-    placed = _keep_links(new, {path: status for each in files.values() for path, status in each.items()})
+    placed = _keep_links(
+        new, {path: status for each in files.values() for path, status in each.items()}
+    )
     return frozenset(name for name, paths in files.items() if _link_files(paths, old, new, placed))
 
 
-def _shared_files(packages: Sequence[InstalledPackage], staying: Collection[str]) -> dict[str, frozenset[int]]:
+def _shared_files(
+    packages: Sequence[InstalledPackage], staying: Collection[str]
+) -> dict[str, frozenset[int]]:
     """Return the files that several packages have recorded, by path, with the sizes that each may have as it was.
 
     The last that was installed has written it. Where that may be one that does not stay, there is no such size.
@@ -182,7 +190,10 @@ def _keep_links(new: Path, files: Files) -> set[str]:
                     else:
                         remove_path(Path(entry.path))
                 # Its folder has its inode: another stat of each of 17,000 takes longer than all else here.
-                elif path in files and (files[path].st_ino, files[path].st_dev) == (entry.inode(), device):
+                elif path in files and (files[path].st_ino, files[path].st_dev) == (
+                    entry.inode(),
+                    device,
+                ):
                     placed.add(path)
                 else:
                     os.unlink(entry.path)

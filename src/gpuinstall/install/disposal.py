@@ -42,7 +42,9 @@ _LEAVING = re.compile(r"\.leaving-[0-9a-f]{8}")
 _DISCARDED = re.compile(r"\.discarded-[0-9a-f]{8}")
 
 
-def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter, *, leave_user_files: bool = False) -> None:
+def dispose(
+    folder: Path, paths: EnvironmentPaths, reporter: Reporter, *, leave_user_files: bool = False
+) -> None:
     """Delete an environment, but nothing of the user's: that is named, and kept in a dated folder.
 
     Args:
@@ -124,7 +126,11 @@ def _has_same_torch(first: Path, second: Path) -> bool:
     """Whether torch in two environments is of the same links, so that one of them takes hardly any space."""
     records = []
     for folder in (first, second):
-        torch = (package for package in read_packages(packages_folders(folder)) if package.name == "torch")
+        torch = (
+            package
+            for package in read_packages(packages_folders(folder))
+            if package.name == "torch"
+        )
         records += [package.record / "RECORD" for package in torch]
     with suppress(OSError):
         return len(records) == 2 and records[0].samefile(records[1])

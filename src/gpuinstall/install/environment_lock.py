@@ -58,7 +58,9 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     finally:
         if guard.is_locked:
             with defer_interrupts():
-                with suppress(OSError, InstallationError):  # what cannot be done now is left to the next run
+                with suppress(
+                    OSError, InstallationError
+                ):  # what cannot be done now is left to the next run
                     finish_swap(paths, reporter)
                 with suppress(OSError):
                     (paths.work / _OWNER).unlink(missing_ok=True)
@@ -70,7 +72,10 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
 
 def is_idle(paths: EnvironmentPaths) -> bool:
     """Say whether nobody works on the environment, and nobody died while doing so."""
-    return not paths.work.exists() or _entries(paths) - {paths.spare.name} == {*_KEPT, paths.previous.name}
+    return not paths.work.exists() or _entries(paths) - {paths.spare.name} == {
+        *_KEPT,
+        paths.previous.name,
+    }
 
 
 def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> bool:
@@ -82,7 +87,9 @@ def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Re
     while not _try(guard, paths, max(0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
             message = f"{paths.venv} is still in use by {_owner(paths)}"
-            raise InstallationError("busy", message, hint="the same with --wait 1800   # or wait for it to end")
+            raise InstallationError(
+                "busy", message, hint="the same with --wait 1800   # or wait for it to end"
+            )
     return True
 
 
@@ -135,6 +142,8 @@ def _entries(paths: EnvironmentPaths) -> set[str]:
 
 def _owner(paths: EnvironmentPaths) -> str:
     with suppress(OSError, ValueError):
-        owner = re.fullmatch(r"process \d+ since [\d:]+", read_document(paths.work / _OWNER, paths.work))
+        owner = re.fullmatch(
+            r"process \d+ since [\d:]+", read_document(paths.work / _OWNER, paths.work)
+        )
         return owner[0] if owner else "another run"
     return "another run"

@@ -81,8 +81,14 @@ class ForeignEnvironment:
         }
         kind: EnvironmentKind = next((kind for kind, holds in signs.items() if holds), "system")
         paths = fields.fields("paths")
-        folders = {name: (paths or fields).needed(name, _folder) for name in ("purelib", "platlib", "scripts", "data")}
-        packages = {str(canonicalize_name(each.needed("name", str))): each for each in fields.each("packages")}
+        folders = {
+            name: (paths or fields).needed(name, _folder)
+            for name in ("purelib", "platlib", "scripts", "data")
+        }
+        packages = {
+            str(canonicalize_name(each.needed("name", str))): each
+            for each in fields.each("packages")
+        }
         versions = {name: package.text("version") or "" for name, package in packages.items()}
         requires = {name: package.texts("requires") for name, package in packages.items()}
         version, prefix = fields.needed("version", str), fields.needed("prefix", _folder)
@@ -104,7 +110,11 @@ class ForeignEnvironment:
             for text in requirements if name not in changed else ():
                 requirement = _applicable(text)
                 version = changed.get(canonicalize_name(requirement.name)) if requirement else None
-                if requirement and version and not requirement.specifier.contains(version, prereleases=True):
+                if (
+                    requirement
+                    and version
+                    and not requirement.specifier.contains(version, prereleases=True)
+                ):
                     wanted = f"{requirement.name}{requirement.specifier}"
                     yield f"{name} {self.versions[name]} requires {wanted}, but would get {version}"
 
@@ -129,7 +139,9 @@ def _query(python: Path, read: Callable[[Fields], _Answer], *names: str) -> _Ans
         return read(Fields(parse_json(done.out)))
     except (OSError, ValueError):
         message = f"{python} cannot be run as a Python interpreter"
-        raise UsageError("python-unusable", message, hint="Use another with --python PATH or --venv DIR") from None
+        raise UsageError(
+            "python-unusable", message, hint="Use another with --python PATH or --venv DIR"
+        ) from None
 
 
 def _files(fields: Fields) -> list[str]:
@@ -147,4 +159,8 @@ def _applicable(text: str) -> Requirement | None:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError):
         return None
-    return None if requirement.marker and not requirement.marker.evaluate({"extra": ""}) else requirement
+    return (
+        None
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""})
+        else requirement
+    )

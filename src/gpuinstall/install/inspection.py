@@ -81,8 +81,17 @@ class ExistingEnvironment:
     @cached_property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
-        if self.made_here and self.lock and self.has_python and self.packages.keys() == self.lock.names:
-            return None if self.changed_build or unlocked_packages(self.packages, self._locked) else self.lock
+        if (
+            self.made_here
+            and self.lock
+            and self.has_python
+            and self.packages.keys() == self.lock.names
+        ):
+            return (
+                None
+                if self.changed_build or unlocked_packages(self.packages, self._locked)
+                else self.lock
+            )
         return None
 
     @cached_property
@@ -124,9 +133,17 @@ class ExistingEnvironment:
         """The files that a judgement of it was read from: of torch, all but its headers."""
         venv, folders = self.paths.venv, packages_folders(self.paths.venv)
         torch = (package for package in read_packages(folders) if package.name == "torch")
-        own = (venv / NAME, venv / "pyvenv.cfg", interpreter(venv), *([venv / self.lock.name] if self.lock else []))
+        own = (
+            venv / NAME,
+            venv / "pyvenv.cfg",
+            interpreter(venv),
+            *([venv / self.lock.name] if self.lock else []),
+        )
         parts = (
-            f"{one.record.parent}/{file.path}" for one in torch for file in one.files if "/include/" not in file.path
+            f"{one.record.parent}/{file.path}"
+            for one in torch
+            for file in one.files
+            if "/include/" not in file.path
         )
         return [*map(str, (*own, *folders)), *(part for part in parts if not part.endswith(".pyc"))]
 
@@ -134,7 +151,9 @@ class ExistingEnvironment:
     def held_by(self) -> Lock | None:
         """The lock whose versions stay where something else changes: the environment's, as the folder has it now."""
         name = self.lock.name if self.lock else ""
-        return next((lock for lock in self.locks if lock.name == name), self.lock) or next(iter(self.locks), None)
+        return next((lock for lock in self.locks if lock.name == name), self.lock) or next(
+            iter(self.locks), None
+        )
 
     @property
     def _locked(self) -> dict[str, str]:
@@ -142,7 +161,9 @@ class ExistingEnvironment:
         if self.lock is None:
             return {}
         names = self.lock.names
-        return {name: version for name, version in self.packages.items() if name in names} | self.lock.versions
+        return {
+            name: version for name, version in self.packages.items() if name in names
+        } | self.lock.versions
 
     def check_ownership(self, *, restoring: bool = False) -> None:
         """Raise UsageError where something of the user's lies there.
@@ -174,7 +195,9 @@ class ExistingEnvironment:
             changed = {text.partition(" ")[0] for text in extra}
             users = [one for one in read_packages(packages_folders(venv)) if one.name in changed]
             names = [
-                f"{one.name}=={one.version}" for one in users if one in top_packages(users) or one.name in self._locked
+                f"{one.name}=={one.version}"
+                for one in users
+                if one in top_packages(users) or one.name in self._locked
             ]
             raise UsageError(
                 "users-packages",
@@ -186,7 +209,9 @@ class ExistingEnvironment:
             )
 
 
-def inspect_environment(paths: EnvironmentPaths, here: Machine | None = None) -> ExistingEnvironment:
+def inspect_environment(
+    paths: EnvironmentPaths, here: Machine | None = None
+) -> ExistingEnvironment:
     """Look at what lies there, and what was proven of it on the machine ``here``; nothing is run."""
     venv = paths.venv
     if not os.path.lexists(venv) or (venv.is_dir() and next(venv.iterdir(), None) is None):
@@ -228,13 +253,17 @@ def proof_file(identity: str, machine: Machine) -> Path:
 def check_replaceable(paths: EnvironmentPaths) -> None:
     """Raise UsageError where no environment can be put, not even in place of what is there."""
     if paths.venv.exists() and not paths.venv.is_dir():
-        raise UsageError("not-a-folder", f"{paths.venv} is a file", hint="gpuinstall install --venv DIR")
+        raise UsageError(
+            "not-a-folder", f"{paths.venv} is a file", hint="gpuinstall install --venv DIR"
+        )
     if Path.cwd().is_relative_to(paths.venv):
         message = f"{paths.venv} cannot be replaced while you are inside it"
         raise UsageError("working-folder", message, hint="gpuinstall install --venv .venv")
     if os.path.ismount(paths.venv):
         message = f"{paths.venv} is a mount point, which cannot be replaced atomically"
-        raise UsageError("mount-point", message, hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}")
+        raise UsageError(
+            "mount-point", message, hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}"
+        )
 
 
 def check_platform(project: Project) -> None:
@@ -243,6 +272,8 @@ def check_platform(project: Project) -> None:
         return
     meant, host = project.settings.machine, read_host(ThisMachine())
     if (meant.os, meant.arch) != (host.os, host.arch):
-        message = f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}"
+        message = (
+            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}"
+        )
         hint = "gpuinstall lock   # locks it here; gpuinstall sync installs it there"
         raise UsageError("other-platform", message, hint=hint)

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 
-def install(project: Project, options: InstallOptions, catalog: Catalog | None = None) -> InstallResult:
+def install(
+    project: Project, options: InstallOptions, catalog: Catalog | None = None
+) -> InstallResult:
     """Make the environment of ``project`` hold what is requested, proven; leave it as it was on any failure.
 
     ``catalog`` is what to choose from if that is not the project's.
@@ -88,7 +90,9 @@ def dry_run(project: Project, options: InstallOptions) -> tuple[PricedLock, list
     python, commands = priced.choice.python, list[list[str]]()
     if isinstance(priced.of, Resolution):
         inputs = ResolverProject(priced.choice.requirements, python, priced.of.target).inputs
-        commands.append(uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs)
+        commands.append(
+            uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs
+        )
     if priced.existing:
         commands += build_commands(priced, find_python(python), project.paths)
     return priced, commands
@@ -107,7 +111,9 @@ def locked_state(place: OwnPlace, catalog: Catalog | None) -> Iterator[InstallSt
         if has_waited or read_marker(project.paths.venv) != state.existing.marker:
             state = read_state(project, place.options, catalog, again=True)
         if not state.existing.made_here:
-            project.reporter.warn(f"{project.paths.venv} was not made on this machine; rebuilding it")
+            project.reporter.warn(
+                f"{project.paths.venv} was not made on this machine; rebuilding it"
+            )
         if state.action is not Action.NOTHING and not state.is_driver_proven:
             state = _with_preflight(state, project)
         yield state
@@ -121,7 +127,11 @@ def _with_preflight(state: InstallState, project: Project) -> InstallState:
 
 
 def read_state(
-    project: Project, options: InstallOptions, catalog: Catalog | None = None, *, again: bool = False
+    project: Project,
+    options: InstallOptions,
+    catalog: Catalog | None = None,
+    *,
+    again: bool = False,
 ) -> InstallState:
     """Read what is there and what is requested, as it is now.
 
@@ -136,7 +146,9 @@ def read_state(
     if not options.replace:
         existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
-        project.reporter.step("Changed", f"{existing.changed_build}; restoring the proven environment")
+        project.reporter.step(
+            "Changed", f"{existing.changed_build}; restoring the proven environment"
+        )
     existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
     if catalog is None:  # what is locked may have been learned from any index
         catalog = known_catalog() if options.locked else project.catalog
@@ -165,7 +177,9 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     fit, reporter = state.fit, project.reporter
     if fit and state.action is not Action.BUILD:
         if state.action is Action.VERIFY and (newer := state.newer(fit)):
-            reporter.step("Newer", f"torch {newer.build.name} runs here too: gpuinstall install --upgrade")
+            reporter.step(
+                "Newer", f"torch {newer.build.name} runs here too: gpuinstall install --upgrade"
+            )
         return PricedLock(fit)
     if fit is None:
         state.check_lockable()
@@ -177,7 +191,9 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     return price_lock(fit, state, project) if fit else resolve_lock(state, project)
 
 
-def _install_next(failed: KernelFailedError, state: InstallState, project: Project) -> InstallResult:
+def _install_next(
+    failed: KernelFailedError, state: InstallState, project: Project
+) -> InstallResult:
     """Install the next build that differs in what failed; raise the failure if there is none, or none is to be."""
     options, catalog = state.options, state.request.catalog
     rest = catalog_without(catalog, failed.build, failed.verdict) if options.attempts > 1 else None

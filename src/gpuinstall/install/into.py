@@ -65,7 +65,9 @@ class IntoResult:
         """Return the document of ``install --into --json``."""
         return {
             "plan": self.fit.plan.to_dict(),
-            "environment": self.fit.environment(self.environment.prefix, "changed" if self.changes else "none"),
+            "environment": self.fit.environment(
+                self.environment.prefix, "changed" if self.changes else "none"
+            ),
             "changes": [change._asdict() for change in self.changes],
             "verdict": self.verdict,
             "bytes": self.bytes,
@@ -73,7 +75,9 @@ class IntoResult:
         }
 
 
-def install_into(project: Project, python: Path, options: InstallOptions, *, guard: bool = False) -> IntoResult:
+def install_into(
+    project: Project, python: Path, options: InstallOptions, *, guard: bool = False
+) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
     Leave it as it was on any failure.
@@ -103,7 +107,9 @@ def install_into(project: Project, python: Path, options: InstallOptions, *, gua
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
-            priced = replace(priced, bill=price_files(wheels, {}, environment.root, project.session))
+            priced = replace(
+                priced, bill=price_files(wheels, {}, environment.root, project.session)
+            )
             project.reporter.step("Download", str(priced.bill))
             priced.bill.check()
         installation = transact(place, action, fit, priced=priced, here=here)
@@ -129,7 +135,9 @@ def dry_run_into(project: Project, python: Path) -> IntoResult:
     """Return what would change."""
     start, environment = monotonic(), inspect_foreign(python)
     fit, priced, _ = _planned(environment, project.machine, project)
-    return IntoResult(environment, fit, priced.changes, verdict=None, bytes=0, seconds=monotonic() - start)
+    return IntoResult(
+        environment, fit, priced.changes, verdict=None, bytes=0, seconds=monotonic() - start
+    )
 
 
 def _planned(
@@ -141,12 +149,19 @@ def _planned(
     """
     catalog, session = project.catalog, project.session
     request = replace(project.request, python=environment.version, managed_pythons=False)
-    kept = {name: version for name, version in environment.versions.items() if name not in catalog.family}
+    kept = {
+        name: version
+        for name, version in environment.versions.items()
+        if name not in catalog.family
+    }
     pins = VersionPins(preferred=kept)
-    resolution = _resolve_near(environment, LockRequest(machine, request, catalog, pins=pins), session)
+    resolution = _resolve_near(
+        environment, LockRequest(machine, request, catalog, pins=pins), session
+    )
     choice = resolution.choice
     session.reporter.step(
-        "Build", f"torch {choice.build.name} · Python {choice.python}, {ENVIRONMENT_NAMES[environment.kind]}"
+        "Build",
+        f"torch {choice.build.name} · Python {choice.python}, {ENVIRONMENT_NAMES[environment.kind]}",
     )
     fit = Fit(build_incomplete(resolution, request, session), resolution.plan)
     held = compare_versions(environment.versions, fit.lock.versions)
@@ -154,7 +169,10 @@ def _planned(
     for change in changes:
         session.reporter.step("Change", str(change))
     changed = {change.package: change.new or "" for change in changes}
-    for remark in (*(warning.message for warning in fit.plan.warnings), *environment.broken_by(changed)):
+    for remark in (
+        *(warning.message for warning in fit.plan.warnings),
+        *environment.broken_by(changed),
+    ):
         session.reporter.warn(remark)
     files = {file.package: file for file in resolution.files if local_path(file.url)}
     files |= {file.package: file for file in selected(fit.lock, choice.python, machine)}
@@ -166,14 +184,21 @@ def _planned(
     return fit, PricedLock(resolution, changes), tuple(files[name] for name in changed)
 
 
-def _resolve_near(environment: ForeignEnvironment, request: LockRequest, session: Session) -> Resolution:
+def _resolve_near(
+    environment: ForeignEnvironment, request: LockRequest, session: Session
+) -> Resolution:
     """Resolve with the torch that is there, in its build or in another; with another torch only if none of it runs.
 
     A version or a backend that was requested is not overruled.
     """
-    asked = [parse_requirement(text) for text in (*request.request.requirements, *request.request.constraints)]
+    asked = [
+        parse_requirement(text)
+        for text in (*request.request.requirements, *request.request.constraints)
+    ]
     installed = environment.versions.get("torch")
-    if installed is None or any(one.name == "torch" and (one.specifier or one.url) for one in asked):
+    if installed is None or any(
+        one.name == "torch" and (one.specifier or one.url) for one in asked
+    ):
         return resolve_locks([request], session)[0]
     public = installed.partition("+")[0]
     builds = [f"torch=={public}"]
@@ -195,7 +220,11 @@ def _write_guard(environment: ForeignEnvironment, fit: Fit, project: Project) ->
     files = [environment.prefix / name for name in (CONSTRAINTS, pip_configuration())]
     others = [file for file in files if os.path.lexists(file) and not is_own_guard_file(file)]
     if others or environment.root != environment.prefix:
-        reason = f"{others[0]} is not gpuinstall's" if others else "its pip may be another environment's too"
+        reason = (
+            f"{others[0]} is not gpuinstall's"
+            if others
+            else "its pip may be another environment's too"
+        )
         project.reporter.warn(f"plain pip may replace torch in {environment.prefix}: {reason}")
         return False
     beside = members_beside(fit, project.catalog, project.session)
@@ -208,7 +237,10 @@ def _write_guard(environment: ForeignEnvironment, fit: Fit, project: Project) ->
     versions = fit.lock.versions_of(project.catalog.family) | present
     absent = [each for each in beside if each.name not in present]
     lines = constraint_lines(versions, absent, fit.choice.build.backend.tag)
-    record = find_undo(environment) or UndoRecord(environment.root, undo_folder(environment), "saving", (), ()).begin()
+    record = (
+        find_undo(environment)
+        or UndoRecord(environment.root, undo_folder(environment), "saving", (), ()).begin()
+    )
     record.extend([file.name for file in files])
     source = f"torch=={fit.lock.versions['torch']}"
     constraints = project.pip_constraints(environment.prefix)

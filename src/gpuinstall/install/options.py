@@ -122,7 +122,8 @@ class InstallResult:
                 "changes": [change._asdict() for change in self.changes],
             },
             "environment": self.fit.environment(self.paths.venv, self.action.value),
-            "previous": self.previous and {"path": str(self.previous), "bytes": self.previous_bytes},
+            "previous": self.previous
+            and {"path": str(self.previous), "bytes": self.previous_bytes},
             "verdict": self.verdict,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -175,7 +176,9 @@ class InstallState:
         locks = [lock for lock in self.existing.locks if options.target in {lock.target, None}]
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
             locks.append(own)
-        judged = judge(locks, request.machine, request.request, request.catalog, exact=not options.locked)
+        judged = judge(
+            locks, request.machine, request.request, request.catalog, exact=not options.locked
+        )
         # Why its own copy does not fit is of no interest.
         return tuple(one for one in judged if isinstance(one, Fit) or one.candidate is not own)
 
@@ -193,7 +196,11 @@ class InstallState:
     def newer(self, fit: Fit) -> Choice | None:
         """Return what these GPUs and this driver would run too, of a torch that is newer than a lock's."""
         plan = self.request.outcome
-        if isinstance(plan, Rejected) or plan.status == "cpu" or plan.choice.build.torch <= fit.choice.build.torch:
+        if (
+            isinstance(plan, Rejected)
+            or plan.status == "cpu"
+            or plan.choice.build.torch <= fit.choice.build.torch
+        ):
             return None
         return plan.choice
 
@@ -211,11 +218,15 @@ class InstallState:
         if not self.misfits:
             name = f"pylock.{options.target}.toml" if options.target else "lock"
             folder = self.existing.paths.folder
-            raise LockError("lock-missing", f"there is no {name} in {folder}", hint="gpuinstall lock")
+            raise LockError(
+                "lock-missing", f"there is no {name} in {folder}", hint="gpuinstall lock"
+            )
         raise LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
-            evidence="\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits),
+            evidence="\n".join(
+                f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits
+            ),
             hint="gpuinstall lock   # makes one that does",
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )

@@ -19,7 +19,14 @@ from gpuinstall.lock.fit import Fit, best_files, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.source_builds import BuildSite, SourceBuild, check_builds, check_wheels, source_builds, this_site
+from gpuinstall.lock.source_builds import (
+    BuildSite,
+    SourceBuild,
+    check_builds,
+    check_wheels,
+    source_builds,
+    this_site,
+)
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import UNASKED
@@ -76,7 +83,11 @@ class PricedLock:
             "lock": {"changes": [change._asdict() for change in self.changes]},
             "bytes": self.bill.fetch,
             "sources": [{"host": host, "bytes": size} for host, size in self.bill.sources.items()],
-            "space": [{"path": str(folder), "bytes": size} for folder, size in self.bill.folders.items() if size],
+            "space": [
+                {"path": str(folder), "bytes": size}
+                for folder, size in self.bill.folders.items()
+                if size
+            ],
             "commands": [list(words) for words in commands],
         }
 
@@ -94,7 +105,11 @@ class PricedLock:
         else:
             lines = [*map(str, self.changes), *self.stays] or ["no version changes"]
         yield from (("" if position else "Changes", line) for position, line in enumerate(lines))
-        fetched = "" if find_python(self.choice.python) else f"; uv downloads Python {self.choice.python} too"
+        fetched = (
+            ""
+            if find_python(self.choice.python)
+            else f"; uv downloads Python {self.choice.python} too"
+        )
         yield "Download", f"{self.bill}{fetched}"
 
     def announce(self, session: Session, *, yes: bool) -> None:
@@ -106,7 +121,9 @@ class PricedLock:
             session.reporter.step(label, text)
         self.bill.check()
         silent = None if yes else session.client.unreachable(session.sources.torch_index)
-        unasked = isinstance(self.of, Resolution) and any(one.code == UNASKED for one in self.of.plan.warnings)
+        unasked = isinstance(self.of, Resolution) and any(
+            one.code == UNASKED for one in self.of.plan.warnings
+        )
         if silent and unasked and self.bill.fetch > UNASKED_BYTES:
             what = f"torch {self.choice.build.name} is a download of {readable(self.bill.fetch)}"
             hint = "the same again   # when it is reachable\nthe same with --yes   # downloads it all the same"
@@ -118,7 +135,9 @@ class PricedLock:
         if isinstance(self.of, Fit):
             return self.of
         request, folder = state.request.request, project.paths.folder
-        return Fit(build_incomplete(self.of, request, project.session, state.asked, folder), self.of.plan)
+        return Fit(
+            build_incomplete(self.of, request, project.session, state.asked, folder), self.of.plan
+        )
 
 
 def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
@@ -129,7 +148,9 @@ def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
         check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
     if unserved := fit.lock.unserved:
-        session.reporter.warn(f"{fit.lock.name} takes {', '.join(unserved)} from files of this machine")
+        session.reporter.warn(
+            f"{fit.lock.name} takes {', '.join(unserved)} from files of this machine"
+        )
     files = selected(fit.lock, fit.choice.python, machine)
     if not (project.sourcing.wheels or session.environment.get("UV_OFFLINE")):
         check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
@@ -169,7 +190,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     )
     listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
     for package in resolution.document.get("packages", ()):  # whose index says sizes
-        listed |= {entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")}
+        listed |= {
+            entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")
+        }
     new = [file for file in files if file.package not in unchanged]
     price = price_files(new, listed, project.paths.venv, session)
     changes = compare_versions(existing.packages, resolution.held)
@@ -181,18 +204,26 @@ def _unmoved(state: InstallState, held: Mapping[str, str]) -> Iterator[str]:
     """Say why a package that was to go or to be upgraded is in the environment as before."""
     existing, asked = state.existing, state.asked
     wanted = [parse_requirement(text) for text in (*asked.requirements, *asked.constraints)]
-    before = {parse_requirement(text).name for text in (existing.lock.inputs if existing.lock else ())}
+    before = {
+        parse_requirement(text).name for text in (existing.lock.inputs if existing.lock else ())
+    }
     packages = read_packages(packages_folders(existing.paths.venv))
     for name in sorted(before & held.keys() - {requirement.name for requirement in wanted}):
         needing = [other.name for other in packages if name in required_names(other)]
         yield f"{name} {held[name]} stays: {some(needing) or 'another package'} requires it"
     for name in state.options.moving:
         if name in held and existing.packages.get(name) == held[name]:
-            limits = [f"{one.name}{one.specifier}" for one in wanted if one.name == name and one.specifier]
+            limits = [
+                f"{one.name}{one.specifier}" for one in wanted if one.name == name and one.specifier
+            ]
             yield f"{name} stays at {held[name]}, the newest that fits {' and '.join(limits) or 'the other packages'}"
 
 
-def builds_of(fit: Fit, machine: Machine, project: Project) -> tuple[tuple[SourceBuild, ...], BuildSite]:
+def builds_of(
+    fit: Fit, machine: Machine, project: Project
+) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """What an installation of a lock builds, and where."""
-    site = this_site(fit.choice, fit.lock.versions, machine, project.session, project.sourcing.wheels)
+    site = this_site(
+        fit.choice, fit.lock.versions, machine, project.session, project.sourcing.wheels
+    )
     return source_builds(tomli.loads(fit.lock.text)), site

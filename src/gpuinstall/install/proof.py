@@ -41,7 +41,12 @@ class KernelFailedError(VerificationError):
     """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
 
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
-        failed = [(device, check) for device in verdict.devices for check in device.checks if check.status == "failed"]
+        failed = [
+            (device, check)
+            for device in verdict.devices
+            for check in device.checks
+            if check.status == "failed"
+        ]
         check = failed[0][1]
         pairs = dict.fromkeys((device.label, device.name) for device, _ in failed)
         names = (name if label == name else f"{label} ({name})" for label, name in pairs)
@@ -50,13 +55,16 @@ class KernelFailedError(VerificationError):
             f"torch {fit.choice.build.name} failed on {', '.join(names)}: {check.name}",
             why=check.message,
             id=check.id,
-            hint="\n".join(map(str, check.fixes)) or "gpuinstall plan --all   # the other builds: --backend takes one",
+            hint="\n".join(map(str, check.fixes))
+            or "gpuinstall plan --all   # the other builds: --backend takes one",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.build, self.verdict = fit.choice.build, verdict
 
 
-def preflighted(machine: Machine, here: Machine | None, request: Request, reporter: Reporter) -> Machine:
+def preflighted(
+    machine: Machine, here: Machine | None, request: Request, reporter: Reporter
+) -> Machine:
     """Prove the driver before anything is downloaded; what is wrong with it counts in the plan for ``machine``."""
     from gpuinstall.probe import preflight
 
@@ -75,19 +83,31 @@ def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> N
     """
     named = requirement_names(fit.choice.requirements)
     libraries, members = read_libraries(site), load_members()
-    there = {name for library in libraries for name in (Path(library.path).name, library.elf.soname)}
+    there = {
+        name for library in libraries for name in (Path(library.path).name, library.elf.soname)
+    }
     told = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
         package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
-        own = code == "missing-library" and fault.name in there  # in a folder that its package looks into
+        own = (
+            code == "missing-library" and fault.name in there
+        )  # in a folder that its package looks into
         matters = fault.is_certain and not members.is_spare(package, path) and not own
-        folder = next((folder for folder in filter(None, told) if Path(folder, fault.name).is_file()), None)
+        folder = next(
+            (folder for folder in filter(None, told) if Path(folder, fault.name).is_file()), None
+        )
         if matters and folder:
-            reporter.warn(f"{path} of {package} finds {fault.name} through LD_LIBRARY_PATH ({folder}) alone")
-        elif matters and package in named and code != "twice-there":  # which of them is used, a kernel shows
+            reporter.warn(
+                f"{path} of {package} finds {fault.name} through LD_LIBRARY_PATH ({folder}) alone"
+            )
+        elif (
+            matters and package in named and code != "twice-there"
+        ):  # which of them is used, a kernel shows
             brought = f"the same with {fault.provider}" if fault.provider else None
-            raise InstallationError("library-not-loadable", fault.reason.message, id="F56", hint=brought)
+            raise InstallationError(
+                "library-not-loadable", fault.reason.message, id="F56", hint=brought
+            )
         elif matters:
             reporter.warn(fault.reason.message)
 
@@ -100,14 +120,19 @@ def check_written_files(
     Raise InstallationError if one has written where it may not. ``packages`` are all in the environment at ``root``.
     """
     catalog = load_catalog()
-    for fault in write_faults(packages, changed, root, family=catalog.family, is_tied=catalog.is_tied):
+    for fault in write_faults(
+        packages, changed, root, family=catalog.family, is_tied=catalog.is_tied
+    ):
         if not fault.is_refused:
             yield fault
             continue
         package = fault.packages[0]
         hint = f"gpuinstall install {quoted(f'{package.name}!={package.version}')}   # another version; or leave it out"
         raise InstallationError(
-            "foreign-files", fault.message, why="its files would be imported as another package's", hint=hint
+            "foreign-files",
+            fault.message,
+            why="its files would be imported as another package's",
+            hint=hint,
         )
 
 
@@ -170,7 +195,11 @@ def _kept_verdict(
 
 
 def prove(
-    installation: Installation, here: Machine | None, project: Project, *, programs: Collection[str] | None = None
+    installation: Installation,
+    here: Machine | None,
+    project: Project,
+    *,
+    programs: Collection[str] | None = None,
 ) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
 
@@ -205,14 +234,21 @@ def summary(verdict: Verdict) -> str:
     parts = []
     for device in verdict.devices:
         count = sum(check.status == "passed" for check in device.checks)
-        result = f"{count} checks" if device.status == "passed" else device.unproven or device.status
+        result = (
+            f"{count} checks" if device.status == "passed" else device.unproven or device.status
+        )
         parts.append(f"{device.label}: {result}")
     return " · ".join(parts)
 
 
 def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
     """The catalogue with the builds that would fail as ``build`` did marked so; None where another would not help."""
-    causes = {check.id for device in verdict.devices for check in device.checks if check.status == "failed"}
+    causes = {
+        check.id
+        for device in verdict.devices
+        for check in device.checks
+        if check.status == "failed"
+    }
     differing = {load_failures()[cause].another for cause in causes if cause}
     if not differing & {"code", "toolkit"}:
         return None
@@ -220,9 +256,14 @@ def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog
     def fails(other: Build) -> bool:
         if "code" in differing:
             return other.code == build.code
-        return other.backend.kind == build.backend.kind and (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
+        return (
+            other.backend.kind == build.backend.kind
+            and (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
+        )
 
     catalog = catalog.serving(build.backend.kind)
     if not any((row.name, row.platform) == (build.name, build.platform) for row in catalog.builds):
-        catalog = replace(catalog, builds=(*catalog.builds, build))  # learned in this run: no listing brings it back
+        catalog = replace(
+            catalog, builds=(*catalog.builds, build)
+        )  # learned in this run: no listing brings it back
     return catalog.without(fails, "failed")

@@ -76,7 +76,9 @@ def remove(
     return removed
 
 
-def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_packages: bool) -> dict[Path, int]:
+def find_removable(
+    paths: EnvironmentPaths, *, previous_only: bool, with_packages: bool
+) -> dict[Path, int]:
     """Return the bytes of each folder that would be removed.
 
     Raises:
@@ -89,10 +91,14 @@ def find_removable(paths: EnvironmentPaths, *, previous_only: bool, with_package
         return {paths.previous: size_of(paths.previous)}
     if not os.path.lexists(paths.venv):
         hint = "gpuinstall env list"
-        raise UsageError("environment-missing", f"there is no environment at {paths.venv}", hint=hint)
+        raise UsageError(
+            "environment-missing", f"there is no environment at {paths.venv}", hint=hint
+        )
     if read_marker(paths.venv) is None:
         message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
-        raise UsageError("not-ours", message, hint="gpuinstall env list   # the environments that it made")
+        raise UsageError(
+            "not-ours", message, hint="gpuinstall env list   # the environments that it made"
+        )
     if not with_packages and (packages := added_packages(paths.venv)):
         message = f"{paths.venv} has packages that are not in its lock: {some(packages)}"
         hint = "the same with --yes   # removes them too"

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 UNUSED_S = 14 * 24 * 3600
 MOST_SCRIPT_BYTES = 20_000_000_000
 """An environment that was not used for longer, and the oldest while all have more, is removed."""
-_BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")  # as PEP 723 has it
+_BLOCK = re.compile(
+    r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$"
+)  # as PEP 723 has it
 
 
 class Script(NamedTuple):
@@ -86,7 +88,9 @@ class Script(NamedTuple):
         digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
-        return EnvironmentPaths.at(script_environments() / f"{name}-{digest}" / ".venv", is_named=False)
+        return EnvironmentPaths.at(
+            script_environments() / f"{name}-{digest}" / ".venv", is_named=False
+        )
 
     @property
     def evidence(self) -> list[str]:
@@ -134,13 +138,17 @@ def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
     try:
         text = read_document(file)
         count = len(re.findall(r"(?m)^# /// script\b", text))
-        block = _BLOCK.search(text) if count == 1 else None  # from each of many it would read to the end
+        block = (
+            _BLOCK.search(text) if count == 1 else None
+        )  # from each of many it would read to the end
         table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
     except (OSError, ValueError) as error:
         raise _malformed(file, getattr(error, "strerror", None) or str(error)) from None
     requirements, python = table.get("dependencies", []), table.get("requires-python")
     if count > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
-        raise _malformed(file, "it has one block, with a list of dependencies and a requires-python")
+        raise _malformed(
+            file, "it has one block, with a list of dependencies and a requires-python"
+        )
     if not block:
         return None
     listed = _read_block(table, file).listed
@@ -175,11 +183,16 @@ def remove_unused_scripts(reporter: Reporter) -> None:
     One that a program uses stays, and what cannot be removed is left to another run.
     """
     with suppress(OSError):
-        unused = sorted(filter(is_folder, script_environments().iterdir()), key=lambda folder: last_use(str(folder)))
+        unused = sorted(
+            filter(is_folder, script_environments().iterdir()),
+            key=lambda folder: last_use(str(folder)),
+        )
         sizes = {folder: size_of(folder / ".venv") for folder in unused}
         for folder in unused:
             is_old = time.time() - last_use(str(folder)) > UNUSED_S
-            if (is_old or sum(sizes.values()) > MOST_SCRIPT_BYTES) and _remove_unused(folder, reporter):
+            if (is_old or sum(sizes.values()) > MOST_SCRIPT_BYTES) and _remove_unused(
+                folder, reporter
+            ):
                 del sizes[folder]
 
 

@@ -70,11 +70,19 @@ class Bill:
     @property
     def caches(self) -> tuple[Path, ...]:
         """The folders that keep what is fetched."""
-        return tuple(folder for folder, size in self.folders.items() if size and folder != self.venv)
+        return tuple(
+            folder for folder, size in self.folders.items() if size and folder != self.venv
+        )
 
     def __str__(self) -> str:
-        fetched = f"{readable(self.fetch)} to {_listed(self.caches)}" if self.fetch else "nothing to download"
-        elsewhere = next((folder for folder in self.caches if _device(folder) != _device(self.venv)), None)
+        fetched = (
+            f"{readable(self.fetch)} to {_listed(self.caches)}"
+            if self.fetch
+            else "nothing to download"
+        )
+        elsewhere = next(
+            (folder for folder in self.caches if _device(folder) != _device(self.venv)), None
+        )
         room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
         if not self.unpacked:
             return fetched
@@ -85,7 +93,9 @@ class Bill:
 FREE = Bill(missing={}, unpacked=0, venv=Path(), folders={})
 
 
-def price_files(files: Collection[LockedFile], listed: Mapping[str, int], venv: Path, session: Session) -> Bill:
+def price_files(
+    files: Collection[LockedFile], listed: Mapping[str, int], venv: Path, session: Session
+) -> Bill:
     """Reckon what will be fetched, and written where.
 
     Args:
@@ -102,7 +112,9 @@ def price_files(files: Collection[LockedFile], listed: Mapping[str, int], venv: 
     return bill(sizes(files, listed, cached, session), cached, venv, uv_cache=session.uv_cache)
 
 
-def bill(sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path) -> Bill:
+def bill(
+    sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path
+) -> Bill:
     """Reckon what ``sizes`` cost where ``cached`` need no transfer: uv unpacks into its cache what comes.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
@@ -115,7 +127,10 @@ def bill(sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: 
 
 
 def sizes(
-    files: Iterable[LockedFile], listed: Mapping[str, int], cached: Collection[LockedFile], session: Session
+    files: Iterable[LockedFile],
+    listed: Mapping[str, int],
+    cached: Collection[LockedFile],
+    session: Session,
 ) -> dict[LockedFile, int]:
     """Find the size of every file: ``listed`` by address, kept of one that is ``cached``, said by its host; else 0.
 
@@ -123,9 +138,14 @@ def sizes(
     """
     record = session.cache.folder / "sizes.json"
     kept = _read(record)
-    found = {file: listed.get(file.url) or (kept.get(file.sha256 or "") if file in cached else None) for file in files}
+    found = {
+        file: listed.get(file.url) or (kept.get(file.sha256 or "") if file in cached else None)
+        for file in files
+    }
     asked = [file for file, size in found.items() if size is None]
-    said = dict(zip(asked, side_by_side(lambda file: _size(file, session.client), asked), strict=True))
+    said = dict(
+        zip(asked, side_by_side(lambda file: _size(file, session.client), asked), strict=True)
+    )
     if new := {file.sha256: size for file, size in said.items() if size and file.sha256}:
         with suppress(InstallationError):
             write_atomically(record, json.dumps({**kept, **new}))
@@ -135,7 +155,11 @@ def sizes(
 def _read(record: Path) -> dict[str, int]:
     with suppress(OSError, ValueError):
         kept = read_json(record)
-        return {key: size for key, size in kept.items() if isinstance(size, int)} if isinstance(kept, dict) else {}
+        return (
+            {key: size for key, size in kept.items() if isinstance(size, int)}
+            if isinstance(kept, dict)
+            else {}
+        )
     return {}
 
 

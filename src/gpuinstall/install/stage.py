@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import damaged_torch, installed_packages
-from gpuinstall.environments.guard import CONSTRAINTS, GUARD_FILES, FamilyMember, constraint_lines, write_guard
+from gpuinstall.environments.guard import (
+    CONSTRAINTS,
+    GUARD_FILES,
+    FamilyMember,
+    constraint_lines,
+    write_guard,
+)
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.environments.records import was_made_here
@@ -39,7 +45,9 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-def build_commands(priced: PricedLock, base: Path | None, paths: EnvironmentPaths) -> list[list[str]]:
+def build_commands(
+    priced: PricedLock, base: Path | None, paths: EnvironmentPaths
+) -> list[list[str]]:
     """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
     python, version = interpreter(paths.staging), priced.choice.python
     if isinstance(priced.of, Fit):
@@ -81,7 +89,9 @@ def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -
     if new:
         fit = replace(fit, lock=_install(new, fit, priced, project))
     link_bytecode(paths.staging, new)
-    with ThreadPoolExecutor(2) as pool:  # pip comes, and the index is asked, while the files are looked at
+    with ThreadPoolExecutor(
+        2
+    ) as pool:  # pip comes, and the index is asked, while the files are looked at
         keeps_guard = is_clone and _has_guard(priced, fit, project)
         beside = None if keeps_guard else pool.submit(members_beside, fit, project.catalog, session)
         # So that its own is the one that an activated shell calls.
@@ -93,7 +103,9 @@ def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -
         if giving:
             giving.result()
     except InstallationError as error:
-        session.reporter.warn(f"the environment has no pip of its own: {error.why or error.message}")
+        session.reporter.warn(
+            f"the environment has no pip of its own: {error.why or error.message}"
+        )
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
     if beside is None:
@@ -137,10 +149,14 @@ def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> 
     """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
     paths, installed = project.paths, fit.lock.versions_of(project.catalog.family)
     lines = constraint_lines(installed, beside, fit.choice.build.backend.tag)
-    write_guard(paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv))
+    write_guard(
+        paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv)
+    )
 
 
-def _check_files(fit: Fit, new: Collection[str], priced: PricedLock, project: Project, *, is_clone: bool) -> None:
+def _check_files(
+    fit: Fit, new: Collection[str], priced: PricedLock, project: Project, *, is_clone: bool
+) -> None:
     """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
 
     What was linked was looked at when it was new, and what has no native code is loaded by no loader.
@@ -152,17 +168,25 @@ def _check_files(fit: Fit, new: Collection[str], priced: PricedLock, project: Pr
         hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
         raise InstallationError("cache-damaged", damage, why=why, hint=hint)
     # pip is being installed meanwhile, unless a lock holds it.
-    packages = [package for package in read_packages([site]) if package.name in fit.lock.names or package.name != "pip"]
+    packages = [
+        package
+        for package in read_packages([site])
+        if package.name in fit.lock.names or package.name != "pip"
+    ]
     if new:
         overlaps = list(check_written_files(packages, new, project.paths.staging))
         for fault in overlaps:
             reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
-        _install_in_order({package.name for fault in overlaps for package in fault.packages}, fit, priced, project)
+        _install_in_order(
+            {package.name for fault in overlaps for package in fault.packages}, fit, priced, project
+        )
     if not is_clone or any(package.is_native for package in packages if package.name in new):
         check_links(fit, site, project.machine, reporter)
 
 
-def _install_in_order(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> None:
+def _install_in_order(
+    names: Collection[str], fit: Fit, priced: PricedLock, project: Project
+) -> None:
     """Install packages again that write the same files, one after the other: uv installs all of them at once."""
     for package in fit.lock.pylock.packages:
         if package.name in names:
@@ -177,14 +201,23 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
     python, words = interpreter(paths.staging), refresh_words(fit.lock)
     builds, site = builds_of(fit, project.machine, project)
     builds = tuple(each for each in builds if each.package in names)
-    compiled = {each.package: wheel for each in builds if (wheel := kept_wheel(site.compiled(each), session.reporter))}
+    compiled = {
+        each.package: wheel
+        for each in builds
+        if (wheel := kept_wheel(site.compiled(each), session.reporter))
+    }
     builds = tuple(each for each in builds if each.package not in compiled)
     packages = site_packages(paths.staging, fit.choice.python)
     # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
     places = {file.package: f" @ {file.url}" for file in fit.lock.files if local_path(file.url)}
-    write_atomically(constraints, f"torch{places.get('torch', '==' + fit.lock.versions['torch'])}\n")
-    variables = {"UV_BUILD_CONSTRAINT": str(constraints), **sync_variables(builds, site, str(packages))}
+    write_atomically(
+        constraints, f"torch{places.get('torch', '==' + fit.lock.versions['torch'])}\n"
+    )
+    variables = {
+        "UV_BUILD_CONSTRAINT": str(constraints),
+        **sync_variables(builds, site, str(packages)),
+    }
     transfer = Transfer(
         fit.lock,
         fit.choice,
@@ -199,8 +232,12 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
     put = uv.sync if len(names) == len(fit.lock.names) else uv.add
     try:
         index = build_index(fit.choice, session)
-        write_atomically(paths.build_settings, sync_settings(builds, site, index if is_served(index) else None))
-        lock = transfer.run(put(python, paths.private_lock, paths.build_settings, words), session, variables)
+        write_atomically(
+            paths.build_settings, sync_settings(builds, site, index if is_served(index) else None)
+        )
+        lock = transfer.run(
+            put(python, paths.private_lock, paths.build_settings, words), session, variables
+        )
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)
@@ -212,7 +249,10 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
 def carried_pip(base: Path) -> Path | None:
     """The wheel of pip that an interpreter carries for environments; Debian's has none."""
     root = base.resolve().parent
-    folders = [*root.parent.glob("lib/python3*/ensurepip/_bundled"), root / "Lib" / "ensurepip" / "_bundled"]
+    folders = [
+        *root.parent.glob("lib/python3*/ensurepip/_bundled"),
+        root / "Lib" / "ensurepip" / "_bundled",
+    ]
     return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
 
 
@@ -224,7 +264,9 @@ def _base_python(version: str, session: Session) -> Path:
     run_uv(uv.fetch_python(version), session)
     fetched = find_python(version)
     if fetched is None:
-        raise InstallationError("no-python", f"uv downloaded Python {version}, but it cannot be found")
+        raise InstallationError(
+            "no-python", f"uv downloaded Python {version}, but it cannot be found"
+        )
     return fetched
 
 

@@ -58,7 +58,9 @@ def environment_to_start(
     action = _action(existing, fit, proof=proof)
     if action is Action.VERIFY:
         machine = preflighted(machine, state.here, state.request.request, reporter)
-        fit = _fit(replace(state, request=replace(state.request, machine=machine)), allow_cpu=allow_cpu)
+        fit = _fit(
+            replace(state, request=replace(state.request, machine=machine)), allow_cpu=allow_cpu
+        )
         existing = inspect_environment(_paths(fit, project), machine)
         action = _action(existing, fit, proof=proof)
     warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
@@ -71,12 +73,16 @@ def environment_to_start(
             existing.check_unchanged()
         case Action.VERIFY:
             existing.check_unchanged()
-            proven = verify(Installation(fit, paths.venv, interpreter(paths.venv)), machine, project)
+            proven = verify(
+                Installation(fit, paths.venv, interpreter(paths.venv)), machine, project
+            )
             status = proven.verdict["status"]
             if existing.marker and proven.proof and proven.proof.is_passed:
                 proven.proof.write(proof_file(existing.marker.id, machine))
         case Action.BUILD:
-            sync = joined(("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv)))
+            sync = joined(
+                ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
+            )
             if not installing:
                 message = f"there is no environment of {fit.lock.name} at {paths.venv}"
                 raise UsageError("environment-missing", message, hint=sync)
@@ -84,7 +90,10 @@ def environment_to_start(
             status = _install(fit, paths, options, project, sync=sync).verdict["status"]
     if status != "passed":
         reporter.warn("no kernel could run on these GPUs now; the next start tries again")
-    reporter.step("Environment", f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}")
+    reporter.step(
+        "Environment",
+        f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}",
+    )
     is_settled = proof and action is Action.NOTHING and existing.made_here and not warnings
     return paths, _evidence(existing, machine, project) if is_settled else []
 
@@ -105,7 +114,9 @@ def _install(
     fit: Fit, paths: EnvironmentPaths, options: InstallOptions, project: Project, *, sync: str
 ) -> InstallResult:
     """Install a lock into an environment of its own; ``sync`` is the command that does it."""
-    request = Request(backend=fit.choice.build.backend.tag, sourcing=project.settings.request.sourcing)
+    request = Request(
+        backend=fit.choice.build.backend.tag, sourcing=project.settings.request.sourcing
+    )
     settings = replace(project.settings, request=request, venv=paths.venv)
     try:
         return install(replace(project, settings=settings), options)
@@ -139,9 +150,16 @@ def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
         return fit
     if isinstance(request.outcome, Rejected):
         raise request.outcome.error(request.machine)
-    locks = "\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits) or None
+    locks = (
+        "\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits)
+        or None
+    )
     if not request.machine.gpus:
         hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
-        raise MachineError("no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint)
+        raise MachineError(
+            "no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint
+        )
     hint = "gpuinstall lock cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
-    raise NoBuildError("lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint)
+    raise NoBuildError(
+        "lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint
+    )

@@ -58,7 +58,9 @@ class _Journal(NamedTuple):
 
 
 @defer_interrupts()
-def swap_in(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool = True) -> None:
+def swap_in(
+    paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool = True
+) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
@@ -74,7 +76,9 @@ def swap_in(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep
         finish_swap(paths, reporter)
         if error.errno not in _FIXED:
             raise unwritable(paths.venv, error) from None
-        message = f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
+        message = (
+            f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
+        )
         hint = "gpuinstall install --venv DIR   # another folder"
         raise InstallationError("not-replaceable", message, hint=hint) from None
     try:
@@ -149,6 +153,9 @@ def _finish(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep
 def publish_lock(paths: EnvironmentPaths) -> None:
     """Bring the lock in the folder to what the environment holds."""
     if marker := read_marker(paths.venv):
-        beside, text = paths.folder / marker.lock, read_document(paths.venv / marker.lock, paths.venv)
+        beside, text = (
+            paths.folder / marker.lock,
+            read_document(paths.venv / marker.lock, paths.venv),
+        )
         if not holds_text(beside, text):
             write_atomically(beside, text, paths.work if paths.work.exists() else None)

@@ -155,14 +155,22 @@ class OwnPlace:
         if not paths.has_previous:
             raise UsageError("no-previous", f"no previous environment of {paths.venv}")
         if not was_at(paths.venv, paths.previous):
-            message = f"the previous environment of {paths.venv} was not replaced by you on this machine"
+            message = (
+                f"the previous environment of {paths.venv} was not replaced by you on this machine"
+            )
             why = "it may have come with the folder, and would run unproven"
             hint = "gpuinstall sync   # makes one from the lock"
             raise UsageError("not-made-here", message, why=why, hint=hint)
         # The next change would delete it.
-        if os.path.lexists(paths.venv) and read_marker(paths.venv) is None and not was_at(paths.venv, paths.venv):
+        if (
+            os.path.lexists(paths.venv)
+            and read_marker(paths.venv) is None
+            and not was_at(paths.venv, paths.venv)
+        ):
             message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
-            hint = f"mv {quoted(paths.venv)} {quoted(f'{paths.venv}.other')}   # then the same again"
+            hint = (
+                f"mv {quoted(paths.venv)} {quoted(f'{paths.venv}.other')}   # then the same again"
+            )
             raise UsageError("not-ours", message, hint=hint)
         swap_in(paths, paths.previous, self.project.reporter)
         settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
@@ -207,7 +215,10 @@ class ForeignPlace:
     def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, move away what they replace, and install them."""
         environment, session = self.environment, self.project.session
-        private_lock, unpacked = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
+        private_lock, unpacked = (
+            session.scratch / "pylock.private.toml",
+            session.scratch / "unpacked",
+        )
         names = {change.package for change in priced.changes}
         transfer = Transfer(
             fit.lock,
@@ -220,7 +231,9 @@ class ForeignPlace:
         )
         words = cache_words(fit.lock, fit.choice, session)
         transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
-        wheels = [info.resolve().parent.parent for info in sorted(unpacked.glob("*.dist-info/METADATA"))]
+        wheels = [
+            info.resolve().parent.parent for info in sorted(unpacked.glob("*.dist-info/METADATA"))
+        ]
         start = monotonic()
         try:
             plan_undo(environment, sorted(names), wheels).begin().save()
@@ -261,6 +274,10 @@ class ForeignPlace:
             raise UsageError("no-previous", message, why=why)
         if not record.is_last_change:
             message = f"the packages in {environment.prefix} have changed since gpuinstall installed into it"
-            why = f"restoring files would mix both versions; the replaced files are in {record.saved}"
-            raise UsageError("changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}")
+            why = (
+                f"restoring files would mix both versions; the replaced files are in {record.saved}"
+            )
+            raise UsageError(
+                "changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}"
+            )
         record.undo()

@@ -63,8 +63,12 @@ class UndoRecord:
     def at(self, state: UndoState) -> UndoRecord:
         """Go on to a state, and write it down first."""
         gone_on = replace(self, state=state)
-        document = {key: value for key, value in asdict(gone_on).items() if key not in {"root", "folder"}}
-        write_atomically(self.folder / "record.json", json.dumps({"schema": UNDO_SCHEMA, **document}))
+        document = {
+            key: value for key, value in asdict(gone_on).items() if key not in {"root", "folder"}
+        }
+        write_atomically(
+            self.folder / "record.json", json.dumps({"schema": UNDO_SCHEMA, **document})
+        )
         return gone_on
 
     @property
@@ -170,7 +174,9 @@ def undo_folder(environment: ForeignEnvironment) -> Path:
     return environment.paths["purelib"] / ".gpuinstall"
 
 
-def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]) -> UndoRecord:
+def plan_undo(
+    environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]
+) -> UndoRecord:
     """Say what will be moved away, and what will come, where ``wheels``, unpacked, take the place of ``packages``.
 
     Raise InstallationError for a wheel that names what lies outside the environment.
@@ -185,24 +191,35 @@ def plan_undo(environment: ForeignEnvironment, packages: Iterable[str], wheels: 
                 or not _are_below(root, [str(path.relative_to(root))])
             ):
                 name, version = next(wheel.glob("*.dist-info")).stem.split("-")
-                message = f"{name} {version} would write outside the environment, to {path.resolve()}"
+                message = (
+                    f"{name} {version} would write outside the environment, to {path.resolve()}"
+                )
                 hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
                 raise InstallationError("outside", message, hint=hint)
             new.add(path)
     recorded = environment.files_of(frozenset(packages))
     old = {path for path in (*recorded, *new) if os.path.lexists(path)}
     users = old.difference(recorded)
-    if users:  # or another package's: all records are read only where there is something to find out
+    if (
+        users
+    ):  # or another package's: all records are read only where there is something to find out
         owned = recorded_paths(root, (environment.paths["purelib"], environment.paths["platlib"]))
         users = {path for path in users if not _is_recorded(path, root, owned)}
-    names = [tuple(sorted({path.relative_to(root).as_posix() for path in paths})) for paths in (new, old, users)]
-    return UndoRecord(root, undo_folder(environment), "saving", new=names[0], old=names[1], users=names[2])
+    names = [
+        tuple(sorted({path.relative_to(root).as_posix() for path in paths}))
+        for paths in (new, old, users)
+    ]
+    return UndoRecord(
+        root, undo_folder(environment), "saving", new=names[0], old=names[1], users=names[2]
+    )
 
 
 def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
     """Whether an installer wrote a file, or something in a folder."""
     name = path.relative_to(root).as_posix()
-    return name in recorded or (is_folder(path) and any(each.startswith(f"{name}/") for each in recorded))
+    return name in recorded or (
+        is_folder(path) and any(each.startswith(f"{name}/") for each in recorded)
+    )
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -219,10 +236,17 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
     with suppress(AttributeError, OSError, ValueError, KeyError, TypeError):
         document = read_json(folder / "record.json", folder)
         new, old, users = (tuple(document[key]) for key in ("new", "old", "users"))
-        marks = {name: (size, time_ns, inode) for name, (size, time_ns, inode) in document["marks"].items()}
+        marks = {
+            name: (size, time_ns, inode)
+            for name, (size, time_ns, inode) in document["marks"].items()
+        }
         record = UndoRecord(root, folder, document["state"], new, old, users, marks)
         names = (*new, *old, *users, *marks)
-        if document["schema"] == UNDO_SCHEMA and _are_below(root, names) and _are_below(record.saved, names):
+        if (
+            document["schema"] == UNDO_SCHEMA
+            and _are_below(root, names)
+            and _are_below(record.saved, names)
+        ):
             return record
     return None
 
@@ -276,7 +300,9 @@ def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
             yield site / name
     with suppress(FileNotFoundError):
         suffix = ".exe" if os.name == "nt" else ""
-        for script in _scripts((wheel / info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")):
+        for script in _scripts(
+            (wheel / info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")
+        ):
             yield paths["scripts"] / f"{script}{suffix}"
 
 

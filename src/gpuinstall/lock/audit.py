@@ -27,18 +27,30 @@ def advisories(lock: Lock, session: Session) -> list[dict[str, Any]]:
     Raise InstallationError with what uv says where no service is reachable.
     """
     packages = [
-        {"name": name, "version": Version(version).public, "source": {"registry": "https://index.example"}}
+        {
+            "name": name,
+            "version": Version(version).public,
+            "source": {"registry": "https://index.example"},
+        }
         for name, version in lock.versions.items()
     ]
     root = {"name": "locked", "version": "0", "source": {"virtual": "."}}
-    project = {"name": "locked", "version": "0", "requires-python": str(lock.pylock.requires_python or ">=3.10")}
+    project = {
+        "name": "locked",
+        "version": "0",
+        "requires-python": str(lock.pylock.requires_python or ">=3.10"),
+    }
     held = [*packages, {**root, "dependencies": [{"name": name} for name in lock.versions]}]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "pyproject.toml").write_text(tomli_w.dumps({"project": project}), encoding="utf-8")
+        (folder / "pyproject.toml").write_text(
+            tomli_w.dumps({"project": project}), encoding="utf-8"
+        )
         written = {"version": 1, "requires-python": project["requires-python"], "package": held}
         (folder / "uv.lock").write_text(tomli_w.dumps(written), encoding="utf-8")
-        done = run(audit_lock(session.environment.get(SERVICE)), cwd=folder, env=session.environment)
+        done = run(
+            audit_lock(session.environment.get(SERVICE)), cwd=folder, env=session.environment
+        )
     if done.status not in {0, 1}:
         message = f"uv could not audit {lock.name}"
         hint = f"export {SERVICE}=https://…   # a service of advisories that is reachable"

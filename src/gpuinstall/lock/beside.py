@@ -37,15 +37,21 @@ def members_beside(fit: Fit, catalog: Catalog, session: Session) -> tuple[Family
         paired = ((name, _paired_versions(name, fit, catalog)) for name in names if name in PAIRED)
         return tuple(FamilyMember(name, version=found[0]) for name, found in paired if found)
     wheels = dict(zip(names, _wheels_beside(names, fit, catalog, session), strict=True))
-    files = [LockedFile(wheel.package, wheel.url, wheel.sha256) for wheel in wheels.values() if wheel]
+    files = [
+        LockedFile(wheel.package, wheel.url, wheel.sha256) for wheel in wheels.values() if wheel
+    ]
     hashes = known_hashes(files, published_hashes, session).known
     return tuple(
-        FamilyMember(name, str(wheel.version), wheel.url, hashes.get(wheel.url)) if wheel else FamilyMember(name)
+        FamilyMember(name, str(wheel.version), wheel.url, hashes.get(wheel.url))
+        if wheel
+        else FamilyMember(name)
         for name, wheel in wheels.items()
     )
 
 
-def _wheels_beside(names: Sequence[str], fit: Fit, catalog: Catalog, session: Session) -> Iterator[Wheel | None]:
+def _wheels_beside(
+    names: Sequence[str], fit: Fit, catalog: Catalog, session: Session
+) -> Iterator[Wheel | None]:
     backend = fit.choice.build.backend.tag
     listed: frozenset[str] = frozenset()
     with suppress(InstallationError):
@@ -71,7 +77,9 @@ def _newest(name: str, listed: Sequence[Wheel], fit: Fit, catalog: Catalog) -> W
     except UsageError:
         return None
     wheels = [
-        wheel for wheel in fitting(listed, target.backend, target.tags(fit.choice.python)) if wheel.package == name
+        wheel
+        for wheel in fitting(listed, target.backend, target.tags(fit.choice.python))
+        if wheel.package == name
     ]
     paired = _paired_versions(name, fit, catalog)
     if paired is not None:
@@ -83,4 +91,8 @@ def _newest(name: str, listed: Sequence[Wheel], fit: Fit, catalog: Catalog) -> W
 
 def _paired_versions(name: str, fit: Fit, catalog: Catalog) -> tuple[str, ...] | None:
     """Return the versions of a companion that load beside the lock's torch, the preferred first; None if unknown."""
-    return versions(fit.choice.build, parse_requirement(name), catalog) if name in PAIRED - {"torch"} else None
+    return (
+        versions(fit.choice.build, parse_requirement(name), catalog)
+        if name in PAIRED - {"torch"}
+        else None
+    )

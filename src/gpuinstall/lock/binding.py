@@ -37,7 +37,9 @@ class Binding(NamedTuple):
 
     requested: frozenset[str]
 
-    def pages(self, wheels_of: Callable[[str], tuple[Wheel, ...]], session: Session) -> dict[str, tuple[Wheel, ...]]:
+    def pages(
+        self, wheels_of: Callable[[str], tuple[Wheel, ...]], session: Session
+    ) -> dict[str, tuple[Wheel, ...]]:
         """Return the wheels that each name may come from, without the names that the default index may serve."""
         if not self.backends:
             return {}
@@ -54,7 +56,9 @@ class Binding(NamedTuple):
         return pages
 
 
-def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session) -> Binding:
+def bind(
+    requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session
+) -> Binding:
     """Bind the family, and whatever else the torch index has itself for these backends."""
     tags = frozenset(backends)
     listed = frozenset[str]()
@@ -71,14 +75,20 @@ def bind(requirements: Iterable[str], backends: Iterable[str], catalog: Catalog,
 def _names_of(backend: str, catalog: Catalog, session: Session) -> frozenset[str]:
     """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
     names = index_names(session.sources, session.client, backend)
-    strangers = [name for name in sorted(names - catalog.family) if not _is_copied(name, catalog)][:STRANGERS]
-    own = own_names(session.sources, session.client, backend, strangers) if strangers else frozenset()
+    strangers = [name for name in sorted(names - catalog.family) if not _is_copied(name, catalog)][
+        :STRANGERS
+    ]
+    own = (
+        own_names(session.sources, session.client, backend, strangers) if strangers else frozenset()
+    )
     return names & catalog.family | own
 
 
 def _is_copied(name: str, catalog: Catalog) -> bool:
     """Whether the torch index has copies of the default index's files of a package."""
-    return any(name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied)
+    return any(
+        name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied
+    )
 
 
 def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:

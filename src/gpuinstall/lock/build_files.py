@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 BUILD_FILES_DIGEST = "build-files-digest"
 """The key of the digest in a lock."""
-BUILD_FILES = "pyproject.toml, setup.py or setup.cfg of a folder, or a list of requirements that it names,"
+BUILD_FILES = (
+    "pyproject.toml, setup.py or setup.cfg of a folder, or a list of requirements that it names,"
+)
 """What they are called in messages."""
 _LIST = re.compile(rb"[\w./-]+\.(?:txt|in)\b", re.ASCII)
 
@@ -68,7 +70,11 @@ def _static_requirements(project: Path) -> list[Any] | None:
         return None
     if not isinstance(table, dict) or "dependencies" in table.get("dynamic", ()):
         return None
-    return [table.get("dependencies"), table.get("optional-dependencies"), table.get("requires-python")]
+    return [
+        table.get("dependencies"),
+        table.get("optional-dependencies"),
+        table.get("requires-python"),
+    ]
 
 
 def _file_digests(project: Path) -> Iterator[tuple[str, str]]:
@@ -79,5 +85,8 @@ def _file_digests(project: Path) -> Iterator[tuple[str, str]]:
             # One digest for both line ends: Git writes those of the system.
             text = read_raw(project / name, project).replace(b"\r\n", b"\n")
             yield name, hashlib.sha256(text).hexdigest()
-            lists = (posixpath.join(posixpath.dirname(name), found.decode()) for found in _LIST.findall(text))
+            lists = (
+                posixpath.join(posixpath.dirname(name), found.decode())
+                for found in _LIST.findall(text)
+            )
             names += [found for found in dict.fromkeys(lists) if found not in names]

@@ -78,9 +78,13 @@ def check_locks(
     """
     locks = [lock for lock in read_locks(folder) if lock.evidence]
     wanted = {Target.parse(text).filename for text in declared.targets} or {"pylock.*.toml"}
-    missing = sorted(wanted - {lock.name for lock in locks}) if declared.targets or not locks else []
+    missing = (
+        sorted(wanted - {lock.name for lock in locks}) if declared.targets or not locks else []
+    )
     if missing:
-        raise LockError("lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock")
+        raise LockError(
+            "lock-missing", f"there is no {' and no '.join(missing)} here", hint="gpuinstall lock"
+        )
 
     apart = {
         name: Reason("versions-differ", f"the locks here disagree: {name} {', '.join(versions)}")
@@ -93,25 +97,45 @@ def check_locks(
             (*_unnamed(lock, declared), *changed_inputs(files, folder))
             or stale_here(lock, request, catalog, declared.machines)
             or tuple(reason for name, reason in apart.items() if name in lock.versions)
-            or (*_tampered(lock, catalog), *(_stale_there(lock, request, catalog, session) if session else ()))
+            or (
+                *_tampered(lock, catalog),
+                *(_stale_there(lock, request, catalog, session) if session else ()),
+            )
         )
 
     return [CheckedLock(folder / lock.name, lock, reasons(lock)) for lock in locks]
 
 
-def stale_here(lock: Lock, request: Request, catalog: Catalog, machines: Iterable[Machine] = ()) -> tuple[Reason, ...]:
+def stale_here(
+    lock: Lock, request: Request, catalog: Catalog, machines: Iterable[Machine] = ()
+) -> tuple[Reason, ...]:
     """Say without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
     if not same_inputs(lock, request):
-        before = {*plain(lock.inputs), *(f"-c {text}" for text in plain(lock.constraints)), *lock.sources}
-        now = {*plain(request.requirements), *(f"-c {text}" for text in plain(request.constraints)), *request.sources}
-        moved = [*(f"+ {text}" for text in sorted(now - before)), *(f"- {text}" for text in sorted(before - now))]
+        before = {
+            *plain(lock.inputs),
+            *(f"-c {text}" for text in plain(lock.constraints)),
+            *lock.sources,
+        }
+        now = {
+            *plain(request.requirements),
+            *(f"-c {text}" for text in plain(request.constraints)),
+            *request.sources,
+        }
+        moved = [
+            *(f"+ {text}" for text in sorted(now - before)),
+            *(f"- {text}" for text in sorted(before - now)),
+        ]
         readable = [line for line in moved if not line[2:].startswith(RECORDED_HASHES)]
         changes = ", ".join(readable) or _unlisted_change(lock, request)
         reasons.append(Reason("inputs-changed", f"the request has changed since: {changes}"))
     target = Target.parse(lock.target)
-    judged = [fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)]
-    alike = (machine for machine in machines if (machine.os, machine.arch) == (target.os, target.arch))
+    judged = [
+        fit(lock, machine_for_target(target), replace(request, backend=target.backend), catalog)
+    ]
+    alike = (
+        machine for machine in machines if (machine.os, machine.arch) == (target.os, target.arch)
+    )
     judged += [fit(lock, machine, request, catalog) for machine in alike]
     reasons += [verdict.reason for verdict in judged if isinstance(verdict, Rejection)]
     return tuple(dict.fromkeys(reasons))
@@ -159,19 +183,30 @@ def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         return
     torch, backend = lock.evidence.get("torch"), lock.evidence.get("backend")
     if (torch, backend) != (str(build.torch), build.backend.tag):
-        yield Reason("evidence", f"it claims torch {torch} for {backend}, but contains {build.name}")
+        yield Reason(
+            "evidence", f"it claims torch {torch} for {backend}, but contains {build.name}"
+        )
     floors = lock.evidence.get("floors", {})
-    written = {name: floor for name, floor in floors.items() if name != "glibc"} if isinstance(floors, dict) else None
+    written = (
+        {name: floor for name, floor in floors.items() if name != "glibc"}
+        if isinstance(floors, dict)
+        else None
+    )
     if written != dict(rules_for(machine, catalog, {build.backend.kind}).floors(build)):
         yield Reason("evidence", f"its minimum versions are not those of {build.name}")
 
 
 def _package_faults(package: Package, lock: Lock, target: Target) -> Iterator[Reason]:
     if package.name in uninstalled(lock, target, lock.python or "3.12"):
-        yield Reason("uninstalled", f"{package.name} would not be installed: {package.marker} never holds")
+        yield Reason(
+            "uninstalled", f"{package.name} would not be installed: {package.marker} never holds"
+        )
     for wheel in package.wheels or ():
         if not _is_of(wheel.filename, package):
-            yield Reason("misnamed-file", f"{wheel.filename} is not a wheel of {package.name} {package.version}")
+            yield Reason(
+                "misnamed-file",
+                f"{wheel.filename} is not a wheel of {package.name} {package.version}",
+            )
     entries: list[Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
     if not all("sha256" in entry.hashes for entry in entries):
         yield Reason("unhashed", f"a file of {package.name} has no sha256")
@@ -185,13 +220,17 @@ def _is_of(filename: str, package: Package) -> bool:
     return name == canonicalize_name(package.name) and package.version in {None, version}
 
 
-def _stale_there(lock: Lock, request: Request, catalog: Catalog, session: Session) -> tuple[Reason, ...]:
+def _stale_there(
+    lock: Lock, request: Request, catalog: Catalog, session: Session
+) -> tuple[Reason, ...]:
     """Resolve what a lock was made from again, within its own versions: what differs from that is said."""
     target = Target.parse(lock.target)
     inputs = lock.inputs or request.requirements
     asked = replace(request, requirements=tuple(_pinned(lock, inputs)), python=lock.python)
     versions = {name: version.partition("+")[0] for name, version in lock.versions.items()}
-    held = tuple(f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses)
+    held = tuple(
+        f"{name}=={version}" for name, version in versions.items() if name not in lock.addresses
+    )
     wanted = replace(LockRequest.for_target(target, asked, catalog), pins=VersionPins(held))
     try:
         resolution = resolve_locks([wanted], session)[0]
@@ -241,5 +280,10 @@ def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
         Target.parse(lock.target)
     except UsageError as error:
         yield Reason("misnamed", f"its file name does not match its target: {error.message}")
-    if declared.every and lock.name not in {Target.parse(text).filename for text in declared.targets}:
-        yield Reason("no-target", "it is for none of the targets any more; gpuinstall lock --prune removes it")
+    if declared.every and lock.name not in {
+        Target.parse(text).filename for text in declared.targets
+    }:
+        yield Reason(
+            "no-target",
+            "it is for none of the targets any more; gpuinstall lock --prune removes it",
+        )

@@ -44,7 +44,9 @@ WHEELS_AT_ONCE = 8
 FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
 NEIGHBOURS = 2
-_BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
+_BY_NAME = (
+    "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
+)
 NO_CODE = "no-code-in-package"
 HINT = "the same with --no-code-check   # install it anyway"
 
@@ -84,24 +86,45 @@ class CodeCheck:
         deciding = [wheel for wheel in self.rejected if self.decides(wheel.candidate.package)]
         helping = [exclusion for wheel in deciding if (exclusion := self._exclusion(wheel, stuck))]
         if deciding and not helping:
-            read = f" that could be read has it either{self._but_for()}" if self._unread else " has it either"
-            raise NoBuildError(NO_CODE, deciding[0].reason.message, why=f"no older version{read}", hint=HINT)
+            read = (
+                f" that could be read has it either{self._but_for()}"
+                if self._unread
+                else " has it either"
+            )
+            raise NoBuildError(
+                NO_CODE, deciding[0].reason.message, why=f"no older version{read}", hint=HINT
+            )
         return helping
 
     def remarks(self) -> list[Reason]:
         """Warn of what may be a part that a program does without on these GPUs, and of what opens libraries itself."""
-        opening = [row for row in self.rows.values() if row.package in load_members().must_open and row.opens]
-        parts = (wheel.reason.message for wheel in self.rejected if not self.decides(wheel.candidate.package))
+        opening = [
+            row
+            for row in self.rows.values()
+            if row.package in load_members().must_open and row.opens
+        ]
+        parts = (
+            wheel.reason.message
+            for wheel in self.rejected
+            if not self.decides(wheel.candidate.package)
+        )
         return [
             *(Reason("part-without-code", message) for message in parts),
-            *(Reason("opens-libraries", f"{row.package} loads {row.opens[0]} {_BY_NAME}") for row in opening),
+            *(
+                Reason("opens-libraries", f"{row.package} loads {row.opens[0]} {_BY_NAME}")
+                for row in opening
+            ),
         ]
 
     @cached_property
     def rows(self) -> dict[Wheel, LearnedRow]:
         """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
-        if not self._gpus or self._session.sourcing.code_check is False or self._requested <= answered:
+        if (
+            not self._gpus
+            or self._session.sourcing.code_check is False
+            or self._requested <= answered
+        ):
             return {}
         others = (file for file in self._resolution.files if file.package not in answered)
         wheels = [wheel for file in others if (wheel := _wheel(file, self._build))]
@@ -124,9 +147,13 @@ class CodeCheck:
 
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            return self._row(wheel, self._build.backend) if self._reader.may_have_code(wheel) else None
+            return (
+                self._row(wheel, self._build.backend) if self._reader.may_have_code(wheel) else None
+            )
         except InstallationError as error:
-            unread = f"could not read whether {wheel.package} {wheel.version} has code for these GPUs"
+            unread = (
+                f"could not read whether {wheel.package} {wheel.version} has code for these GPUs"
+            )
             self._session.reporter.warn(f"{unread}: {error.message}")
             return None
 
@@ -154,15 +181,25 @@ class CodeCheck:
         if row.package in load_members().must_open and not self.lacking(row):
             return True
         runtime, versions = load_members().runtime, self._resolution.versions
-        brought = {Version(version).major for name, version in versions.items() if runtime.fullmatch(name)}
+        brought = {
+            Version(version).major for name, version in versions.items() if runtime.fullmatch(name)
+        }
         return row.toolkit[0] in {build.toolkit[0], *brought}
 
     def lacking(self, row: LearnedRow) -> tuple[str, ...]:
         """The packages with the libraries that a package needs or does nothing without, as far as they are not here."""
         shared, must = load_libraries(), load_members().must_open.get(row.package)
         names = [*row.needs, *(name for name in row.opens if must and must.fullmatch(name))]
-        packages = (known.package_for(row.toolkit[0]) for name in names if row.toolkit and (known := shared.row(name)))
-        return tuple(dict.fromkeys(name for name in packages if name and name not in self._resolution.versions))
+        packages = (
+            known.package_for(row.toolkit[0])
+            for name in names
+            if row.toolkit and (known := shared.row(name))
+        )
+        return tuple(
+            dict.fromkeys(
+                name for name in packages if name and name not in self._resolution.versions
+            )
+        )
 
     def _exclusion(self, rejected: Rejection[Wheel], stuck: Collection[str]) -> Exclusion | None:
         """Prefer another build of torch, beside which the package runs, to an older package; None: neither."""
@@ -177,23 +214,37 @@ class CodeCheck:
         if package in load_members().must_open and (libraries := self.lacking(self.rows[wheel])):
             provide = "provide" if len(libraries) > 1 else "provides"
             message = f"{fault}; {' and '.join(libraries)} {provide} the library that it loads"
-            return Exclusion(Reason("library-added", message), f"{package}>={version}", libraries=libraries)
+            return Exclusion(
+                Reason("library-added", message), f"{package}>={version}", libraries=libraries
+            )
         older, all_looked_at = self._older(self._older_wheels(wheel))
         if older is None:
             return None
-        certain = all_looked_at and not self._unread and self._resolution.request.machine.glibc is not None
+        certain = (
+            all_looked_at
+            and not self._unread
+            and self._resolution.request.machine.glibc is not None
+        )
         does = "is the newest that has" if certain else f"has{self._but_for()}"
-        return Exclusion(Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}")
+        return Exclusion(
+            Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}"
+        )
 
     def _but_for(self) -> str:
         """Name the versions that could not be read, with the last reason."""
         *_, last = ("", *self._unread.values())
-        return f" (unread: {some([str(version) for version in self._unread])}: {last})" if last else ""
+        return (
+            f" (unread: {some([str(version) for version in self._unread])}: {last})" if last else ""
+        )
 
     def _serving(self, wheel: Wheel) -> list[Build] | None:
         """The builds of torch that run here beside which a wheel runs too, the best first; None where it is unread."""
         try:
-            return [b for b in self._resolution.plan.runnable if not self._against(self._row(wheel, b.backend), b)]
+            return [
+                b
+                for b in self._resolution.plan.runnable
+                if not self._against(self._row(wheel, b.backend), b)
+            ]
         except InstallationError as error:
             self._unread[wheel.version] = error.message
             return None
@@ -217,7 +268,9 @@ class CodeCheck:
         row, toolkit = self._row(wheel, self._build.backend), self._build.toolkit
         behind = bool(row.toolkit and toolkit and row.toolkit[0] < toolkit[0])
         missing = without_code(row, self._build, self._gpus)
-        too_old = behind or any(rules.predates(as_build(row, self._build), gpu) for rules, gpu in missing)
+        too_old = behind or any(
+            rules.predates(as_build(row, self._build), gpu) for rules, gpu in missing
+        )
         return not too_old and self._against(row, self._build) is not None
 
     def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
@@ -225,15 +278,21 @@ class CodeCheck:
         tags = set(resolution.target.tags(resolution.choice.python))
         listed: Iterable[Wheel] = ()
         if package in resolution.request.catalog.family and resolution.choice.index:
-            listed = family_wheels(session.sources, session.client, self._build.backend.tag, package)
+            listed = family_wheels(
+                session.sources, session.client, self._build.backend.tag, package
+            )
         if not listed and (page := session.page_of(package)):
             listed = parse_page(page)
         older = {
             wheel.version: wheel
             for wheel in listed
-            if wheel.package == package and wheel.version < newest.version and not tags.isdisjoint(wheel.tags)
+            if wheel.package == package
+            and wheel.version < newest.version
+            and not tags.isdisjoint(wheel.tags)
         }
-        return [older[version] for version in sorted(older, reverse=True) if not version.is_prerelease]
+        return [
+            older[version] for version in sorted(older, reverse=True) if not version.is_prerelease
+        ]
 
 
 def served_gpus(request: LockRequest, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
@@ -251,7 +310,10 @@ def _wheel(file: LockedFile, build: Build) -> Wheel | None:
     name = file.url.rpartition("/")[2].replace("%2B", "+")
     with suppress(InvalidWheelFilename):
         _, version, _, tags = parse_wheel_filename(name)
-        members, pinned = load_members(), {number for _, number in build.libraries} or {str(version)}
+        members, pinned = (
+            load_members(),
+            {number for _, number in build.libraries} or {str(version)},
+        )
         answered = members.with_torch.fullmatch(file.package)
         if answered and members.not_pinned.fullmatch(file.package) and str(version) not in pinned:
             answered = None

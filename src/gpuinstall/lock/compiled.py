@@ -27,7 +27,9 @@ def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
 
     One that is not what was compiled is removed, one that another user put there is left: its own folder says its hash.
     """
-    for wheel in (wheel for wheel in folder.glob("*/*.whl") if is_folder(folder) and is_folder(wheel.parent)):
+    for wheel in (
+        wheel for wheel in folder.glob("*/*.whl") if is_folder(folder) and is_folder(wheel.parent)
+    ):
         if not all(is_of_this_user(path) for path in (folder, wheel.parent, wheel)):
             reporter.warn(f"{wheel} belongs to another user, and is not used")
             continue
@@ -43,12 +45,22 @@ def keep_wheel(folder: Path, name: str, uv_cache: Path, packages: Path) -> None:
     """Keep what uv has just built, if it compiled: the wheel in its cache whose libraries are installed."""
     stem = name.replace("-", "_").replace(" ", "-")
     with suppress(OSError, BadZipFile, KeyError, InstallationError):
-        installed = _libraries((packages / f"{stem}.dist-info" / "RECORD").read_text(encoding="utf-8"))
-        for wheel in (wheel for levels in _IN_CACHE for wheel in uv_cache.glob(f"{levels}{stem}-*.whl") if installed):
+        installed = _libraries(
+            (packages / f"{stem}.dist-info" / "RECORD").read_text(encoding="utf-8")
+        )
+        for wheel in (
+            wheel
+            for levels in _IN_CACHE
+            for wheel in uv_cache.glob(f"{levels}{stem}-*.whl")
+            if installed
+        ):
             with ZipFile(wheel) as archive:
                 libraries = _libraries(archive.read(f"{stem}.dist-info/RECORD").decode())
             if libraries == installed:
-                with wheel.open("rb") as file, written(folder / sha256_of(wheel) / wheel.name) as copy:
+                with (
+                    wheel.open("rb") as file,
+                    written(folder / sha256_of(wheel) / wheel.name) as copy,
+                ):
                     shutil.copyfileobj(file, copy)
                 return
 

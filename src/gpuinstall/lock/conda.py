@@ -49,11 +49,15 @@ def parse_conda(packages: Iterable[str]) -> CondaRequest:
         if name == "python":
             request = request._replace(python=_python(bounds) or request.python)
         elif name in names["preferences"]:
-            request = request._replace(backend=_tag(names["preferences"][name], bounds) or request.backend)
+            request = request._replace(
+                backend=_tag(names["preferences"][name], bounds) or request.backend
+            )
         elif name in names["wheels"]:
             wheel = names["wheels"][name] or name
             backend = request.backend or _tag_of_build(written, names["build-strings"])
-            request = request._replace(requirements=(*request.requirements, f"{wheel}{bounds}"), backend=backend)
+            request = request._replace(
+                requirements=(*request.requirements, f"{wheel}{bounds}"), backend=backend
+            )
         elif name not in names["brought"]:
             request = request._replace(without_wheel=(*request.without_wheel, text))
     return request

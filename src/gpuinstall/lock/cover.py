@@ -39,7 +39,9 @@ def cover(requests: Sequence[LockRequest]) -> Served:
             served[Target(build.backend.tag, build.os, build.arch)] = frozenset(serving.ranks)
         if served:
             return served
-    raise NoBuildError("machines-disagree", "no torch version runs on all machines", hint="Lock them separately")
+    raise NoBuildError(
+        "machines-disagree", "no torch version runs on all machines", hint="Lock them separately"
+    )
 
 
 def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:

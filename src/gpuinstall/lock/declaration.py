@@ -96,7 +96,9 @@ class Declaration(NamedTuple):
     def whole(self) -> RequirementsFile:
         """What it asks for with the project itself."""
         lines = self.listed.requirements
-        has_itself = any(parse_requirement(line).url in {".", "./"} for line in lines if "." in line)
+        has_itself = any(
+            parse_requirement(line).url in {".", "./"} for line in lines if "." in line
+        )
         itself = (_ITSELF,) if self.package and not has_itself else ()
         return self.listed._replace(requirements=(*lines, *itself))
 
@@ -124,7 +126,11 @@ class Declaration(NamedTuple):
     def __str__(self) -> str:
         count, parts = len(self.listed.requirements), list[str]()
         if count or not self.package:
-            groups = f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}" if self.groups else ""
+            groups = (
+                f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}"
+                if self.groups
+                else ""
+            )
             parts.append(f"{self.file}: {count} requirement{'s' * (count != 1)}{groups}")
         if self.package:
             file = "" if parts and self.package_file == self.file else f"{self.package_file}: "
@@ -138,11 +144,17 @@ def read_declaration(folder: Path, configured: Sequence[str] | None = None) -> D
     Raise UsageError for a file that is malformed.
     """
     declared = _read_configured(folder, configured) if configured else _read_own_files(folder)
-    declared = declared._replace(listed=declared.listed | RequirementsFile(settings=_read_beside(folder)))
-    named = {path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()}
+    declared = declared._replace(
+        listed=declared.listed | RequirementsFile(settings=_read_beside(folder))
+    )
+    named = {
+        path.name for pattern in _REQUEST_FILES for path in folder.glob(pattern) if path.is_file()
+    }
     has_request = declared.package or declared.listed.requirements
     unread = [] if has_request else [name for name in EXPORTED_BY if (folder / name).is_file()]
-    return declared._replace(other_files=tuple(sorted(named - {declared.file})), unread=tuple(unread))
+    return declared._replace(
+        other_files=tuple(sorted(named - {declared.file})), unread=tuple(unread)
+    )
 
 
 def _read_beside(folder: Path) -> tuple[SourceSetting, ...]:
@@ -178,8 +190,12 @@ def _read_configured(folder: Path, requirements: Sequence[str]) -> Declaration:
 
     project, family = folder / PROJECT, load_catalog().family
     tool = _project_document(project).get("tool", {})
-    by_name = {parse_requirement(text).name for text in requirements if not parse_requirement(text).url}
-    sources = {normalised(name): source for name, source in tool.get("uv", {}).get("sources", {}).items()}
+    by_name = {
+        parse_requirement(text).name for text in requirements if not parse_requirement(text).url
+    }
+    sources = {
+        normalised(name): source for name, source in tool.get("uv", {}).get("sources", {}).items()
+    }
     lines = [
         _from_source(Requirement(text), sources.get(parse_requirement(text).name), family)
         if parse_requirement(text).name in sources and not parse_requirement(text).url
@@ -207,7 +223,10 @@ def _with_workspace(document: Mapping[str, Any], folder: Path) -> Mapping[str, A
         if "workspace" not in shared:
             continue
         place = folder.relative_to(root).as_posix()
-        if not any(fnmatch(place, pattern.rstrip("/")) for pattern in shared["workspace"].get("members", [])):
+        if not any(
+            fnmatch(place, pattern.rstrip("/"))
+            for pattern in shared["workspace"].get("members", [])
+        ):
             return document
         check_outside(root / PROJECT, folder / PROJECT)
         tool = document.get("tool", {})
@@ -227,9 +246,16 @@ def _read_own_files(folder: Path) -> Declaration:
     project = folder / PROJECT
     pyproject = _project_document(project)
     # Without a project nothing is parsed, and a plan need not load what parses it.
-    declared = parse_project(pyproject, load_catalog().family, project) if pyproject else Declaration()
+    declared = (
+        parse_project(pyproject, load_catalog().family, project) if pyproject else Declaration()
+    )
     has_tables = "project" in pyproject or pyproject.get("tool", {}).get("poetry")
-    if not has_tables and not declared.package and (folder / SETUP).is_file() and _may_be_package(pyproject):
+    if (
+        not has_tables
+        and not declared.package
+        and (folder / SETUP).is_file()
+        and _may_be_package(pyproject)
+    ):
         declared = declared._replace(package=UNNAMED, package_file=SETUP)
     if declared.listed.requirements:
         return declared
@@ -241,7 +267,9 @@ def _read_own_files(folder: Path) -> Declaration:
     for name in DECLARING:
         if (folder / name).is_file() and read_listed(folder / name, folder):
             # What the project says of sources counts for it too.
-            return declared._replace(file=name, listed=declared.listed | read_inputs(str(folder / name)))
+            return declared._replace(
+                file=name, listed=declared.listed | read_inputs(str(folder / name))
+            )
     return declared._replace(file=declared.package_file)
 
 
@@ -281,11 +309,26 @@ def read_inputs(name: str) -> RequirementsFile:
         settings = [source_setting("setuptools", "dependency_links", link, path) for link in links]
         settings += easy_install(options, path)
         # "file: requirements.txt" leads to another file, which is read for itself.
-        lines = tuple(line for one in listed if (line := one.strip()) and not line.startswith("file:"))
+        lines = tuple(
+            line for one in listed if (line := one.strip()) and not line.startswith("file:")
+        )
         return RequirementsFile(lines, settings=tuple(settings))
-    except (ExceptionGroup, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        why = "; ".join(map(str, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
-        lacking = f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
+    except (
+        ExceptionGroup,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+    ) as error:
+        why = (
+            "; ".join(map(str, error.exceptions))
+            if isinstance(error, ExceptionGroup)
+            else str(error)
+        )
+        lacking = (
+            f"{path} has no usable dependency group {group!r}" if group else f"{path} is malformed"
+        )
         code = "group-unknown" if group else "requirements-malformed"
         raise UsageError(code, f"{lacking}: {' '.join(why.split())}") from None
 
@@ -294,10 +337,14 @@ def _read_project(document: Mapping[str, Any], path: Path) -> RequirementsFile:
     """Read the dependencies of a ``pyproject.toml``, without those of its groups; paths start from where it lies."""
     table = {**document, "dependency-groups": {}}
     listed = parse_project(table, load_catalog().family, path).listed
-    if path.absolute().parent == Path.cwd():  # uv's settings in the working folder are configuration
+    if (
+        path.absolute().parent == Path.cwd()
+    ):  # uv's settings in the working folder are configuration
         return listed
     listed |= RequirementsFile(settings=_read_beside(path.absolute().parent))
-    listed = listed._replace(requirements=tuple(_from_folder(path.parent, text) for text in listed.requirements))
+    listed = listed._replace(
+        requirements=tuple(_from_folder(path.parent, text) for text in listed.requirements)
+    )
     uv = document.get("tool", {}).get("uv", {})
     return listed._replace(settings=(*listed.settings, *configured_sources(uv, path)))
 
@@ -319,7 +366,9 @@ def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     return listed._replace(requirements=(*others, *listed.requirements))
 
 
-def parse_project(pyproject: Mapping[str, Any], family: Collection[str], file: Path = Path(PROJECT)) -> Declaration:
+def parse_project(
+    pyproject: Mapping[str, Any], family: Collection[str], file: Path = Path(PROJECT)
+) -> Declaration:
     """The dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
 
     Those that uv takes from an address are asked for by that address. Raise UsageError where they are malformed, or one
@@ -343,13 +392,22 @@ def parse_project(pyproject: Mapping[str, Any], family: Collection[str], file: P
         constraints = tuple(map(str, own.get("constraint-dependencies", ())))
         names = {normalised(one.name) for one in dependencies}
         settings = tuple(project_settings(tool, file, names, family))
-    except (ExceptionGroup, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ExceptionGroup,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
         raise UsageError("config-malformed", message, why=str(error)) from None
     written = {name: entry for name, entry in poetry_entries(poetry) if _address(entry)}
     written |= own.get("sources", {})
     sources = {normalised(name): source for name, source in written.items()}
-    located = tuple(_from_source(one, sources.get(normalised(one.name)), family) for one in dependencies)
+    located = tuple(
+        _from_source(one, sources.get(normalised(one.name)), family) for one in dependencies
+    )
     declared = RequirementsFile(located, constraints, settings=settings)
     return Declaration(listed=declared, groups=wanted, package=name)
 
@@ -361,9 +419,15 @@ def _by_poetry(poetry: Mapping[str, Any]) -> Iterator[str]:
             continue
         extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
         address, bounds = _address(entry), poetry_specifiers(entry.get("python", ""))
-        place = f" @ {address}" if address else ",".join(poetry_specifiers(entry.get("version", "")))
-        pythons = (re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds)
-        conditions = " and ".join((*pythons, *([f"({entry['markers']})"] if "markers" in entry else [])))
+        place = (
+            f" @ {address}" if address else ",".join(poetry_specifiers(entry.get("version", "")))
+        )
+        pythons = (
+            re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound) for bound in bounds
+        )
+        conditions = " and ".join(
+            (*pythons, *([f"({entry['markers']})"] if "markers" in entry else []))
+        )
         yield f"{name}{extras}{place}" + (f" ; {conditions}" if conditions else "")
 
 
@@ -372,7 +436,9 @@ def _as_locked(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for package in packages:
         name, version = package["name"], package.get("version", "").partition("+")[0]
         if version and (name in PAIRED or not load_catalog().is_tied(name)):
-            yield f"{name}=={version}" + (f" ; {package['marker']}" if package.get("marker") else "")
+            yield f"{name}=={version}" + (
+                f" ; {package['marker']}" if package.get("marker") else ""
+            )
 
 
 def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
@@ -384,7 +450,9 @@ def _in_groups(groups: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]
     from packaging.dependency_groups import DependencyGroupInclude, DependencyGroupResolver
 
     resolver = DependencyGroupResolver(groups)
-    waiting: list[Requirement | DependencyGroupInclude] = [DependencyGroupInclude(name) for name in names]
+    waiting: list[Requirement | DependencyGroupInclude] = [
+        DependencyGroupInclude(name) for name in names
+    ]
     waiting.reverse()
     seen = set[str]()
     while waiting:
@@ -406,10 +474,14 @@ def _locked_files(packages: Iterable[Mapping[str, Any]], path: Path) -> Iterator
         if load_catalog().is_tied(name) or name in PAIRED:
             continue
         for sha256 in {entry.get("hashes", {}).get("sha256") for entry in entries} - {None}:
-            yield source_setting("PEP 751", "hashes of packages", f"sha256:{sha256}", path, package=normalised(name))
+            yield source_setting(
+                "PEP 751", "hashes of packages", f"sha256:{sha256}", path, package=normalised(name)
+            )
 
 
-def _expanded(requirements: Iterable[Requirement], project: Mapping[str, Any]) -> Iterator[Requirement]:
+def _expanded(
+    requirements: Iterable[Requirement], project: Mapping[str, Any]
+) -> Iterator[Requirement]:
     """Yield requirements with what the project's own extras (``thing[test]``) require, each once."""
     from packaging.requirements import Requirement
 
@@ -432,7 +504,9 @@ def _from_source(requirement: Requirement, source: object, family: Collection[st
     if source is None or requirement.url or normalised(requirement.name) in family:
         return str(requirement)
     address = _address(source) if isinstance(source, dict) else None
-    if address is None:  # an index; what cannot be obeyed is refused with the other settings of sources
+    if (
+        address is None
+    ):  # an index; what cannot be obeyed is refused with the other settings of sources
         return str(requirement)
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""
@@ -444,7 +518,9 @@ def _address(source: Mapping[str, Any]) -> str | None:
     """The address of a source: a repository with its reference, a file, a folder; None for an index or a workspace."""
     inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
     if "git" in source:
-        reference = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), "")
+        reference = next(
+            (f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), ""
+        )
         return f"git+{source['git'].removeprefix('git+')}{reference}{inside}"
     if "url" in source:
         return f"{source['url']}{inside}"
@@ -480,7 +556,9 @@ def read_team_lock(path: Path, markers: Mapping[str, str]) -> tuple[str, ...]:
             written = row.get("resolution-markers") or row.get("markers") or row.get("marker") or ()
             tabled = written.values() if isinstance(written, dict) else written
             conditions = [written] if isinstance(written, str) else list(tabled)
-            is_here = not conditions or any(Marker(text).evaluate(dict(markers)) for text in conditions)
+            is_here = not conditions or any(
+                Marker(text).evaluate(dict(markers)) for text in conditions
+            )
             if version and is_here and (name in catalog.family or not catalog.is_tied(name)):
                 held[name] = version.partition("+")[0] if name in catalog.family else version
     except _MALFORMED as error:
@@ -492,7 +570,11 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
     """Read what it says of the files and the sources of packages; raise UsageError where it is malformed."""
     try:
         text = read_listed(path, path.parent)
-        rows = _pipenv_rows(parse_json(text)) if path.name == PIPENV_LOCK else _team_rows(parse_toml(text))
+        rows = (
+            _pipenv_rows(parse_json(text))
+            if path.name == PIPENV_LOCK
+            else _team_rows(parse_toml(text))
+        )
         return tuple(setting for row in rows for setting in _locked_package(row, path))
     except _MALFORMED as error:
         raise _malformed_team_lock(path, error) from None
@@ -515,7 +597,13 @@ def _pipenv_rows(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             continue
         for name, entry in packages.items():
             is_by_address = bool(entry.keys() & {*PIPENV_ADDRESSES})
-            index = addresses[entry["index"]] if "index" in entry else sources[0]["url"] if sources else None
+            index = (
+                addresses[entry["index"]]
+                if "index" in entry
+                else sources[0]["url"]
+                if sources
+                else None
+            )
             source = {"url": ""} if is_by_address else {"registry": index}
             files = [{"hash": text} for text in entry.get("hashes", ())]
             version = {"version": entry["version"].removeprefix("==")} if "version" in entry else {}
@@ -577,7 +665,11 @@ def spelled(requirements: Iterable[str]) -> tuple[str, ...]:
     requirements = tuple(requirements)
     check_count(len(requirements), "the request")
     parsed = map(parse_requirement, requirements)
-    return tuple(dict.fromkeys(one.text if one.url else re.sub(r"^[\w.-]+", one.name, one.text) for one in parsed))
+    return tuple(
+        dict.fromkeys(
+            one.text if one.url else re.sub(r"^[\w.-]+", one.name, one.text) for one in parsed
+        )
+    )
 
 
 def is_requirement(text: object) -> bool:
@@ -600,7 +692,10 @@ def has_place(name: str, folder: Path) -> bool:
 
 def lines_of(files: Mapping[str, RequirementsFile], folder: Path) -> dict[str, tuple[str, ...]]:
     """What requirements files and groups ask for, by their paths from ``folder``; ``-c`` stands before constraints."""
-    return {Path(os.path.relpath(name, folder)).as_posix(): lines_in(files[name]) for name in sorted(files)}
+    return {
+        Path(os.path.relpath(name, folder)).as_posix(): lines_in(files[name])
+        for name in sorted(files)
+    }
 
 
 def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterator[Reason]:
@@ -608,7 +703,9 @@ def changed_inputs(files: Mapping[str, tuple[str, ...]], folder: Path) -> Iterat
 
     The project is read at every run.
     """
-    for name, before in ((name, before) for name, before in files.items() if name not in PROJECT_FILES):
+    for name, before in (
+        (name, before) for name, before in files.items() if name not in PROJECT_FILES
+    ):
         if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which no longer exists")
             continue

@@ -51,7 +51,10 @@ def build_locks(
         private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
         only = {file.package for file in heads}
         transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, heads, only=only)
-        words = [*uv.for_target(choice.python, first.target.uv_platform), *cache_words(lock, choice, session)]
+        words = [
+            *uv.for_target(choice.python, first.target.uv_platform),
+            *cache_words(lock, choice, session),
+        ]
         return [transfer.run(uv.unpack(session.python, private_lock, links, words), session)]
     hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session)
     both = zip(resolutions, requests, strict=True)
@@ -68,7 +71,9 @@ def build_incomplete(
     """Make a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
     later = {file.url: unknown_hash(file.url) for file in _later(resolution)}
     others = resolution.hashes.of([file for file in resolution.files if file.url not in later])
-    return _build(resolution, request, {**fetch_missing(others, session), **later}, recorded, folder)
+    return _build(
+        resolution, request, {**fetch_missing(others, session), **later}, recorded, folder
+    )
 
 
 def _build(
@@ -80,14 +85,20 @@ def _build(
 ) -> Lock:
     evidence = evidence_of(resolution, request, recorded or FolderRequest())
     target, python = resolution.target, resolution.choice.python
-    made = document(resolution.document, hashes, target, python, evidence, folder=folder or Path.cwd())
+    made = document(
+        resolution.document, hashes, target, python, evidence, folder=folder or Path.cwd()
+    )
     return parse(target.filename, render(made))
 
 
 def _later(resolution: Resolution) -> dict[LockedFile, Head]:
     """The wheels of indexes that give no hash of them."""
-    indexed = {package["name"] for package in resolution.document["packages"] if package.get("wheels")}
-    return {file: head for file, head in resolution.hashes.missing.items() if file.package in indexed}
+    indexed = {
+        package["name"] for package in resolution.document["packages"] if package.get("wheels")
+    }
+    return {
+        file: head for file, head in resolution.hashes.missing.items() if file.package in indexed
+    }
 
 
 def document(
@@ -106,13 +117,17 @@ def document(
             "environments": [target.marker],
             "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
-            "packages": [_package(package, hashes, folder) for package in resolved.get("packages", ())],
+            "packages": [
+                _package(package, hashes, folder) for package in resolved.get("packages", ())
+            ],
             "tool": {"gpuinstall": evidence},
         }
     )
 
 
-def evidence_of(resolution: Resolution, request: Request, recorded: FolderRequest) -> dict[str, Any]:
+def evidence_of(
+    resolution: Resolution, request: Request, recorded: FolderRequest
+) -> dict[str, Any]:
     """What a lock says of its making: by the standard it may not steer an installation.
 
     Its inputs and what the folder's requirements files asked for, the build with its architectures and floors, the
@@ -124,12 +139,19 @@ def evidence_of(resolution: Resolution, request: Request, recorded: FolderReques
     optional = {
         "constraints": list(plain(request.constraints)),
         "sources": list(request.sources),
-        "unhashed": [each["name"] for each in resolution.document["packages"] if {"directory", "vcs"} & each.keys()],
+        "unhashed": [
+            each["name"]
+            for each in resolution.document["packages"]
+            if {"directory", "vcs"} & each.keys()
+        ],
         "preferred-digest": digest(request.preferred) if request.preferred else None,
         BUILD_FILES_DIGEST: request.build_files_digest,
         "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,
         "architectures": list(build.code),
-        "floors": {**rules.floors(build), **({"glibc": target.glibc} if target.os == "linux" else {})},
+        "floors": {
+            **rules.floors(build),
+            **({"glibc": target.glibc} if target.os == "linux" else {}),
+        },
         "apart": sorted(resolution.apart),
         "request-revision": recorded.revision,
         "requirements-files": dict(recorded.files),
@@ -154,7 +176,9 @@ def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path
         if kind in package:
             return kept | {kind: _file(package[kind], hashes, folder)}
     if "directory" in package:
-        return kept | {"directory": package["directory"] | _path(package["directory"]["path"], folder)}
+        return kept | {
+            "directory": package["directory"] | _path(package["directory"]["path"], folder)
+        }
     return kept | {"vcs": package["vcs"]}
 
 

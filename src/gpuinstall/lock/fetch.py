@@ -57,7 +57,9 @@ class Hashes(NamedTuple):
         )
 
 
-def known_hashes(files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session) -> Hashes:
+def known_hashes(
+    files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session
+) -> Hashes:
     """Return every hash that costs no transfer; for the other files, what their servers say of them.
 
     The sources are tried in the order of their cost.
@@ -94,7 +96,10 @@ def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str
             hashes[file.url] = known.sha256
         else:
             unhashed[file] = path
-    sizes = {file.name: path.stat().st_size if path.is_file() else None for file, path in unhashed.items()}
+    sizes = {
+        file.name: path.stat().st_size if path.is_file() else None
+        for file, path in unhashed.items()
+    }
     with session.reporter.progress("Hash", sizes) as progress:
         for file, path in unhashed.items():
             stamp = _stamp(path)
@@ -111,7 +116,9 @@ def _stamp(path: Path) -> str:
     return ""
 
 
-def _look_up(catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]) -> dict[str, str]:
+def _look_up(
+    catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]
+) -> dict[str, str]:
     """Look up the hashes of files of the official index."""
     official = [file for file in files if is_of_pytorch(file.url)]
     if not official:
@@ -203,7 +210,9 @@ def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count
 
 
 @contextmanager
-def transfers(sizes: Mapping[str, int | None], session: Session) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
+def transfers(
+    sizes: Mapping[str, int | None], session: Session
+) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
     """Run transfers side by side, and report their size and speed at the end.
 
     If one fails or the user interrupts, the others end at their next chunk.

@@ -57,7 +57,9 @@ class Fit:
 
 def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit | Rejection[Lock]:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
-    wanted = lock.pylock.requires_python or SpecifierSet()  # somebody else's lock may serve several Pythons
+    wanted = (
+        lock.pylock.requires_python or SpecifierSet()
+    )  # somebody else's lock may serve several Pythons
     here = (".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ()))
     tried = (lock.python, request.python, *request.preferred_pythons, *here)
     python = next((python for python in tried if python and f"{python}.99" in wanted), "")
@@ -70,7 +72,10 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
         return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
-        return Rejection(lock, Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"))
+        return Rejection(
+            lock,
+            Reason("unknown-build", f"the catalogue has no torch {lock.versions.get('torch')}"),
+        )
     alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(machine, replace(request, requirements=(f"torch=={build.torch}",)), alone)
     if isinstance(plan, Plan):
@@ -82,13 +87,20 @@ def fit(lock: Lock, machine: Machine, request: Request, catalog: Catalog) -> Fit
 
 
 def judge(
-    locks: Iterable[Lock], machine: Machine, request: Request, catalog: Catalog, *, exact: bool = False
+    locks: Iterable[Lock],
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+    *,
+    exact: bool = False,
 ) -> list[Fit | Rejection[Lock]]:
     """Judge locks; ``exact`` takes only those made from the very requirements, as far as they say so."""
     judged: list[Fit | Rejection[Lock]] = []
     for lock in locks:
         if exact and not same_inputs(lock, request):
-            judged.append(Rejection(lock, Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}")))
+            judged.append(
+                Rejection(lock, Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}"))
+            )
         else:
             judged.append(fit(lock, machine, request, catalog))
     return judged
@@ -104,7 +116,9 @@ def read_locks(folder: Path) -> list[Lock]:
     return [read_lock(path) for path in locks_in(folder)]
 
 
-def best(judged: Iterable[Fit | Rejection[Lock]], machine: Machine, request: Request, catalog: Catalog) -> Fit | None:
+def best(
+    judged: Iterable[Fit | Rejection[Lock]], machine: Machine, request: Request, catalog: Catalog
+) -> Fit | None:
     """Return the lock that runs with the build that a plan would choose among theirs; None if none runs."""
     fits = [verdict for verdict in judged if isinstance(verdict, Fit)]
     if not fits:
@@ -112,7 +126,9 @@ def best(judged: Iterable[Fit | Rejection[Lock]], machine: Machine, request: Req
     builds = catalog.only(*(verdict.choice.build for verdict in fits))
     plan = choose(machine, replace(request, requirements=("torch",)), builds)
     if isinstance(plan, Plan):
-        return next((verdict for verdict in fits if verdict.choice.build == plan.choice.build), fits[0])
+        return next(
+            (verdict for verdict in fits if verdict.choice.build == plan.choice.build), fits[0]
+        )
     return fits[0]
 
 
@@ -124,7 +140,11 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     torch = Version(text)
     backend = known_backend(torch.local)
     served = catalog.serving(backend.kind) if backend else catalog
-    builds = [build for build in served.builds_for(machine.os, machine.arch) if str(build.torch) == torch.public]
+    builds = [
+        build
+        for build in served.builds_for(machine.os, machine.arch)
+        if str(build.torch) == torch.public
+    ]
     if torch.local:
         return next((build for build in builds if build.backend.tag == torch.local), None)
     unlabelled = [build for build in builds if build.on_default_index or not build.labelled]
@@ -140,7 +160,9 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
     )
 
 
-def best_files(files: Iterable[LockedFile], python: str, machine: Machine) -> tuple[LockedFile, ...]:
+def best_files(
+    files: Iterable[LockedFile], python: str, machine: Machine
+) -> tuple[LockedFile, ...]:
     """Return of each package the file that ``selected`` would take of a lock with these files."""
     ranks = {tag: position for position, tag in enumerate(_target_of(machine).tags(python))}
     best: dict[str, tuple[int, LockedFile]] = {}
@@ -156,8 +178,14 @@ def same_inputs(lock: Lock, request: Request) -> bool:
     """Whether a lock was made from the very requirements, as far as it says what it was made from."""
     if not lock.inputs:
         return True
-    same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(request.constraints)
-    same = same and lock.sources == request.sources and has_same_build_files(lock, request.build_files_digest)
+    same = plain(lock.inputs) == plain(request.requirements) and plain(lock.constraints) == plain(
+        request.constraints
+    )
+    same = (
+        same
+        and lock.sources == request.sources
+        and has_same_build_files(lock, request.build_files_digest)
+    )
     same = same and (lock.code_check or not request.sourcing.code_check)
     return same and lock.evidence.get("preferred-digest", digest(())) == digest(request.preferred)
 
@@ -172,17 +200,22 @@ def uninstalled(lock: Lock, target: Target, python: str) -> tuple[str, ...]:
         except (ValueError, KeyError):  # a marker of names that no environment has
             return True
 
-    return tuple(package.name for package in lock.pylock.packages if package.marker and fails(package.marker))
+    return tuple(
+        package.name for package in lock.pylock.packages if package.marker and fails(package.marker)
+    )
 
 
 def _why_not(plan: Plan | Rejected, build: Build, machine: Machine, catalog: Catalog) -> Reason:
     maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
-        return Reason("gpu-build", f"it is for {maker} GPUs ({build.backend}), but this machine has none")
+        return Reason(
+            "gpu-build", f"it is for {maker} GPUs ({build.backend}), but this machine has none"
+        )
     is_refused = isinstance(plan, Rejected) and plan.error_class is NoBuildError
     if machine.gpus and build.backend == CPU and is_refused:
         return Reason(
-            "cpu-build", f"it has the CPU build, but this machine has an {maker} GPU (--target cpu installs it)"
+            "cpu-build",
+            f"it has the CPU build, but this machine has an {maker} GPU (--target cpu installs it)",
         )
     return plan.rejected[0].reason if plan.rejected else plan.reasons[0]
 
@@ -192,7 +225,9 @@ def _not_pinned(lock: Lock) -> Reason | None:
     strangers = [name for name in lock.addresses if name not in lock.meant_unhashed]
     if not strangers:
         return None
-    message = f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    message = (
+        f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    )
     return Reason("unpinned", f"{message}; if that is intended, request it with gpuinstall lock")
 
 
@@ -201,8 +236,14 @@ def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
         place = (package.archive.url or package.archive.path or "") if package.archive else ""
         return not (package.wheels or place.partition("#")[0].endswith(".whl"))
 
-    built = [package.name for package in lock.pylock.packages if package.name in catalog.family and is_built(package)]
-    message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
+    built = [
+        package.name
+        for package in lock.pylock.packages
+        if package.name in catalog.family and is_built(package)
+    ]
+    message = (
+        f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
+    )
     return Reason("wrong-source", message) if built else None
 
 
@@ -210,7 +251,10 @@ def _not_for(lock: Lock, python: str, machine: Machine) -> Reason | None:
     from packaging.pylock import PylockSelectError
 
     if not python:
-        return Reason("no-python", f"it is for Python {lock.pylock.requires_python}, which is not installed here")
+        return Reason(
+            "no-python",
+            f"it is for Python {lock.pylock.requires_python}, which is not installed here",
+        )
     markers, here = lock.pylock.environments or (), _markers_of(machine, python)
     if markers and not any(marker.evaluate(here) for marker in markers):
         return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
@@ -244,7 +288,9 @@ def _target_of(machine: Machine) -> Target:
 
 def _markers_of(machine: Machine, python: str) -> dict[str, str]:
     """The values of a machine's markers for ``X.Y``: its patch release there, or the newest that there can be."""
-    here = (version for version in reversed(machine.pythons or ()) if version.startswith(f"{python}."))
+    here = (
+        version for version in reversed(machine.pythons or ()) if version.startswith(f"{python}.")
+    )
     return _target_of(machine).environment(next(here, f"{python}.99"))
 
 
@@ -260,4 +306,6 @@ def _holds(lock: Lock, requirement: Asked) -> bool:
     version = lock.versions.get(requirement.name)
     if version is None:
         return requirement.name in lock.addresses and requirement.specifier is None
-    return requirement.specifier is None or requirement.specifier.contains(version, prereleases=True)
+    return requirement.specifier is None or requirement.specifier.contains(
+        version, prereleases=True
+    )

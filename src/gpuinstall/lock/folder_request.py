@@ -63,8 +63,14 @@ class FolderRequest:
         before = {line for name in replaced for line in self.files.get(name, ())}
         listed = spelled(declared.whole.requirements)
         fresh = requirement_names(set(listed) - before)
-        by_hand = [text for text in self.requirements if text not in before and not requirement_names([text]) & fresh]
-        kept = [text for text in listed if not requirement_names([text]) & requirement_names(by_hand)]
+        by_hand = [
+            text
+            for text in self.requirements
+            if text not in before and not requirement_names([text]) & fresh
+        ]
+        kept = [
+            text for text in listed if not requirement_names([text]) & requirement_names(by_hand)
+        ]
         limits = [text for text in self.constraints if f"-c {text}" not in before]
         files = {name: lines for name, lines in self.files.items() if name not in replaced}
         return replace(
@@ -74,22 +80,35 @@ class FolderRequest:
             files=files | declared.files,
         )
 
-    def adding(self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]) -> FolderRequest:
+    def adding(
+        self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]
+    ) -> FolderRequest:
         """The same with requirements by hand and of ``files``: each in the place of what was asked of the same name.
 
         What one of the files asked for before and does not any more leaves.
         """
         read = [line for lines in files.values() for line in lines]
-        added = spelled((*by_hand.requirements, *(line for line in read if not line.startswith("-c "))))
+        added = spelled(
+            (*by_hand.requirements, *(line for line in read if not line.startswith("-c ")))
+        )
         before = {line for name in files for line in self.files.get(name, ())}
-        names, places = requirement_names(added), [parse_requirement(one).name for one in (*self.requirements, *added)]
-        kept = [one for one in self.requirements if one not in before and parse_requirement(one).name not in names]
+        names, places = (
+            requirement_names(added),
+            [parse_requirement(one).name for one in (*self.requirements, *added)],
+        )
+        kept = [
+            one
+            for one in self.requirements
+            if one not in before and parse_requirement(one).name not in names
+        ]
         constraints = [one for one in self.constraints if f"-c {one}" not in before]
         constraints += spelled(by_hand.constraints)
         constraints += [line.removeprefix("-c ") for line in read if line.startswith("-c ")]
         return replace(
             self,
-            requirements=tuple(sorted((*kept, *added), key=lambda one: places.index(parse_requirement(one).name))),
+            requirements=tuple(
+                sorted((*kept, *added), key=lambda one: places.index(parse_requirement(one).name))
+            ),
             constraints=tuple(dict.fromkeys(constraints)),
             files={**self.files, **files},
         )
@@ -119,7 +138,9 @@ class FolderRequest:
     def _check_removable(self, name: str) -> None:
         if name == "torch":
             hint = "gpuinstall env remove   # removes the environment"
-            raise UsageError("torch-stays", "torch cannot be removed from its environment", hint=hint)
+            raise UsageError(
+                "torch-stays", "torch cannot be removed from its environment", hint=hint
+            )
         for file, lines in self.files.items():
             if name in requirement_names(line for line in lines if not line.startswith("-c ")):
                 again = "" if file in {*PROJECT_FILES, *DECLARING} else f" with -r {file}"
@@ -127,7 +148,9 @@ class FolderRequest:
                 raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
         if name not in requirement_names(self.requirements):
             message = f"{name} was not requested here; the request is: {' '.join(self.requirements) or 'torch'}"
-            raise UsageError("not-requested", message, why="dependencies go with the packages that require them")
+            raise UsageError(
+                "not-requested", message, why="dependencies go with the packages that require them"
+            )
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
@@ -174,10 +197,14 @@ def _recorded(path: Path) -> FolderRequest:
     except (OSError, UnicodeDecodeError):
         return FolderRequest()
     except LockError:
-        words = (word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs))
+        words = (
+            word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs)
+        )
         return FolderRequest(spelled(filter(is_requirement, words)))
 
 
 def _of(lock: Lock) -> FolderRequest:
     asked, limits = spelled(lock.inputs), spelled(lock.constraints)
-    return FolderRequest(asked, limits, lock.requirements_files, lock.revision, lock.sources, lock.code_check)
+    return FolderRequest(
+        asked, limits, lock.requirements_files, lock.revision, lock.sources, lock.code_check
+    )

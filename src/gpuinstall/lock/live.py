@@ -47,7 +47,9 @@ LiveRequests = tuple[list["LockRequest"], "UnreachableError | None"]
 
 
 @contextmanager
-def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterator[Callable[[], LiveRequests]]:
+def ask_live_index(
+    requests: Sequence[LockRequest], session: Session
+) -> Iterator[Callable[[], LiveRequests]]:
     """Ask for every page that is known to be needed at once, and give what reads the answers.
 
     Meanwhile uv looks at its interpreter. What is to be said of the sources is said once, and not where the default
@@ -58,11 +60,15 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         client.prepare()
         reached = pool.submit(_reach_default_index, session)
-        pool.submit(fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session)
+        pool.submit(
+            fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session
+        )
         pool.submit(default_wheels, sources, client, "torch")
         for backend in {request.request.backend for request in requests} - {None}:
             pool.submit(index_names, sources, client, str(backend))
-        pages = [pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)]
+        pages = [
+            pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)
+        ]
 
         def read() -> LiveRequests:
             for page in pages:
@@ -74,7 +80,11 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
             live = []
             for request, reporter in zip(requests, reporters, strict=True):
                 wanted = request.catalog, request.machine, request.request, reporter
-                live.append(replace(request, catalog=learned_catalog(*wanted, sources=sources, client=client)))
+                live.append(
+                    replace(
+                        request, catalog=learned_catalog(*wanted, sources=sources, client=client)
+                    )
+                )
             unreachable = reached.result()
             if unreachable is None:
                 for text in (*postponed.warnings, *_losses(requests, live, session)):
@@ -84,7 +94,9 @@ def ask_live_index(requests: Sequence[LockRequest], session: Session) -> Iterato
         yield read
 
 
-def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session) -> Iterable[str]:
+def _losses(
+    requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session
+) -> Iterable[str]:
     """Say what a torch index that does not answer would give."""
     silent = session.client.unreachable(session.sources.torch_index)
     if silent is None:
@@ -96,7 +108,9 @@ def _losses(requests: Iterable[LockRequest], live: Iterable[LockRequest], sessio
             continue
         names = here.choice.build.name, best.choice.build.name
         if names[0] != names[1]:
-            losses[f"{silent.host} is unreachable, so the build is {names[0]} instead of {names[1]}"] = None
+            losses[
+                f"{silent.host} is unreachable, so the build is {names[0]} instead of {names[1]}"
+            ] = None
     return losses
 
 
@@ -123,7 +137,9 @@ def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
     pages = set()
     for request in requests:
         requirements, backend = request.request.requirements, request.request.backend
-        named = {parse_requirement(text).name for text in requirements} | ({"triton"} if backend != CPU.tag else set())
+        named = {parse_requirement(text).name for text in requirements} | (
+            {"triton"} if backend != CPU.tag else set()
+        )
         first = FIRST_PAGES if names_programs(requirements) else ("torch",)
         if backend:
             pages |= {(backend, package) for package in (*first, *(named & request.catalog.family))}

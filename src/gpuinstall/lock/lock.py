@@ -71,11 +71,19 @@ class Lock:
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return {package.name: version for package in self.pylock.packages if (version := _version(package))}
+        return {
+            package.name: version
+            for package in self.pylock.packages
+            if (version := _version(package))
+        }
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """The versions of those of ``names``, canonical ones, that it holds, in order."""
-        return {name: version for name, version in sorted(self.versions.items()) if canonicalize_name(name) in names}
+        return {
+            name: version
+            for name, version in sorted(self.versions.items())
+            if canonicalize_name(name) in names
+        }
 
     @property
     def held(self) -> dict[str, str]:
@@ -95,12 +103,18 @@ class Lock:
     @property
     def addresses(self) -> dict[str, str]:
         """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
-        return {package.name: _by_address(package) for package in self.pylock.packages if _is_unhashed(package)}
+        return {
+            package.name: _by_address(package)
+            for package in self.pylock.packages
+            if _is_unhashed(package)
+        }
 
     @property
     def unhashed(self) -> tuple[str, ...]:
         """What those come from, for people."""
-        return tuple(_unhashed(package) for package in self.pylock.packages if _is_unhashed(package))
+        return tuple(
+            _unhashed(package) for package in self.pylock.packages if _is_unhashed(package)
+        )
 
     @property
     def pinned_by(self) -> str:
@@ -128,7 +142,11 @@ class Lock:
     @property
     def files(self) -> tuple[LockedFile, ...]:
         """Every file that has an address."""
-        return tuple(LockedFile(name, file.url, file.hashes.get("sha256")) for name, file in self._files if file.url)
+        return tuple(
+            LockedFile(name, file.url, file.hashes.get("sha256"))
+            for name, file in self._files
+            if file.url
+        )
 
     @cached_property
     def _files(self) -> list[tuple[str, Any]]:
@@ -228,7 +246,9 @@ class Lock:
         document = parse_toml(self.text)
         seal = sealed if self.is_sealed else dict
         own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
-        document["tool"]["gpuinstall"] = own | ({"requirements-files": dict(files)} if files else {})
+        document["tool"]["gpuinstall"] = own | (
+            {"requirements-files": dict(files)} if files else {}
+        )
         return parse(self.name, render(seal(document)))
 
 
@@ -245,7 +265,9 @@ def read_lock_text(path: Path) -> str:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise LockError("lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE) from None
+        raise LockError(
+            "lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE
+        ) from None
 
 
 # One run reads the lock of the folder, and the environment's copy, a dozen times.
@@ -261,13 +283,19 @@ def parse(name: str, text: str) -> Lock:
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
     except PylockValidationError as error:
-        raise LockError("lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE) from None
+        raise LockError(
+            "lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE
+        ) from None
     except ValueError as error:
         if len(sides(text)) > 1:
             # Other locks of the folder are written anew too, and may be in conflict as well.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
-            raise LockError(LOCK_IN_CONFLICT, f"{name} has a conflict that git could not merge", hint=hint) from None
-        raise LockError("lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE) from None
+            raise LockError(
+                LOCK_IN_CONFLICT, f"{name} has a conflict that git could not merge", hint=hint
+            ) from None
+        raise LockError(
+            "lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE
+        ) from None
     for package in pylock.packages:
         _check_package(name, package)
     return Lock(name, text, pylock)
@@ -320,8 +348,12 @@ def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
     """Compare two locks package by package."""
     same = [name for name, version in old.versions.items() if new.versions.get(name) == version]
     others = [name for name in same if old.hashes(name) != new.hashes(name)]
-    changes = [VersionChange(name, "other-file", old.versions[name], new.versions[name]) for name in others]
-    return tuple(sorted((*compare_versions(old.held, new.held), *changes), key=lambda change: change.package))
+    changes = [
+        VersionChange(name, "other-file", old.versions[name], new.versions[name]) for name in others
+    ]
+    return tuple(
+        sorted((*compare_versions(old.held, new.held), *changes), key=lambda change: change.package)
+    )
 
 
 def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[VersionChange, ...]:
@@ -367,7 +399,11 @@ def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
         return plain(lock.inputs), plain(lock.constraints)
 
     ours = [other for other in others if other.evidence]
-    return [other.name for other in ours if request_of(other) != request_of(lock) or version_conflicts([lock, other])]
+    return [
+        other.name
+        for other in ours
+        if request_of(other) != request_of(lock) or version_conflicts([lock, other])
+    ]
 
 
 def render(document: Mapping[str, Any]) -> str:
@@ -400,7 +436,11 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contents_digest(document: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in document.get("tool", {}).get("gpuinstall", {}).items() if key != _SEAL}
+    own = {
+        key: value
+        for key, value in document.get("tool", {}).get("gpuinstall", {}).items()
+        if key != _SEAL
+    }
     unsealed = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -409,7 +449,9 @@ def _is_unhashed(package: Package) -> bool:
     return bool(package.directory or package.vcs)
 
 
-_CONFLICT = re.compile(r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n", re.MULTILINE | re.DOTALL)
+_CONFLICT = re.compile(
+    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n", re.MULTILINE | re.DOTALL
+)
 """A part that git could not merge: ours, with diff3 what was before, theirs."""
 
 
@@ -430,7 +472,9 @@ def _version(package: Package) -> str | None:
     if package.version or not package.archive:
         return str(package.version) if package.version else None
     with suppress(InvalidWheelFilename):
-        return str(parse_wheel_filename(LockedFile(package.name, package.archive.url or "").name)[1])
+        return str(
+            parse_wheel_filename(LockedFile(package.name, package.archive.url or "").name)[1]
+        )
     return None
 
 
@@ -450,25 +494,41 @@ def _unhashed(package: Package) -> str:
     if folder := package.directory:
         return f"{package.name} (the folder {folder.path}{', editable' if folder.editable else ''})"
     vcs = package.vcs
-    return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})" if vcs else package.name
+    return (
+        f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})"
+        if vcs
+        else package.name
+    )
 
 
 def _check_package(name: str, package: Package) -> None:
-    entries: list[PackageWheel | Any] = [*(package.wheels or ()), *filter(None, (package.sdist, package.archive))]
+    entries: list[PackageWheel | Any] = [
+        *(package.wheels or ()),
+        *filter(None, (package.sdist, package.archive)),
+    ]
     for entry in entries:
         for path in filter(None, (entry.path, getattr(entry, "name", None))):
-            if {"..", "/"} & {*PurePosixPath(path.replace("\\", "/")).parts} or PureWindowsPath(path).drive:
+            if {"..", "/"} & {*PurePosixPath(path.replace("\\", "/")).parts} or PureWindowsPath(
+                path
+            ).drive:
                 raise _traversal(name, package.name, path)
         if "@" in urlsplit(entry.url or "").netloc:
             message = f"{name}: the address of {package.name} holds a user name or password"
-            raise LockError("lock-credentials", message, hint="gpuinstall lock --upgrade makes it without")
+            raise LockError(
+                "lock-credentials", message, hint="gpuinstall lock --upgrade makes it without"
+            )
         if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
             message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is not valid"
             raise LockError("lock-malformed", message, hint=_RESTORE)
-        for filename in (getattr(entry, "filename", ""), LockedFile(package.name, entry.url or "").name):
+        for filename in (
+            getattr(entry, "filename", ""),
+            LockedFile(package.name, entry.url or "").name,
+        ):
             if "/" in filename or "\\" in filename or filename == "..":
                 raise _traversal(name, package.name, filename)
 
 
 def _traversal(name: str, package: str, path: str) -> LockError:
-    return LockError("lock-traversal", f"{name}: {path!r} of {package} is outside its folder", hint=_RESTORE)
+    return LockError(
+        "lock-traversal", f"{name}: {path!r} of {package} is outside its folder", hint=_RESTORE
+    )

@@ -42,18 +42,25 @@ def resolve_locks(
     torch. Raise MachineError or NoBuildError where nothing fits, InstallationError where a source or uv fails, and
     UsageError for a package that is to move and that no lock has.
     """
-    staying = (file for lock in held for file in lock.files if file.sha256 and file.package not in moving)
+    staying = (
+        file for lock in held for file in lock.files if file.sha256 and file.package not in moving
+    )
     locked = {file.name: file.sha256 or "" for file in staying}
     requests = [replace(request, locked=locked) for request in requests]
     for attempt in _attempts(requests, held, moving):
         answer = _resolve_live(attempt, session, newest=newest)
         if not isinstance(answer, Conflict):
-            return [one.warned_of(_moved(one.versions, requests[0].request.preferred, moving)) for one in answer]
+            return [
+                one.warned_of(_moved(one.versions, requests[0].request.preferred, moving))
+                for one in answer
+            ]
         error = answer.error
     raise error
 
 
-def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> list[Resolution] | Conflict:
+def _resolve_live(
+    requests: Sequence[LockRequest], session: Session, *, newest: bool
+) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
     with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
@@ -63,8 +70,13 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
         from gpuinstall.lock.strangers import name_torch_source
 
         live, unreachable = answers()
-    misnamed = misnamed_releases(requests[0].request.requirements, requests[0].catalog.family, session)
-    live = [replace(request, pins=request.pins.within(*request.request.constraints, *misnamed)) for request in live]
+    misnamed = misnamed_releases(
+        requests[0].request.requirements, requests[0].catalog.family, session
+    )
+    live = [
+        replace(request, pins=request.pins.within(*request.request.constraints, *misnamed))
+        for request in live
+    ]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:
@@ -90,7 +102,9 @@ def _resolve_live(requests: Sequence[LockRequest], session: Session, *, newest: 
             request = resolution.request
             site = this_site(resolution.choice, resolution.versions, request.machine, session)
             name_torch_source(resolution.files, resolution.choice.build.listed_at, session)
-            check_builds(source_builds(resolution.document), site, session.reporter, here=request.builds_here)
+            check_builds(
+                source_builds(resolution.document), site, session.reporter, here=request.builds_here
+            )
     except NoBuildError as error:
         return Conflict(error)
     return answer
@@ -141,7 +155,11 @@ def _other_obstacle(
 
 
 def _from_cache(
-    requests: Sequence[LockRequest], session: Session, unreachable: UnreachableError, *, newest: bool
+    requests: Sequence[LockRequest],
+    session: Session,
+    unreachable: UnreachableError,
+    *,
+    newest: bool,
 ) -> list[Resolution]:
     """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
     from gpuinstall.lock.search import resolve_unchecked
@@ -153,7 +171,9 @@ def _from_cache(
     with suppress(InstallationError, NoBuildError):
         answer = resolve_unchecked(requests, session.from_cache(), newest=newest)
         if not isinstance(answer, Conflict):
-            session.reporter.warn(f"{unreachable.host} cannot be reached, {unreachable.why}; using uv's cache")
+            session.reporter.warn(
+                f"{unreachable.host} cannot be reached, {unreachable.why}; using uv's cache"
+            )
             return answer
     raise unreachable
 
@@ -170,15 +190,21 @@ def _attempts(
     versions = preferred | locked_versions if is_weighed else locked_versions | preferred
     for name in moving:
         if name not in versions:
-            raise UsageError("not-locked", f"no lock here has a package named {name}", hint="Check the name")
+            raise UsageError(
+                "not-locked", f"no lock here has a package named {name}", hint="Check the name"
+            )
         del versions[name]
     if not versions:
         yield requests
         return
     # A program that no lock was made for comes before torch: its version is chosen first.
-    locked = frozenset(_by_name(requests[0].request.preferred)).union(*(lock.asked for lock in held))
+    locked = frozenset(_by_name(requests[0].request.preferred)).union(
+        *(lock.asked for lock in held)
+    )
     # What is requested by its address, such as the project itself, has one version.
-    named = [one for one in map(parse_requirement, requests[0].request.requirements) if one.url is None]
+    named = [
+        one for one in map(parse_requirement, requests[0].request.requirements) if one.url is None
+    ]
     if moving or not names_programs(one.text for one in named if one.name not in locked):
         family = requests[0].catalog.family
         members = sorted(name for name in versions if name in family) if "torch" in versions else []
@@ -192,15 +218,21 @@ def _attempts(
         yield [replace(request, pins=VersionPins((), versions)) for request in requests]
 
 
-def _with_locked_torch(request: LockRequest, held: Sequence[Lock], torch: str | None) -> LockRequest:
+def _with_locked_torch(
+    request: LockRequest, held: Sequence[Lock], torch: str | None
+) -> LockRequest:
     """Ask for the Python of the lock of the same target, or of any, and for its torch or another, where that runs."""
     lock = next((lock for lock in held if lock.target == request.label), held[0] if held else None)
     pythons = (*([lock.python] if lock and lock.python else []), *request.request.preferred_pythons)
     request = replace(request, request=replace(request.request, preferred_pythons=pythons))
     if torch is not None and lock:
         torch = _public(torch or lock.versions.get("torch", ""))
-    named = [one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"]
-    pinned = request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
+    named = [
+        one for one in map(parse_requirement, request.request.requirements) if one.name == "torch"
+    ]
+    pinned = (
+        request.with_torch(torch) if torch and all(one.allows(torch) for one in named) else request
+    )
     return request if isinstance(pinned.outcome, Rejected) else pinned
 
 
@@ -208,10 +240,18 @@ def _by_name(preferred: Iterable[str]) -> dict[str, str]:
     return {name: version for name, _, version in (text.partition("==") for text in preferred)}
 
 
-def _moved(versions: Mapping[str, str], preferred: Iterable[str], moving: Collection[str]) -> tuple[Reason, ...]:
+def _moved(
+    versions: Mapping[str, str], preferred: Iterable[str], moving: Collection[str]
+) -> tuple[Reason, ...]:
     """Name what the project's own lock holds and this build cannot have."""
-    pairs = [(name, was, versions.get(name, was)) for name, was in _by_name(preferred).items() if name not in moving]
-    others = [f"{name} {now} (locked: {was})" for name, was, now in pairs if _public(now) != _public(was)]
+    pairs = [
+        (name, was, versions.get(name, was))
+        for name, was in _by_name(preferred).items()
+        if name not in moving
+    ]
+    others = [
+        f"{name} {now} (locked: {was})" for name, was, now in pairs if _public(now) != _public(was)
+    ]
     message = f"versions differ from the project's own lock, which is incompatible with this build: {', '.join(others)}"
     return (Reason("team-lock-differs", message),) if others else ()
 

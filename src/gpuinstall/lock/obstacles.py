@@ -23,7 +23,11 @@ _PREAMBLE = "No solution found when resolving dependencies; "
 def required_torches(account: str) -> list[str]:
     """Return the specifiers of torch that packages require, as uv's account has them."""
     pairs = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
-    return list(dict.fromkeys(specifier.rstrip(",") for package, specifier in pairs if package != "the-request"))
+    return list(
+        dict.fromkeys(
+            specifier.rstrip(",") for package, specifier in pairs if package != "the-request"
+        )
+    )
 
 
 def who_requires_torch(
@@ -40,7 +44,11 @@ def who_requires_torch(
     if not account:
         return ""
     torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
-    refusing = [name for name in dependents if any(_requirements(account, name, versions[name][0], of="torch"))]
+    refusing = [
+        name
+        for name in dependents
+        if any(_requirements(account, name, versions[name][0], of="torch"))
+    ]
     requested = [program.name for program in programs]
     names = [name for name in refusing if name in requested] or refusing
     packages = [f"{name} {versions[name][0]}" for name in names]

@@ -46,7 +46,9 @@ def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, frozenset[str]
     served = dict[str, frozenset[str]]()
     for package in document["packages"]:
         if not {"vcs", "directory", "archive"} & package.keys():
-            served[package["name"]] = frozenset(entry.get("url", "") for entry in package.get("wheels", ()))
+            served[package["name"]] = frozenset(
+                entry.get("url", "") for entry in package.get("wheels", ())
+            )
     return served
 
 
@@ -57,7 +59,9 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         served: The packages that an index serves, with the addresses of their files.
         sources: What the files say.
     """
-    addressed = {setting.package: setting for setting in sources.locked if setting.effect is Effect.ADDRESS}
+    addressed = {
+        setting.package: setting for setting in sources.locked if setting.effect is Effect.ADDRESS
+    }
     for name in sorted(served.keys() & addressed.keys()):
         setting = addressed[name]
         if setting.value in served[name]:
@@ -92,7 +96,9 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
         else:
             continue
         address = file.url.partition("?")[0]
-        raise InstallationError("wrong-source", f"{file.package} would come from {address}", why=why)
+        raise InstallationError(
+            "wrong-source", f"{file.package} would come from {address}", why=why
+        )
 
 
 def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
@@ -109,7 +115,9 @@ def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
         )
 
 
-def with_own_indexes(document: dict[str, Any], others: Collection[str], session: Session) -> dict[str, Any]:
+def with_own_indexes(
+    document: dict[str, Any], others: Collection[str], session: Session
+) -> dict[str, Any]:
     """Write the index of a package, by the standard's own key, if only the user's configuration names it.
 
     If another user makes the lock again without it, the default index has a package of that name too. uv does not say
@@ -123,7 +131,9 @@ def with_own_indexes(document: dict[str, Any], others: Collection[str], session:
     if not session.sources.own_indexes:
         return document
     names = [name for name in packages_of_indexes(document) if name not in others]
-    indexes = dict(zip(names, side_by_side(partial(_own_index, session=session), names), strict=True))
+    indexes = dict(
+        zip(names, side_by_side(partial(_own_index, session=session), names), strict=True)
+    )
     packages = []
     for package in document["packages"]:
         index = indexes.get(package["name"])
@@ -160,15 +170,24 @@ def requested_hashes(
 
 
 def with_requested_files(
-    document: Mapping[str, Any], requested: Mapping[str, frozenset[str]], hashes: Hashes, session: Session
+    document: Mapping[str, Any],
+    requested: Mapping[str, frozenset[str]],
+    hashes: Hashes,
+    session: Session,
 ) -> dict[str, Any]:
     """Leave of each package the files whose hash was requested; raise UsageError if there is none.
 
     uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
     downloaded once for it.
     """
-    unhashed = [file for file in locked_files(document) if file.package in requested and file in hashes.missing]
-    known = fetch_missing(Hashes(hashes.known, {file: hashes.missing[file] for file in unhashed}), session)
+    unhashed = [
+        file
+        for file in locked_files(document)
+        if file.package in requested and file in hashes.missing
+    ]
+    known = fetch_missing(
+        Hashes(hashes.known, {file: hashes.missing[file] for file in unhashed}), session
+    )
 
     def is_requested(name: str, entry: Mapping[str, Any]) -> bool:
         sha256 = entry.get("hashes", {}).get("sha256", "")
@@ -181,10 +200,16 @@ def with_requested_files(
             packages.append(package)
             continue
         wheels = [entry for entry in package.get("wheels", ()) if is_requested(name, entry)]
-        sources = {kind: entry for kind, entry in _source_files(package).items() if is_requested(name, entry)}
+        sources = {
+            kind: entry
+            for kind, entry in _source_files(package).items()
+            if is_requested(name, entry)
+        }
         if not wheels and not sources:
             raise _not_requested(package, session)
-        rest = {key: value for key, value in package.items() if key not in {"wheels", *_SOURCE_FILES}}
+        rest = {
+            key: value for key, value in package.items() if key not in {"wheels", *_SOURCE_FILES}
+        }
         packages.append({**rest, **({"wheels": wheels} if wheels else {}), **sources})
     return {**document, "packages": packages}
 

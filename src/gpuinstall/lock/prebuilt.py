@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
-from gpuinstall.extensions.rows import NAMED, Extension, ExtensionFile, ExtensionSource, list_files, load_extensions
+from gpuinstall.extensions.rows import (
+    NAMED,
+    Extension,
+    ExtensionFile,
+    ExtensionSource,
+    list_files,
+    load_extensions,
+)
 from gpuinstall.finding import Reason
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
@@ -88,7 +95,9 @@ def _with_extension(
     best = request.choice.build
     if build.torch < best.torch:
         newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
-        remark = Reason("extension-wants-torch", f"{newest}; without it torch {best.name} would run here")
+        remark = Reason(
+            "extension-wants-torch", f"{newest}; without it torch {best.name} would run here"
+        )
         remarks = tuple(dict.fromkeys((*remarks, remark)))
     return Prebuilt(narrowed, build.torch, remarks)
 
@@ -103,7 +112,9 @@ def extension_row(name: str, session: Session) -> Extension:
     mirror = session.environment.get(MIRROR)
     if mirror:
         address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-        sources = [source._replace(url=address) if source.id == "astral" else source for source in sources]
+        sources = [
+            source._replace(url=address) if source.id == "astral" else source for source in sources
+        ]
     for url in session.sources.extension_sources:
         sources.append(ExtensionSource(NAMED, rank=4, hashed=False, url=url))
     return row._replace(sources=tuple(sources))
@@ -134,7 +145,9 @@ def choose_prebuilt(
         choice = choose_extension(extension, same, here, read)
         if choice.fit or choice.refusal:
             return choice
-    return choose_extension(extension, _list_files(extension, requirement, here, session), here, read)
+    return choose_extension(
+        extension, _list_files(extension, requirement, here, session), here, read
+    )
 
 
 def _list_files(
@@ -192,7 +205,9 @@ def optional_extensions(resolution: Resolution) -> str | None:
     return f"{programs} can use {', '.join(users)}; what fits here: gpuinstall extensions {' '.join(users)}"
 
 
-def check_compiling(extension: Extension, choice: ExtensionChoice, request: LockRequest, session: Session) -> None:
+def check_compiling(
+    extension: Extension, choice: ExtensionChoice, request: LockRequest, session: Session
+) -> None:
     """Raise NoBuildError if an extension without a file that fits cannot be compiled, or was not asked to be."""
     name = extension.name
     known = known_builds().get(name)
@@ -209,7 +224,9 @@ def check_compiling(extension: Extension, choice: ExtensionChoice, request: Lock
         site = this_site(request.choice, torch, request.machine, session)
         needs = ", ".join(build_needs(known, site, here=request.builds_here))
     compiling = f"the same with --build-extensions   # {needs or 'compiles it from its sdist'}"
-    elsewhere = f"the same with --extension-source https://index.example/{name}/   # a page that has it"
+    elsewhere = (
+        f"the same with --extension-source https://index.example/{name}/   # a page that has it"
+    )
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
@@ -229,7 +246,9 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
         file, _ = row.candidate
         lines.append(f"{file.wheel.filename} {row.reason.message}")
     if len(rows) > REASONS:
-        lines.append(f"{len(rows) - REASONS} other reasons: gpuinstall extensions {extension.name} --all")
+        lines.append(
+            f"{len(rows) - REASONS} other reasons: gpuinstall extensions {extension.name} --all"
+        )
     return "\n".join(lines)
 
 
@@ -240,5 +259,7 @@ def without_torch(request: LockRequest, torch: Version) -> LockRequest:
 
 def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
     """Return the same request with these builds alone."""
-    catalog = request.catalog.without(lambda build: not (build.absent or build.name in names), "without-extension")
+    catalog = request.catalog.without(
+        lambda build: not (build.absent or build.name in names), "without-extension"
+    )
     return replace(request, catalog=catalog)

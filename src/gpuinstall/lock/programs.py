@@ -98,9 +98,15 @@ def list_programs(
             return ListedProgram(name, None, None)
         allowed = [program, *(limit for limit in limits if limit.name == name)]
         wheels = (wheel for wheel in parse_page(page) if wheel.package == name)
-        fitting = (wheel.version for wheel in wheels if not tags.isdisjoint(wheel.tags) and suits(wheel, allowed))
+        fitting = (
+            wheel.version
+            for wheel in wheels
+            if not tags.isdisjoint(wheel.tags) and suits(wheel, allowed)
+        )
         sources = parse_sources(page)
-        newest_source = max((source.version for source in sources if suits(source, allowed)), default=None)
+        newest_source = max(
+            (source.version for source in sources if suits(source, allowed)), default=None
+        )
         return ListedProgram(name, max(fitting, default=None), newest_source)
 
     return side_by_side(listed, _open_programs(requirements, family))
@@ -111,15 +117,24 @@ def fetch_pages(requirements: Iterable[str], family: Collection[str], session: S
     side_by_side(partial(_page, session=session), _open_programs(requirements, family))
 
 
-def misnamed_releases(requirements: Iterable[str], family: Collection[str], session: Session) -> list[str]:
+def misnamed_releases(
+    requirements: Iterable[str], family: Collection[str], session: Session
+) -> list[str]:
     """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them.
 
     None names a pre-release, which uv would read as leave to use them.
     """
-    pages = [(one.name, page) for one in _open_programs(requirements, family) if (page := _page(one, session))]
+    pages = [
+        (one.name, page)
+        for one in _open_programs(requirements, family)
+        if (page := _page(one, session))
+    ]
     wrong = ((name, misnamed_versions(page)) for name, page in pages)
     return [
-        f"{name}!={version}" for name, versions in wrong for version in sorted(versions) if not _EARLY.search(version)
+        f"{name}!={version}"
+        for name, versions in wrong
+        for version in sorted(versions)
+        if not _EARLY.search(version)
     ]
 
 
@@ -127,10 +142,20 @@ def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list
     """What is neither of the family, nor by address, nor pinned to one version."""
 
     def is_pinned(requirement: Asked) -> bool:
-        return any(one.operator == "==" and "*" not in one.version for one in requirement.specifier or ())
+        return any(
+            one.operator == "==" and "*" not in one.version for one in requirement.specifier or ()
+        )
 
-    parsed = [requirement for requirement in map(parse_requirement, requirements) if requirement.url is None]
-    return [requirement for requirement in parsed if requirement.name not in family and not is_pinned(requirement)]
+    parsed = [
+        requirement
+        for requirement in map(parse_requirement, requirements)
+        if requirement.url is None
+    ]
+    return [
+        requirement
+        for requirement in parsed
+        if requirement.name not in family and not is_pinned(requirement)
+    ]
 
 
 def _page(program: Asked, session: Session) -> Page | None:

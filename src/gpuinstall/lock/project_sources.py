@@ -78,7 +78,9 @@ def easy_install(options: RawConfigParser, file: Path) -> Iterator[SourceSetting
 def configured_sources(uv: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
     for key, value in uv_indexes(uv):
-        yield source_setting("uv", key, _located(value, file) if key == "find-links" else value, file)
+        yield source_setting(
+            "uv", key, _located(value, file) if key == "find-links" else value, file
+        )
     for tool, key, value in uv_settings(uv):
         yield source_setting(tool, key, value, file)
 
@@ -107,14 +109,18 @@ def _uv_sources(
             yield source_setting("uv", "sources of torch", "", file, package=package)
         elif source.get("index") in addresses and not {"marker", "extra"} & source.keys():
             # Also of a package that nothing requires: it may be requested by hand.
-            yield source_setting("uv", "sources (index)", addresses[source["index"]], file, package=package)
+            yield source_setting(
+                "uv", "sources (index)", addresses[source["index"]], file, package=package
+            )
         elif address := _first_of(source, ("git", "url", "path")):
             yield source_setting("uv", "sources (git, url, path)", address, file, package=package)
         elif package in names:
             yield source_setting("uv", "sources (workspace)", "", file, package=package)
 
 
-def _poetry_sources(poetry: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+def _poetry_sources(
+    poetry: Mapping[str, Any], file: Path, family: Collection[str]
+) -> Iterator[SourceSetting]:
     sources = poetry.get("source", [])
     addresses = {source["name"].lower(): source["url"] for source in sources if "url" in source}
     implicit = any(source["name"].lower() == "pypi" for source in sources)
@@ -123,7 +129,9 @@ def _poetry_sources(poetry: Mapping[str, Any], file: Path, family: Collection[st
         if priority == "explicit":
             continue
         # The first primary source takes the place of the default index, unless that is listed too.
-        is_first = priority in {"primary", "default"} and not implicit and not is_of_pytorch(source["url"])
+        is_first = (
+            priority in {"primary", "default"} and not implicit and not is_of_pytorch(source["url"])
+        )
         implicit = implicit or is_first
         key = "[[source]] (primary)" if is_first else "[[source]] (supplemental)"
         yield source_setting("Poetry", key, source["url"], file)
@@ -131,20 +139,30 @@ def _poetry_sources(poetry: Mapping[str, Any], file: Path, family: Collection[st
         package, source_name = normalised(name), entry.get("source", "").lower()
         address = _first_of(entry, ("git", "url", "path", "file"))
         if address and package not in family:
-            yield source_setting("Poetry", "url, git, path of a dependency", address, file, package=package)
+            yield source_setting(
+                "Poetry", "url, git, path of a dependency", address, file, package=package
+            )
         if not source_name:
             continue
         if package in family:
             yield source_setting("Poetry", "source of torch", "", file, package=package)
         elif source_name in addresses:
-            yield source_setting("Poetry", "source of a dependency", addresses[source_name], file, package=package)
+            yield source_setting(
+                "Poetry", "source of a dependency", addresses[source_name], file, package=package
+            )
         elif source_name != "pypi":
-            yield source_setting("Poetry", "source that is not listed", source_name, file, package=package)
+            yield source_setting(
+                "Poetry", "source that is not listed", source_name, file, package=package
+            )
 
 
-def _pdm_sources(pdm: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+def _pdm_sources(
+    pdm: Mapping[str, Any], file: Path, family: Collection[str]
+) -> Iterator[SourceSetting]:
     for source in pdm.get("source", []):
-        if {"include_packages", "exclude_packages"} & source.keys() and not is_of_pytorch(source["url"]):
+        if {"include_packages", "exclude_packages"} & source.keys() and not is_of_pytorch(
+            source["url"]
+        ):
             yield source_setting("PDM", "include_packages, exclude_packages", "", file)
         elif source.get("type") == "find_links":
             yield source_setting("PDM", "[[source]] of find_links", source["url"], file)
@@ -159,13 +177,17 @@ def _pdm_sources(pdm: Mapping[str, Any], file: Path, family: Collection[str]) ->
 def _rye_sources(rye: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
     for source in rye.get("sources", []):
         if source.get("type") == "find-links":
-            yield source_setting("Rye", "[[sources]] of find-links", _located(source["url"], file), file)
+            yield source_setting(
+                "Rye", "[[sources]] of find-links", _located(source["url"], file), file
+            )
         else:
             key = "[[sources]] default" if source.get("name") == "default" else "[[sources]]"
             yield source_setting("Rye", key, source["url"], file)
 
 
-def pixi_sources(pixi: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+def pixi_sources(
+    pixi: Mapping[str, Any], file: Path, family: Collection[str]
+) -> Iterator[SourceSetting]:
     """Yield what a ``pixi.toml``, or ``[tool.pixi]``, says of sources, with its features and platforms."""
     workspace = pixi.get("workspace", {})
     if newest := _first_of(workspace, ("pypi-exclude-newer", "exclude-newer")):
@@ -181,9 +203,13 @@ def pixi_sources(pixi: Mapping[str, Any], file: Path, family: Collection[str]) -
                 continue
             address = _first_of(source, ("git", "url", "path"))
             if "index" in source:
-                yield source_setting("pixi", "pypi-dependencies (index)", source["index"], file, package=package)
+                yield source_setting(
+                    "pixi", "pypi-dependencies (index)", source["index"], file, package=package
+                )
             elif address:
-                yield source_setting("pixi", "pypi-dependencies (git, url, path)", address, file, package=package)
+                yield source_setting(
+                    "pixi", "pypi-dependencies (git, url, path)", address, file, package=package
+                )
 
 
 def _pixi_tables(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -195,7 +221,11 @@ def _pixi_tables(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _pixi_options(options: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
     for key, written in options.items():
-        if not is_known("pixi", key) or key == "dependency-overrides" or written in (False, "first-index"):
+        if (
+            not is_known("pixi", key)
+            or key == "dependency-overrides"
+            or written in (False, "first-index")
+        ):
             continue
         if key == "find-links":
             values = [link.get("url") or _located(link["path"], file) for link in written]
@@ -211,14 +241,18 @@ _PIPENV_TABLES = frozenset({"source", "requires", "scripts", "pipenv"})
 """The tables of a Pipfile that hold no packages."""
 
 
-def pipenv_sources(pipfile: Mapping[str, Any], file: Path, family: Collection[str]) -> Iterator[SourceSetting]:
+def pipenv_sources(
+    pipfile: Mapping[str, Any], file: Path, family: Collection[str]
+) -> Iterator[SourceSetting]:
     """Yield what a ``Pipfile`` says of sources: the first one is the default index, the others serve who names them."""
     first, *others = pipfile.get("source", []) or [None]
     if first:
         yield source_setting("Pipenv", "[[source]] (the first)", first["url"], file)
     if pipfile.get("pipenv", {}).get("install_search_all_sources"):
         for source in others:
-            yield source_setting("Pipenv", "[[source]] (install_search_all_sources)", source["url"], file)
+            yield source_setting(
+                "Pipenv", "[[source]] (install_search_all_sources)", source["url"], file
+            )
     addresses = {source["name"]: source["url"] for source in pipfile.get("source", [])}
     tables = (table for name, table in pipfile.items() if name not in _PIPENV_TABLES)
     for table in tables:
@@ -228,18 +262,28 @@ def pipenv_sources(pipfile: Mapping[str, Any], file: Path, family: Collection[st
 
 
 def _pipenv_package(
-    package: str, entry: Mapping[str, Any], addresses: Mapping[str, str], file: Path, family: Collection[str]
+    package: str,
+    entry: Mapping[str, Any],
+    addresses: Mapping[str, str],
+    file: Path,
+    family: Collection[str],
 ) -> Iterator[SourceSetting]:
     address = _first_of(entry, PIPENV_ADDRESSES)
     if package in family:
         if "index" in entry:
             yield source_setting("Pipenv", "index of torch", "", file, package=package)
     elif entry.get("index") in addresses:
-        yield source_setting("Pipenv", "index of a package", addresses[entry["index"]], file, package=package)
+        yield source_setting(
+            "Pipenv", "index of a package", addresses[entry["index"]], file, package=package
+        )
     elif "index" in entry:
-        yield source_setting("Pipenv", "index that is not listed", entry["index"], file, package=package)
+        yield source_setting(
+            "Pipenv", "index that is not listed", entry["index"], file, package=package
+        )
     elif address:
-        yield source_setting("Pipenv", "git, file, path of a package", address, file, package=package)
+        yield source_setting(
+            "Pipenv", "git, file, path of a package", address, file, package=package
+        )
 
 
 PIPENV_ADDRESSES = ("git", "hg", "svn", "bzr", "file", "path")

@@ -81,7 +81,9 @@ class Proposal:
         return tuple(_bound(name, ">=", self.versions) for name in resolved)
 
 
-def resolve_programs(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | RejectedTorch | Conflict:
+def resolve_programs(
+    requests: Sequence[LockRequest], session: Session
+) -> list[Resolution] | RejectedTorch | Conflict:
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
     If the newest torch and the newest programs go together, nothing better can be found. Else the first target
@@ -122,7 +124,9 @@ def _resolve_newest(requests: Sequence[LockRequest], session: Session) -> list[R
     if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return []
     bounds = [f"{program.name}>={program.newest.public}" for program in programs if program.newest]
-    answers = side_by_side(partial(resolve, session=session, bounds=bounds), requests, TARGETS_AT_ONCE)
+    answers = side_by_side(
+        partial(resolve, session=session, bounds=bounds), requests, TARGETS_AT_ONCE
+    )
     resolutions = [answer for answer in answers if isinstance(answer, Resolution)]
     return resolutions if len(resolutions) == len(answers) else []
 
@@ -133,7 +137,9 @@ def _with_open_torch(request: LockRequest) -> LockRequest:
 
 def _common_torches(requests: Sequence[LockRequest]) -> Torches:
     """Return the versions of torch that every target runs."""
-    return frozenset.intersection(*(frozenset(build.torch for build in one.plan.runnable) for one in requests))
+    return frozenset.intersection(
+        *(frozenset(build.torch for build in one.plan.runnable) for one in requests)
+    )
 
 
 def _propose(request: LockRequest, torches: Torches, session: Session) -> Proposal | Conflict:
@@ -143,7 +149,9 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     not make a program older.
     """
     if not torches:
-        return Conflict(NoBuildError("targets-disagree", "no torch version supports all of these targets"))
+        return Conflict(
+            NoBuildError("targets-disagree", "no torch version supports all of these targets")
+        )
     builds = [build for build in request.plan.runnable if build.torch in torches]
     requirements, python = request.request.requirements, request.choice.python
     target = request.target.up_to(request.machine.glibc)
@@ -152,13 +160,17 @@ def _propose(request: LockRequest, torches: Torches, session: Session) -> Propos
     bound = bind(requirements, backends, request.catalog, session)
     limits = request.pins.constraints
     family = bound.names.union(request.files)
-    programs = tuple(list_programs(requirements, family, target, python, session, constraints=limits))
+    programs = tuple(
+        list_programs(requirements, family, target, python, session, constraints=limits)
+    )
     if len(torches) == 1:
         return Proposal(torches, programs)
     if not any(map(is_torch, requirements)):
         requirements = (*requirements, "torch")
     wheels_of = partial(_wheels_of, builds=builds, tags=target.tags(python), session=session)
-    beside = frozenset.intersection(*(frozenset(request.catalog.beside(torch)) for torch in torches))
+    beside = frozenset.intersection(
+        *(frozenset(request.catalog.beside(torch)) for torch in torches)
+    )
     pins = request.pins if has_own_source else request.pins.within(_only_torches(torches, request))
     wheels_only = family.union(program.name for program in programs if program.needs_no_building)
     wheels_only |= session.sources.only_binary - {":all:"}
@@ -190,18 +202,24 @@ def _of_its_kind(proposal: Proposal, request: LockRequest, session: Session) -> 
     if isinstance(newer, Conflict):
         return newer
     beside = request.catalog.beside(newer.torch)
-    alike = frozenset(torch for torch in proposal.torches if request.catalog.beside(torch) == beside)
+    alike = frozenset(
+        torch for torch in proposal.torches if request.catalog.beside(torch) == beside
+    )
     return _propose(request, alike, session)
 
 
-def _wheels_of(package: str, *, builds: Sequence[Build], tags: Sequence[Tag], session: Session) -> tuple[Wheel, ...]:
+def _wheels_of(
+    package: str, *, builds: Sequence[Build], tags: Sequence[Tag], session: Session
+) -> tuple[Wheel, ...]:
     """Return the wheels of these builds of torch; of another package one of each version, the best build's first."""
 
     @cache
     def listed(source: WheelSource, backend: str) -> tuple[Wheel, ...]:
         if source is DEFAULT_INDEX:
             return fitting(default_wheels(session.sources, session.client, package), backend, tags)
-        return fitting(family_wheels(session.sources, session.client, backend, package), backend, tags)
+        return fitting(
+            family_wheels(session.sources, session.client, backend, package), backend, tags
+        )
 
     wheels: dict[str, Wheel] = {}
     for build in builds:
@@ -214,7 +232,10 @@ def _wheels_of(package: str, *, builds: Sequence[Build], tags: Sequence[Tag], se
 def _only_torches(torches: Torches, request: LockRequest) -> str:
     """Return the constraint on versions of the default index, which lists those too that do not run."""
     oldest, newest = min(torches), max(torches)
-    listed = {build.torch for build in request.catalog.builds_for(request.machine.os, request.machine.arch)}
+    listed = {
+        build.torch
+        for build in request.catalog.builds_for(request.machine.os, request.machine.arch)
+    }
     others = sorted(torch for torch in listed - torches if oldest < torch < newest)
     return ",".join([f"torch>={oldest}", f"<={newest}", *(f"!={torch}" for torch in others)])
 
@@ -246,7 +267,13 @@ def _carried_out(
         def answers_to(proposal: Proposal) -> list[Resolution | Conflict]:
             # The target that proposed can have what it proposed; the others may need older programs.
             bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
-            return list(pool.map(partial(_with_best_build, torch=proposal.torch, session=session), requests, bounds))
+            return list(
+                pool.map(
+                    partial(_with_best_build, torch=proposal.torch, session=session),
+                    requests,
+                    bounds,
+                )
+            )
 
         answers = answers_to(proposal)
         better = improved.result()
@@ -269,7 +296,11 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
     for program in (*proposal.programs, ListedProgram("torch", None, max(proposal.torches))):
         for _ in range(IMPROVEMENTS):
             resolved = versions.get(program.name)
-            if resolved is None or program.name in project.pins.preferred or not program.is_newer_than(resolved[0]):
+            if (
+                resolved is None
+                or program.name in project.pins.preferred
+                or not program.is_newer_than(resolved[0])
+            ):
                 break
             answer = resolve_versions(project.within(_bound(program.name, ">", versions)), session)
             if isinstance(answer, Conflict):
@@ -277,7 +308,9 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
                     return answer.against(f"{program.name} {program.newest}")
                 obstacles[program.name] = answer.why
                 break
-            if Version(answer[program.name][0]).is_prerelease:  # uv takes one if no final release is left
+            if Version(
+                answer[program.name][0]
+            ).is_prerelease:  # uv takes one if no final release is left
                 break
             versions = answer
         if program.name in versions:
@@ -310,7 +343,9 @@ def _explained(resolution: Resolution, proposal: Proposal, common: Version) -> R
         if proposal.torch == common:
             why = f"torch {common} is the newest that all targets run"
     beside = request.catalog.beside(settled.torch)
-    older_programs = tuple(held_back(resolution.versions, proposal.obstacles, proposal.programs, beside))
+    older_programs = tuple(
+        held_back(resolution.versions, proposal.obstacles, proposal.programs, beside)
+    )
     explained = replace(request, settled=replace(settled, why=why, held_back=older_programs))
     return replace(resolution, request=explained, plan=explained.plan)
 

@@ -88,7 +88,11 @@ class LockRequest:
     def label(self) -> str:
         """The target as the user named it, or else the system."""
         machine, backend = self.machine, self.request.backend
-        return str(Target(backend, machine.os, machine.arch)) if backend else f"{machine.os}-{machine.arch}"
+        return (
+            str(Target(backend, machine.os, machine.arch))
+            if backend
+            else f"{machine.os}-{machine.arch}"
+        )
 
     @property
     def builds(self) -> list[Build]:
@@ -127,7 +131,9 @@ class LockRequest:
         """What its lock is for; its glibc and its macOS are old enough for every machine that runs the build."""
         machine, build = self.machine, self.choice.build
         glibc = min((GLIBC, machine.glibc or GLIBC), key=minor)
-        macos = max((UV_MACOS, build.macos or MACOS), key=lambda release: int(release.split(".")[0]))
+        macos = max(
+            (UV_MACOS, build.macos or MACOS), key=lambda release: int(release.split(".")[0])
+        )
         return Target(build.backend.tag, machine.os, machine.arch, glibc, macos)
 
 
@@ -161,7 +167,9 @@ def agree_on_torch(requests: Sequence[LockRequest], *, newest: bool = False) -> 
 def pin_torch(requirements: Iterable[str], torch: str) -> tuple[str, ...]:
     """Replace what is asked of torch by one version, except what is asked under a marker."""
     parsed = [(text, parse_requirement(text)) for text in requirements]
-    replaced = [requirement for text, requirement in parsed if is_torch(text) and requirement.marker is None]
+    replaced = [
+        requirement for text, requirement in parsed if is_torch(text) and requirement.marker is None
+    ]
     extras = sorted({extra for requirement in replaced for extra in requirement.extra_names})
     name = f"torch[{','.join(extras)}]" if extras else "torch"
     rest = (text for text, requirement in parsed if requirement not in replaced)
@@ -178,7 +186,11 @@ def common_torches(requests: Sequence[LockRequest]) -> list[Version]:
 
     def torches(request: LockRequest) -> set[Version]:
         demands = parse_request(request.request, request.catalog.family, request.machine)
-        return {build.torch for build in request.builds if any(demand.wants(build.torch) for demand in demands)}
+        return {
+            build.torch
+            for build in request.builds
+            if any(demand.wants(build.torch) for demand in demands)
+        }
 
     return sorted(set.intersection(*map(torches, requests)), reverse=True)
 
@@ -190,19 +202,29 @@ def _pythons(requests: Sequence[LockRequest]) -> list[str]:
     if isinstance(demands[0].python, str):
         tried = [demands[0].python]
     else:
-        pythons = {python for request in requests for build in request.builds for python in build.pythons}
+        pythons = {
+            python for request in requests for build in request.builds for python in build.pythons
+        }
         released = [python for python in pythons if not python.endswith("t")]
-        newest_first = sorted(released, key=lambda python: int(python.partition(".")[2]), reverse=True)
+        newest_first = sorted(
+            released, key=lambda python: int(python.partition(".")[2]), reverse=True
+        )
         tried = [*first.request.preferred_pythons, first.catalog.settled_python, *newest_first]
-    return [python for python in dict.fromkeys(tried) if any(demand.suits(python) for demand in demands)]
+    return [
+        python for python in dict.fromkeys(tried) if any(demand.suits(python) for demand in demands)
+    ]
 
 
 def _disagreement(requests: Sequence[LockRequest]) -> NoBuildError:
     alone: dict[str, str | None] = {}
     for request in requests:
         outcome = request.outcome
-        alone[request.label] = str(outcome.choice.build.torch) if isinstance(outcome, Plan) else None
+        alone[request.label] = (
+            str(outcome.choice.build.torch) if isinstance(outcome, Plan) else None
+        )
     message = "no torch version supports all of these targets"
     evidence = " · ".join(f"{label} torch {torch or 'none'}" for label, torch in alone.items())
     hint = "gpuinstall lock --per-target newest   # each gets its own newest torch"
-    return NoBuildError("targets-disagree", message, evidence=evidence, hint=hint, data={"newest": alone})
+    return NoBuildError(
+        "targets-disagree", message, evidence=evidence, hint=hint, data={"newest": alone}
+    )

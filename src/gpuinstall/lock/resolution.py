@@ -67,32 +67,48 @@ class Resolution:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to say of its programs: who wants an older torch, and what could not be the newest."""
-        return tuple(reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS)
+        return tuple(
+            reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS
+        )
 
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return {package["name"]: package["version"] for package in self.document["packages"] if "version" in package}
+        return {
+            package["name"]: package["version"]
+            for package in self.document["packages"]
+            if "version" in package
+        }
 
     @property
     def editable_folders(self) -> dict[str, Path]:
         """The folder of each editable package."""
         folders = {
-            package["name"]: package["directory"] for package in self.document["packages"] if "directory" in package
+            package["name"]: package["directory"]
+            for package in self.document["packages"]
+            if "directory" in package
         }
-        return {name: Path(folder["path"]).resolve() for name, folder in folders.items() if folder.get("editable")}
+        return {
+            name: Path(folder["path"]).resolve()
+            for name, folder in folders.items()
+            if folder.get("editable")
+        }
 
     @property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
-        return {package["name"]: package.get("version", "") for package in self.document["packages"]}
+        return {
+            package["name"]: package.get("version", "") for package in self.document["packages"]
+        }
 
     def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
         """Return the same with further warnings in its plan."""
         return replace(self, plan=replace(self.plan, warnings=(*self.plan.warnings, *reasons)))
 
 
-def resolve(request: LockRequest, session: Session, bounds: Iterable[str] = ()) -> Resolution | Conflict:
+def resolve(
+    request: LockRequest, session: Session, bounds: Iterable[str] = ()
+) -> Resolution | Conflict:
     """Resolve what was chosen, within ``bounds`` that are ours; raise InstallationError if uv cannot.
 
     If a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
@@ -100,14 +116,18 @@ def resolve(request: LockRequest, session: Session, bounds: Iterable[str] = ()) 
     oldest, pins = request.target, request.pins.within(*bounds)
     answer = _resolve_for(oldest, request, pins, session)
     newest = oldest.up_to(request.machine.glibc)
-    has_wheels = isinstance(answer, Resolution) and all(file.name.endswith(".whl") for file in answer.files)
+    has_wheels = isinstance(answer, Resolution) and all(
+        file.name.endswith(".whl") for file in answer.files
+    )
     if newest == oldest or has_wheels:
         return answer
     again = _resolve_for(newest, request, pins, session)
     return again if isinstance(again, Resolution) else answer
 
 
-def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, session: Session) -> Resolution | Conflict:
+def _resolve_for(
+    target: Target, request: LockRequest, pins: VersionPins, session: Session
+) -> Resolution | Conflict:
     """Resolve for one target, and check what uv answered."""
     project, bound_names = _resolver_project(target, request, pins, session)
     # Before anything is asked for: what an index has of that name may run its code when it is resolved.
@@ -117,7 +137,9 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
     with ThreadPoolExecutor(1) as pool:  # their servers are asked while uv resolves
         ahead = pool.submit(known_hashes, foreseen, published_hashes, session)
         document = resolve_project(project, session)
-        if not isinstance(document, Conflict) and (missing := _missing_packages(document, request.catalog)):
+        if not isinstance(document, Conflict) and (
+            missing := _missing_packages(document, request.catalog)
+        ):
             with_missing = replace(project, requirements=(*project.requirements, *missing))
             document = resolve_project(with_missing, session)
     if isinstance(document, Conflict):
@@ -140,7 +162,9 @@ def _resolve_for(target: Target, request: LockRequest, pins: VersionPins, sessio
 
 def _missing_packages(document: Mapping[str, Any], catalog: Catalog) -> tuple[str, ...]:
     """Return the packages that a resolution has to have and that nothing in it requires."""
-    versions = {package["name"]: package.get("version", "") for package in document.get("packages", ())}
+    versions = {
+        package["name"]: package.get("version", "") for package in document.get("packages", ())
+    }
     return (*build_tools(document), *catalog.undeclared(versions))
 
 
@@ -174,7 +198,9 @@ def _resolver_project(
     return project, bound.names
 
 
-def foreseen_files(request: LockRequest, pages: Mapping[str, tuple[Wheel, ...]]) -> list[LockedFile]:
+def foreseen_files(
+    request: LockRequest, pages: Mapping[str, tuple[Wheel, ...]]
+) -> list[LockedFile]:
     """Return the files without a hash that uv will take: their versions are pinned, by the choice or by torch."""
     pins = list(request.choice.requirements)
     release = request.catalog.releases.get(request.choice.build.torch)
@@ -196,7 +222,11 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
         companion = request.catalog.companions.get((name, version))
         if companion and not companion.loads_in(build):
             message = f"{name} {version} is incompatible with torch {build.name}"
-            return Conflict(NoBuildError("no-companion", message, hint=f"Request an older {name}, or leave it out"))
+            return Conflict(
+                NoBuildError(
+                    "no-companion", message, hint=f"Request an older {name}, or leave it out"
+                )
+            )
     return None
 
 

@@ -85,8 +85,13 @@ class ResolverProject:
 
     def write(self, folder: Path, scratch: Path) -> None:
         """Write the project and its pages into ``folder``; the empty ones lie in ``scratch``, once for a whole run."""
-        _write_index({package: wheels for package, wheels in self.pages.items() if wheels}, folder / "family")
-        unlisted = scratch / f"unlisted-{hashlib.sha256(' '.join(sorted(self.pages)).encode()).hexdigest()}"
+        _write_index(
+            {package: wheels for package, wheels in self.pages.items() if wheels}, folder / "family"
+        )
+        unlisted = (
+            scratch
+            / f"unlisted-{hashlib.sha256(' '.join(sorted(self.pages)).encode()).hexdigest()}"
+        )
         with _WRITING:  # it is there whole, or not at all
             if not unlisted.exists():
                 _write_index(dict.fromkeys(self.pages, ()), scratch / "unlisted")
@@ -96,10 +101,14 @@ class ResolverProject:
         preferences = {name: str(Version(version)) for name, version in self.pins.preferred.items()}
         (folder / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
         lock, requirements = (folder / name for name in PREFERRED)
-        packages = [{"name": name, "version": version} for name, version in sorted(preferences.items())]
+        packages = [
+            {"name": name, "version": version} for name, version in sorted(preferences.items())
+        ]
         preferred = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": packages}
         lock.write_text(tomli_w.dumps(preferred), encoding="utf-8")
-        requirements.write_text("".join(map("{0[0]}=={0[1]}\n".format, preferences.items())), encoding="utf-8")
+        requirements.write_text(
+            "".join(map("{0[0]}=={0[1]}\n".format, preferences.items())), encoding="utf-8"
+        )
         (folder / "pyproject.toml").write_text(self.document, encoding="utf-8")
         (folder / "addresses.in").write_text("\n".join(self.addresses), encoding="utf-8")
         (folder / "uv.toml").write_text(
@@ -114,7 +123,9 @@ class ResolverProject:
     @property
     def addresses(self) -> list[str]:
         """What is asked for by address, which the project's own table cannot hold, for uv, which stands elsewhere."""
-        return [_located(text, self.folder) for text in self.requirements if parse_requirement(text).url]
+        return [
+            _located(text, self.folder) for text in self.requirements if parse_requirement(text).url
+        ]
 
     @property
     def inputs(self) -> list[str]:
@@ -135,7 +146,10 @@ class ResolverProject:
         # uv applies the source of a package to whoever requires it, as long as the project itself does.
         uv = {
             "sources": {name: {"index": f"of-{name}"} for name in indexes},
-            "index": [{"name": f"of-{name}", "url": url, "explicit": True} for name, url in indexes.items()],
+            "index": [
+                {"name": f"of-{name}", "url": url, "explicit": True}
+                for name, url in indexes.items()
+            ],
         }
         tool = {"tool": {"uv": uv}} if indexes else {}
         return tomli_w.dumps({"project": {**project, "dependencies": dependencies}, **tool})
@@ -146,9 +160,13 @@ class ResolverProject:
         into = uv.compile_with_reasons if reasons else uv.compile_lock
         # Whose code runs, and what it is built with.
         python = None if self.python == RUNNING_PYTHON else find_python(self.python)
-        command = into(python or session.python, self.python, self.target.uv_platform, self.wheels_only)
+        command = into(
+            python or session.python, self.python, self.target.uv_platform, self.wheels_only
+        )
         into_file = ["--output-file", PREFERRED[reasons]] if self.pins.preferred else []
-        oldest = {"MACOSX_DEPLOYMENT_TARGET": self.target.macos} if self.target.os == "macos" else {}
+        oldest = (
+            {"MACOSX_DEPLOYMENT_TARGET": self.target.macos} if self.target.os == "macos" else {}
+        )
         session = replace(session, environment={**session.environment, **oldest})
         return _run_uv(command, [*self.inputs, *into_file], folder, session, self.addresses)
 
@@ -167,14 +185,21 @@ def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVers
 
 def simple_page(wheels: Iterable[Wheel]) -> str:
     """Write a simple-index page with absolute addresses."""
-    return "<!DOCTYPE html><html><body>\n" + "".join(_link(wheel) for wheel in wheels) + "</body></html>\n"
+    return (
+        "<!DOCTYPE html><html><body>\n"
+        + "".join(_link(wheel) for wheel in wheels)
+        + "</body></html>\n"
+    )
 
 
 def parse_versions(requirements: str) -> ResolvedVersions:
     """Read annotated requirements, each with who asked for it on its line."""
     lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
     return {
-        name: (version, tuple(who for part in via.split(",") if re.fullmatch(r"[\w.-]+", who := part.strip())))
+        name: (
+            version,
+            tuple(who for part in via.split(",") if re.fullmatch(r"[\w.-]+", who := part.strip())),
+        )
         for name, version, via in lines
     }
 
@@ -192,7 +217,9 @@ def _located(text: str, folder: Path) -> str:
     return f"{requirement.name}{extras} @ {place.as_uri()}{marker}"
 
 
-def _resolved(project: ResolverProject, session: Session, *, reasons: bool = False) -> str | Conflict:
+def _resolved(
+    project: ResolverProject, session: Session, *, reasons: bool = False
+) -> str | Conflict:
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session, reasons=reasons)
     if done.ok:
@@ -206,7 +233,11 @@ def _resolved(project: ResolverProject, session: Session, *, reasons: bool = Fal
 
 
 def _run_uv(
-    command: Sequence[str], inputs: Iterable[str], folder: Path, session: Session, addresses: Sequence[str] = ()
+    command: Sequence[str],
+    inputs: Iterable[str],
+    folder: Path,
+    session: Session,
+    addresses: Sequence[str] = (),
 ) -> Finished:
     """Run uv's resolver on ``inputs``, files of ``folder``; every package whose code has to run is named before.
 
@@ -214,7 +245,9 @@ def _run_uv(
     not in either case.
     """
     variables = dict(session.environment)
-    if variables.pop("UV_NO_CACHE", ""):  # what is learned is asked for again, so that uv has to keep it
+    if variables.pop(
+        "UV_NO_CACHE", ""
+    ):  # what is learned is asked for again, so that uv has to keep it
         variables["UV_CACHE_DIR"] = str(folder / "cache")
     resolver = _Resolver(command, variables, folder, session)
     only_binary = session.sourcing.only_binary
@@ -234,7 +267,11 @@ def _run_uv(
             addresses = named
             (folder / "addresses.in").write_text("\n".join(addresses), encoding="utf-8")
             continue
-        if only_binary and by_address and not {by_address[1], _built(by_address[1])} & {*command, *words}:
+        if (
+            only_binary
+            and by_address
+            and not {by_address[1], _built(by_address[1])} & {*command, *words}
+        ):
             words.append(_built(by_address[1]))
             continue
         if done.ok or by_address or not stopped:
@@ -261,7 +298,9 @@ class _Resolver:
         """Run it; without ``code`` it ends where a package's code would run."""
         variables = {**self.variables, **({} if code else _NO_CODE)}
         self.session.uv_runs.append(" ".join(words))
-        return process.run([*self.command, *words], env=variables, cwd=self.folder, patience=self.session.patience)
+        return process.run(
+            [*self.command, *words], env=variables, cwd=self.folder, patience=self.session.patience
+        )
 
     def build(self, package: str, requirement: str, *words: str, code: bool = True) -> Finished:
         """Resolve one requirement alone; nothing is built but its package."""
@@ -332,7 +371,9 @@ def _announce(package: str, session: Session) -> None:
     if package not in session.announced:
         session.announced.add(package)
         name = package.replace("==", " ")
-        session.reporter.notice("Code", f"{name} has no metadata until it is built: its build code runs now")
+        session.reporter.notice(
+            "Code", f"{name} has no metadata until it is built: its build code runs now"
+        )
 
 
 def _as_asked(package: str, addresses: Iterable[str]) -> str:
@@ -353,7 +394,9 @@ def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:
 
 
 def _link(wheel: Wheel) -> str:
-    href = html.escape(f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}")
+    href = html.escape(
+        f"{wheel.url.partition('#')[0]}#sha256={wheel.sha256 or unknown_hash(wheel.url)}"
+    )
     metadata = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
     attribute = f' data-core-metadata="{metadata}"' if wheel.metadata else ""
     return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'

@@ -114,10 +114,14 @@ class SearchState:
             if rejected.target in {position, None}:
                 torches = request.rejected_torches | {rejected.torch}
                 requests[position] = replace(request, rejected_torches=torches)
-        return replace(self, requests=tuple(requests), rejection=self.rejection or rejected.conflict)
+        return replace(
+            self, requests=tuple(requests), rejection=self.rejection or rejected.conflict
+        )
 
 
-def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: bool = False) -> Resolutions | Conflict:
+def search_locks(
+    requests: Sequence[LockRequest], session: Session, *, newest: bool = False
+) -> Resolutions | Conflict:
     """Return one resolution for each target that passes every check, the best in the order of rule 10.
 
     Args:
@@ -132,7 +136,9 @@ def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: b
         rounds += 1
         runs = len(session.uv_runs)
         if runs > last_run:
-            session.reporter.detail("Search", f"ended after {RUNS_PER_TARGET} runs of uv for each target")
+            session.reporter.detail(
+                "Search", f"ended after {RUNS_PER_TARGET} runs of uv for each target"
+            )
             return _exhausted(state)
         proposal = _propose(state, session, newest=newest)
         if isinstance(proposal, RejectedTorch):
@@ -142,18 +148,26 @@ def search_locks(requests: Sequence[LockRequest], session: Session, *, newest: b
         else:
             state = _check(state, proposal, session)
         cost = len(session.uv_runs) - runs
-        session.reporter.detail("Search", f"{rounds}: {_told(proposal, state)} ({cost} run{'s' * (cost != 1)} of uv)")
+        session.reporter.detail(
+            "Search", f"{rounds}: {_told(proposal, state)} ({cost} run{'s' * (cost != 1)} of uv)"
+        )
     return state
 
 
-def _told(proposal: Resolutions | RejectedTorch | Conflict, state: SearchState | Resolutions | Conflict) -> str:
+def _told(
+    proposal: Resolutions | RejectedTorch | Conflict, state: SearchState | Resolutions | Conflict
+) -> str:
     """Describe one round of the search: what was proposed, and what came of it."""
     if isinstance(proposal, RejectedTorch):
         return f"without torch {proposal.torch}: {shortened(proposal.conflict.why)}"
     if isinstance(proposal, Conflict):
-        following = "the last choice is taken back" if isinstance(state, SearchState) else "the search ends"
+        following = (
+            "the last choice is taken back" if isinstance(state, SearchState) else "the search ends"
+        )
         return f"no versions go together: {shortened(proposal.why)}; {following}"
-    builds = ", ".join(dict.fromkeys(f"torch {resolution.choice.build.name}" for resolution in proposal))
+    builds = ", ".join(
+        dict.fromkeys(f"torch {resolution.choice.build.name}" for resolution in proposal)
+    )
     if isinstance(state, list):
         return f"{builds}: nothing stands against it"
     if isinstance(state, SearchState) and not state.answer:
@@ -161,7 +175,9 @@ def _told(proposal: Resolutions | RejectedTorch | Conflict, state: SearchState |
     return f"{builds}: once more with the files of extensions that came along"
 
 
-def resolve_unchecked(requests: Sequence[LockRequest], session: Session, *, newest: bool) -> Resolutions | Conflict:
+def resolve_unchecked(
+    requests: Sequence[LockRequest], session: Session, *, newest: bool
+) -> Resolutions | Conflict:
     """Resolve as the search does, with no extension chosen and nothing checked."""
     state = SearchState(tuple(requests))
     while True:
@@ -187,7 +203,9 @@ def _start(requests: Sequence[LockRequest], session: Session) -> SearchState | C
     )
 
 
-def _propose(state: SearchState, session: Session, *, newest: bool) -> Resolutions | RejectedTorch | Conflict:
+def _propose(
+    state: SearchState, session: Session, *, newest: bool
+) -> Resolutions | RejectedTorch | Conflict:
     """Choose and resolve: the family alone by the rules, programs and torch together."""
     try:
         planned = agree_on_torch(state.requests, newest=newest)
@@ -215,7 +233,9 @@ def _propose(state: SearchState, session: Session, *, newest: bool) -> Resolutio
     return _aligned(resolutions, planned[0].catalog.family, session)
 
 
-def _check(state: SearchState, resolutions: Resolutions, session: Session) -> SearchState | Resolutions | Conflict:
+def _check(
+    state: SearchState, resolutions: Resolutions, session: Session
+) -> SearchState | Resolutions | Conflict:
     """Return the resolutions if no check excludes anything of them; else what the search has learned."""
     checks = [CodeCheck(resolution, session) for resolution in resolutions]
     try:
@@ -234,7 +254,9 @@ def _check(state: SearchState, resolutions: Resolutions, session: Session) -> Se
     return replace(state, requests=tuple(brought), answer=tuple(answer)) if brought else answer
 
 
-def _retreat(state: SearchState, conflict: Conflict, session: Session) -> SearchState | Resolutions | Conflict:
+def _retreat(
+    state: SearchState, conflict: Conflict, session: Session
+) -> SearchState | Resolutions | Conflict:
     """Take back the last choice that was ours; return the conflict if there is none."""
     if state.answer:
         return list(state.answer)
@@ -263,8 +285,12 @@ def _exhausted(state: SearchState) -> Resolutions | Conflict:
     found = state.conflict or state.rejection
     if found:
         return found
-    message = f"no versions that go together were found in {RUNS_PER_TARGET} runs of uv for each target"
-    return Conflict(NoBuildError("search-ended", message, hint="Request versions that are known to go together"))
+    message = (
+        f"no versions that go together were found in {RUNS_PER_TARGET} runs of uv for each target"
+    )
+    return Conflict(
+        NoBuildError("search-ended", message, hint="Request versions that are known to go together")
+    )
 
 
 def _without_code(state: SearchState, why: str) -> Conflict:
@@ -272,10 +298,14 @@ def _without_code(state: SearchState, why: str) -> Conflict:
     return Conflict(NoBuildError(NO_CODE, message, why=why, hint=HINT))
 
 
-def _without(request: LockRequest, exclusions: Sequence[Exclusion], constraints: Iterable[str]) -> LockRequest:
+def _without(
+    request: LockRequest, exclusions: Sequence[Exclusion], constraints: Iterable[str]
+) -> LockRequest:
     """Return a request without builds of torch, within constraints and with the libraries that were missing."""
     names = frozenset[str]().union(*(exclusion.builds for exclusion in exclusions))
-    libraries = dict.fromkeys((*request.libraries, *(name for one in exclusions for name in one.libraries)))
+    libraries = dict.fromkeys(
+        (*request.libraries, *(name for one in exclusions for name in one.libraries))
+    )
     return replace(
         request,
         catalog=request.catalog.without(lambda build: build.name in names, "without-code"),
@@ -302,7 +332,11 @@ def _aligned(resolutions: Resolutions, family: Collection[str], session: Session
 
 def _newer_packages(resolution: Resolution, versions: Mapping[str, str]) -> list[str]:
     """Return the packages that it has newer than ``versions``, although nothing stands against the older one."""
-    newer = (name for name, version in resolution.versions.items() if version != versions.get(name, version))
+    newer = (
+        name
+        for name, version in resolution.versions.items()
+        if version != versions.get(name, version)
+    )
     return sorted(name for name in newer if name not in resolution.apart)
 
 
@@ -333,7 +367,12 @@ def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
     """
     request = resolutions[0].request
     requirements, target = request.request.requirements, resolutions[0].target
-    if len(resolutions) > 1 or request.machine.glibc or target.os != "linux" or not names_programs(requirements):
+    if (
+        len(resolutions) > 1
+        or request.machine.glibc
+        or target.os != "linux"
+        or not names_programs(requirements)
+    ):
         return []
     listed = partial(
         list_programs,
@@ -343,7 +382,10 @@ def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
         session=session,
         constraints=request.pins.constraints,
     )
-    assumed, newest = listed(target=request.target), listed(target=request.target.up_to(NEWEST_GLIBC))
+    assumed, newest = (
+        listed(target=request.target),
+        listed(target=request.target.up_to(NEWEST_GLIBC)),
+    )
     if [program.wheel for program in assumed] == [program.wheel for program in newest]:
         return []
     elsewhere = replace(request, machine=replace(request.machine, glibc=NEWEST_GLIBC), settled=None)

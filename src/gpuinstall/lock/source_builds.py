@@ -61,7 +61,9 @@ def known_builds() -> Mapping[str, KnownBuild]:
     table = authored.read_data("source_builds.toml")
     rows = ({**table["default"], **row} for row in table["packages"])
     keys = KnownBuild.__dataclass_fields__
-    return {row["name"]: KnownBuild(**{key: row[key] for key in keys if key in row}) for row in rows}
+    return {
+        row["name"]: KnownBuild(**{key: row[key] for key in keys if key in row}) for row in rows
+    }
 
 
 class SourceBuildError(NoBuildError):
@@ -115,13 +117,26 @@ class BuildSite(NamedTuple):
         """The compute capabilities to compile for: those that the user names, or those of the GPUs that are here."""
         if self.toolchain and (named := self.environ.get(self.toolchain.compiled_for)):
             return tuple(named.split(";"))
-        capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability}
+        capabilities = {
+            gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability
+        }
         return tuple(map(str, sorted(capabilities)))
 
     def compiled(self, build: SourceBuild) -> Path:
         """The folder of the wheels of a build, by what it is compiled from, beside and for."""
-        machine, beside = self.machine, (self.versions.get("torch"), str(self.backend), self.python, self.architectures)
-        facts = (build.package, build.version, build.source, *beside, machine.os, machine.arch, machine.glibc)
+        machine, beside = (
+            self.machine,
+            (self.versions.get("torch"), str(self.backend), self.python, self.architectures),
+        )
+        facts = (
+            build.package,
+            build.version,
+            build.source,
+            *beside,
+            machine.os,
+            machine.arch,
+            machine.glibc,
+        )
         return self.kept / sha256(repr(facts).encode()).hexdigest()
 
     def compiler(self) -> Compiler | None:
@@ -141,7 +156,13 @@ class BuildSite(NamedTuple):
 def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
     """Find what a lock, or uv's own, has no wheel of."""
     return tuple(
-        SourceBuild(each["name"], each.get("version", ""), origin, known_builds().get(each["name"]), _source(each))
+        SourceBuild(
+            each["name"],
+            each.get("version", ""),
+            origin,
+            known_builds().get(each["name"]),
+            _source(each),
+        )
         for each in document.get("packages", ())
         if (origin := _origin(each))
     )
@@ -150,11 +171,15 @@ def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
 def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
     """What builds in the environment itself need there, and the document does not have."""
     here = {package["name"] for package in document.get("packages", ())}
-    needed = {tool: None for build in source_builds(document) if build.known for tool in build.known.tools}
+    needed = {
+        tool: None for build in source_builds(document) if build.known for tool in build.known.tools
+    }
     return tuple(tool for tool in needed if tool not in here)
 
 
-def check_builds(builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool) -> None:
+def check_builds(
+    builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool
+) -> None:
     """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
     if builds and here:
         check_cache(site.kept, reporter)
@@ -182,11 +207,17 @@ def check_wheels(builds: Iterable[SourceBuild]) -> None:
 
 
 def this_site(
-    choice: Choice, versions: Mapping[str, str], machine: Machine, session: Session, wheels: Path | None = None
+    choice: Choice,
+    versions: Mapping[str, str],
+    machine: Machine,
+    session: Session,
+    wheels: Path | None = None,
 ) -> BuildSite:
     """This machine, beside the torch of a choice; ``wheels`` is a folder that files come from first."""
     kept, environ = (wheels or own_cache_folder()) / "compiled", session.environment
-    return BuildSite(choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept)
+    return BuildSite(
+        choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept
+    )
 
 
 def sync_settings(builds: Sequence[SourceBuild], site: BuildSite, index: str | None = None) -> str:
@@ -202,11 +233,16 @@ def sync_settings(builds: Sequence[SourceBuild], site: BuildSite, index: str | N
     names = [build.package for build in builds if build.known and build.known.imports_torch]
     said = {"GPUINSTALL_BUILT_FOR": " ".join((site.versions.get("torch", ""), *site.architectures))}
     variables = {build.package: said for build in builds}
-    beside_torch = {"extra-build-variables": variables, "pip": {"no-build-isolation-package": names}}
+    beside_torch = {
+        "extra-build-variables": variables,
+        "pip": {"no-build-isolation-package": names},
+    }
     return tomli_w.dumps({**settings, **beside_torch})
 
 
-def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages: str) -> dict[str, str]:
+def sync_variables(
+    builds: Iterable[SourceBuild], site: BuildSite, site_packages: str
+) -> dict[str, str]:
     """The variables to build with; ``site_packages`` is the folder of the packages that are installed first."""
     known = [build.known for build in builds if build.known and build.known.compiles]
     chain = site.toolchain
@@ -214,14 +250,18 @@ def sync_variables(builds: Iterable[SourceBuild], site: BuildSite, site_packages
         return {}
     majors = ";".join(dict.fromkeys(f"{name.partition('.')[0]}0" for name in site.architectures))
     own = {chain.compiled_for: ";".join(site.architectures)} if chain and majors else {}
-    for name, value in ((name, value) for each in known if chain for name, value in each.environment.items()):
+    for name, value in (
+        (name, value) for each in known if chain for name, value in each.environment.items()
+    ):
         own |= {name: value.format(majors=majors)} if majors or "{" not in value else {}
     home = chain.home_in(site_packages, site.versions) if chain else None
     found = dict(chain.settings(home)) if chain and home else {}
     return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
 
 
-def resolver_settings(pages: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None) -> str:
+def resolver_settings(
+    pages: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None
+) -> str:
     """Return uv's settings to resolve with: metadata that needs no build, and no project's source for the family.
 
     Args:
@@ -230,14 +270,19 @@ def resolver_settings(pages: Iterable[str], index: Path, sources: Mapping[str, A
         sources: Further settings of uv, with indexes that come before the default one.
     """
     sources = sources or {}
-    metadata = [{"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata]
+    metadata = [
+        {"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata
+    ]
     indexes = [{"url": index.as_uri()}, *sources.get("index", ())]
     # Also where torch comes from the default index: a project that is installed editable may name another for it.
     family = load_catalog().family.union(pages)
     bound = {"index": indexes, "pip": {"no-sources-package": sorted(family)}}
     if newest := sources.get("exclude-newer"):
         # Their pages have no dates: uv would take none of their files.
-        bound |= {"exclude-newer": newest, "exclude-newer-package": dict.fromkeys(sorted(pages), False)}
+        bound |= {
+            "exclude-newer": newest,
+            "exclude-newer-package": dict.fromkeys(sorted(pages), False),
+        }
     return tomli_w.dumps({"dependency-metadata": metadata, **bound})
 
 
@@ -288,13 +333,19 @@ def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> 
             raise SourceBuildError("toolkit-missing", message, why=why, hint=hint, id="F57")
         if compiler.version and not chain.serves(compiler.version, wanted):
             here = f"{chain.compiler} here is of {chain.software} {compiler.version}"
-            message = f"{build} is built from source, but {here}, torch of {chain.software} {wanted}"
+            message = (
+                f"{build} is built from source, but {here}, torch of {chain.software} {wanted}"
+            )
             why = "torch compiles only with a toolkit of its own major version"
             hint, evidence = _compiler_hint(chain, wanted, site), f"{compiler.path} · {site.torch}"
-            raise SourceBuildError("toolkit-differs", message, why=why, evidence=evidence, hint=hint, id="F57")
+            raise SourceBuildError(
+                "toolkit-differs", message, why=why, evidence=evidence, hint=hint, id="F57"
+            )
     compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
     path = site.environ.get("PATH", os.defpath)
-    if site.machine.os != "windows" and not any(shutil.which(name, path=path) for name in compilers):
+    if site.machine.os != "windows" and not any(
+        shutil.which(name, path=path) for name in compilers
+    ):
         message = f"{build} is built from source, but there is no C++ compiler here"
         hint = "sudo apt-get install g++   # or your system's package of it"
         raise SourceBuildError("compiler-missing", message, hint=hint)
@@ -312,4 +363,6 @@ def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> Non
         return
     message = f"{build} is built from source, but only {free:.1f} GB of memory is free"
     why = f"one compiler job takes up to {known.gib_per_job} GB"
-    raise SourceBuildError("memory-too-small", message, why=why, hint="export MAX_JOBS=1   # or free some memory")
+    raise SourceBuildError(
+        "memory-too-small", message, why=why, hint="export MAX_JOBS=1   # or free some memory"
+    )

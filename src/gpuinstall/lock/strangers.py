@@ -37,21 +37,31 @@ def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: 
     """
     strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, names in strange.items():
-        if refused := [name for name in names if not (session.sources.trust_folder and _is_silent(name, session))]:
+        if refused := [
+            name
+            for name in names
+            if not (session.sources.trust_folder and _is_silent(name, session))
+        ]:
             message = f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources"
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
-            if own := " ".join(dict.fromkeys(lock.indexes[name] for name in refused if name in lock.indexes)):
+            if own := " ".join(
+                dict.fromkeys(lock.indexes[name] for name in refused if name in lock.indexes)
+            ):
                 hint = f"export UV_INDEX={quoted(own)}   # if you trust this index: it was locked from there"
             raise LockError("lock-source", message, hint=hint)
-        session.reporter.notice("Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}")
+        session.reporter.notice(
+            "Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}"
+        )
 
 
 def name_torch_source(files: Iterable[LockedFile], source: str, session: Session) -> None:
     """Say it where torch comes from a source that a file of the folder chose; ``source`` is that of its build."""
     for torch in (file for file in files if file.package == "torch"):
         if setting := session.sources.chooser_of(source) or session.sources.chooser_of(torch.url):
-            session.reporter.notice("Torch", f"it comes from {torch.url}, as {setting.key} in {setting.file} says")
+            session.reporter.notice(
+                "Torch", f"it comes from {torch.url}, as {setting.key} in {setting.file} says"
+            )
 
 
 def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Catalog:
@@ -69,9 +79,17 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
     new = []
     for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
         catalog = catalog.serving(build.backend.kind)
-        alike = (known for known in catalog.builds_for(build.os, build.arch) if known.torch == build.torch)
+        alike = (
+            known
+            for known in catalog.builds_for(build.os, build.arch)
+            if known.torch == build.torch
+        )
         if not any(known.backend == build.backend or not build.labelled for known in alike):
-            if _strange_hosts([LockedFile("torch", wheel.url) for wheel in build.unread], str(build.backend), session):
+            if _strange_hosts(
+                [LockedFile("torch", wheel.url) for wheel in build.unread],
+                str(build.backend),
+                session,
+            ):
                 continue  # nobody but the sources is asked
             with suppress(InstallationError):
                 new.append(reader.torch(build).build())
@@ -87,7 +105,9 @@ def _strange_hosts(
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
-        is_official = server.startswith("https://") and server.endswith(":443") and is_of_pytorch(server)
+        is_official = (
+            server.startswith("https://") and server.endswith(":443") and is_of_pytorch(server)
+        )
         if server in ours or server == "file://" or is_official:
             continue
         for listed in _listed_hosts(file.package, backend, session, torch):
@@ -115,7 +135,10 @@ def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> I
             beside = (".".join(torch.split(".")[:2]), backend)
             files = list_files(extension, [beside], sources, session.client).files
             yield {Location.parse(file.wheel.url).server for file in files}
-    yield {Location.parse(wheel.url).server for wheel in family_wheels(sources, session.client, backend, package)}
+    yield {
+        Location.parse(wheel.url).server
+        for wheel in family_wheels(sources, session.client, backend, package)
+    }
     for index in sources.indexes_for(package, session.default_index):
         with suppress(InstallationError):
             listed = default_wheels(replace(sources, default_index=index), session.client, package)

@@ -48,14 +48,22 @@ class Target:
         """Read ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
         form = _FORM.fullmatch(text)
         backend = known_backend(form[1].replace("-", ".")) if form else None
-        if form is None or backend is None or backend.kind not in {CPU.kind, *(one.kind for one in VENDORS.values())}:
+        if (
+            form is None
+            or backend is None
+            or backend.kind not in {CPU.kind, *(one.kind for one in VENDORS.values())}
+        ):
             hint = "Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others"
             raise UsageError("target-malformed", f"{text!r} is not a target", hint=hint)
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
     def __str__(self) -> str:
         backend = Backend.parse(self.backend).file_tag
-        return backend if (self.os, self.arch) == ("linux", "x86_64") else f"{backend}-{self.os}-{self.arch}"
+        return (
+            backend
+            if (self.os, self.arch) == ("linux", "x86_64")
+            else f"{backend}-{self.os}-{self.arch}"
+        )
 
     @property
     def filename(self) -> str:
@@ -72,11 +80,17 @@ class Target:
     @property
     def uv_platform(self) -> str:
         """Its name for uv's ``--python-platform``."""
-        return _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
+        return (
+            _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
+        )
 
     def up_to(self, glibc: str | None) -> Target:
         """The same with the newest wheels that a machine's own glibc can run."""
-        newest = [level for level in _NEWER_GLIBC if self.os == "linux" and glibc and minor(level) <= minor(glibc)]
+        newest = [
+            level
+            for level in _NEWER_GLIBC
+            if self.os == "linux" and glibc and minor(level) <= minor(glibc)
+        ]
         return replace(self, glibc=newest[-1]) if newest else self
 
     def environment(self, python: str) -> dict[str, str]:
@@ -102,7 +116,11 @@ class Target:
 
             yield from mac_platforms((int(self.macos.split(".")[0]), 0), self.arch)
         else:
-            old = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # the old names of PEP 600
+            old = {
+                17: "manylinux2014",
+                12: "manylinux2010",
+                5: "manylinux1",
+            }  # the old names of PEP 600
             for number in range(minor(self.glibc), 4 if self.arch == "x86_64" else 16, -1):
                 yield f"manylinux_2_{number}_{self.arch}"
                 if number in old:

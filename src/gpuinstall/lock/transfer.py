@@ -48,7 +48,9 @@ class Transfer:
     only: Collection[str] | None = None
     compiled: Mapping[str, Path] = field(default_factory=dict)
 
-    def run(self, command: list[str], session: Session, variables: Mapping[str, str] | None = None) -> Lock:
+    def run(
+        self, command: list[str], session: Session, variables: Mapping[str, str] | None = None
+    ) -> Lock:
         """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
 
         Raises:
@@ -65,12 +67,16 @@ class Transfer:
             session.cache.keep(url, FileHash(sha256, (heads.get(url) or Head()).etag))
 
         with (
-            transfers({file.name: size or None for file, size in self.missing.items()}, session) as (_, count),
+            transfers(
+                {file.name: size or None for file, size in self.missing.items()}, session
+            ) as (_, count),
             Relay(session.client, count, keep) as relay,
         ):
 
             def address(file: LockedFile) -> str:
-                return relay.address(file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None)
+                return relay.address(
+                    file.url, file.name, sizes.get(file.url) or None, hashed=file.sha256 is not None
+                )
 
             # Where several indexes may have a package, uv keeps its wheels by their address.
             default = None if session.sources.has_further_indexes else session.default_index
@@ -84,13 +90,22 @@ class Transfer:
                     failed.hint = failed.hint or _REMAKE
                 raise failed from None
             except KeyboardInterrupt:
-                came = [replace(file, sha256=file.sha256 or hashes.get(file.url)) for file in self.missing]
+                came = [
+                    replace(file, sha256=file.sha256 or hashes.get(file.url))
+                    for file in self.missing
+                ]
                 whole = sum(cached_wheel(file, session.uv_cache) is not None for file in came)
                 kept = f"{whole} of {len(came)} files are in uv's cache and will not be downloaded again"
-                raise TransferInterrupted(kept if whole else "no file was downloaded completely") from None
-            files = [file for file in self.lock.files if self.only is None or file.package in self.only]
+                raise TransferInterrupted(
+                    kept if whole else "no file was downloaded completely"
+                ) from None
+            files = [
+                file for file in self.lock.files if self.only is None or file.package in self.only
+            ]
             if any(is_unknown(file.sha256 or "") and file.url not in hashes for file in files):
-                raise relay.failure or failure("a file was not downloaded through gpuinstall, so its hash is unknown")
+                raise relay.failure or failure(
+                    "a file was not downloaded through gpuinstall, so its hash is unknown"
+                )
         return self.lock.completed(hashes)
 
     def private(self, address: Callable[[LockedFile], str], indexes: Mapping[str, str]) -> str:
@@ -99,7 +114,9 @@ class Transfer:
         ``indexes`` are by package, for uv's cache keeps a wheel under the name of its index.
         """
         document = parse_toml(self.lock.text)
-        wanted = [each for each in document["packages"] if self.only is None or each["name"] in self.only]
+        wanted = [
+            each for each in document["packages"] if self.only is None or each["name"] in self.only
+        ]
         for package in wanted:
             name = package["name"]
             if directory := package.get("directory"):
@@ -117,7 +134,9 @@ class Transfer:
         document.pop("requires-python", None)  # uv compares it with the interpreter that it runs on
         return tomli_w.dumps({**document, "packages": wanted})
 
-    def _place(self, entry: dict[str, Any], package: str, address: Callable[[LockedFile], str]) -> None:
+    def _place(
+        self, entry: dict[str, Any], package: str, address: Callable[[LockedFile], str]
+    ) -> None:
         """Name the place that uv takes a file from."""
         if "path" in entry:
             place = self.folder / entry["path"]
@@ -128,7 +147,11 @@ class Transfer:
             return
         sha256 = entry["hashes"].get("sha256", "")
         file = LockedFile(package, entry["url"], None if is_unknown(sha256) else sha256)
-        near = [self.wheels / (file.sha256 or "") / file.name, self.wheels / file.name] if self.wheels else []
+        near = (
+            [self.wheels / (file.sha256 or "") / file.name, self.wheels / file.name]
+            if self.wheels
+            else []
+        )
         if local := next((path for path in near if path.is_file()), None):
             del entry["url"]
             entry["path"] = str(local)
@@ -144,20 +167,33 @@ def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
     What uv knows of a wheel, its sha256 and its folder's name among it, is in ``wheels-v7/pypi/<package>/*.http``, or
     for other indexes than its own default in ``wheels-v7/index/<digest>/<package>/*.http`` (seen with 0.13.8).
     """
-    entries = (uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*"))
+    entries = (
+        uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http") for index in ("pypi", "index/*")
+    )
     for entry in chain.from_iterable(entries) if file.sha256 else ():
         try:
             facts = read_raw(entry)
         except OSError:
             continue
         if (file.sha256 or "").encode() in facts:
-            return next((folder for folder in uv_cache.glob("archive-v*/*") if folder.name.encode() in facts), None)
+            return next(
+                (
+                    folder
+                    for folder in uv_cache.glob("archive-v*/*")
+                    if folder.name.encode() in facts
+                ),
+                None,
+            )
     return None
 
 
 def build_index(choice: Choice, session: Session) -> str | None:
     """The index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
-    return f"{session.sources.torch_index}/{choice.build.backend.tag}" if is_served(choice.index) else choice.index
+    return (
+        f"{session.sources.torch_index}/{choice.build.backend.tag}"
+        if is_served(choice.index)
+        else choice.index
+    )
 
 
 def cache_words(lock: Lock | None, choice: Choice, session: Session) -> list[str]:
@@ -202,7 +238,9 @@ def failure(message: str) -> InstallationError:
     if failed := build_failure(message):
         return failed
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    why = " ".join(line for line in lines if line and not line.startswith(("warning:", "Using Python ")))
+    why = " ".join(
+        line for line in lines if line and not line.startswith(("warning:", "Using Python "))
+    )
     if "Hash mismatch" in message:
         package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
         said = f"{package[1] if package else 'a file'} is not the file that was locked"
@@ -217,7 +255,12 @@ def failure(message: str) -> InstallationError:
 _REMAKE = "the same with --upgrade   # makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
 _SIGNS = (
     ("No space left", "no-space", "no space left on the disk", "df -h"),
-    ("Network connectivity is disabled", "offline", "this run is offline, and a file is not in the cache", ONLINE),
+    (
+        "Network connectivity is disabled",
+        "offline",
+        "this run is offline, and a file is not in the cache",
+        ONLINE,
+    ),
     ("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
     ("error sending request", "network", "a file could not be downloaded", "the same again"),
     ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),

@@ -23,11 +23,20 @@ _LINES = 15
 
 FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
-_CAUSE = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE)
+_CAUSE = re.compile(
+    r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE
+)
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
-_NETWORK = ("error sending request", "Failed to fetch", "Could not connect", "dns error", "timed out", "tls handshake")
+_NETWORK = (
+    "error sending request",
+    "Failed to fetch",
+    "Could not connect",
+    "dns error",
+    "timed out",
+    "tls handshake",
+)
 ONLINE = "the same without --offline"
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
@@ -57,7 +66,14 @@ class Conflict(NamedTuple):
     def against(self, package: str) -> Conflict:
         """The same, said to stand against a package."""
         error, kind = self.error, type(self.error)
-        return Conflict(kind(error.code, f"{package} is unavailable: {error.message}", why=error.why, hint=error.hint))
+        return Conflict(
+            kind(
+                error.code,
+                f"{package} is unavailable: {error.message}",
+                why=error.why,
+                hint=error.hint,
+            )
+        )
 
 
 def unwrapped(message: str) -> str:
@@ -98,22 +114,34 @@ def explain_failure(
         index: What can be asked of the default index; None: nothing.
     """
     lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    account = " ".join(line for line in lines if line and not line.startswith(("warning:", "hint:")))
-    cause = re.sub(r"\berror: ", "", re.sub(r" cause: ", "; ", account))  # its sentences without arrows and labels
+    account = " ".join(
+        line for line in lines if line and not line.startswith(("warning:", "hint:"))
+    )
+    cause = re.sub(
+        r"\berror: ", "", re.sub(r" cause: ", "; ", account)
+    )  # its sentences without arrows and labels
     cause = cause.replace("the-request depends on", "you require")
     needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
     if failed := _needs_torch(needing[1]) if needing else build_failure(message):
         return failed
     for signs, code, sentence, hint in _OF_THE_WORLD:
         if any(sign in message for sign in signs):
-            cause = cause.rpartition(" --- stderr ")[2]  # Git's own words, without its long command line
-            return InstallationError(code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint)
+            cause = cause.rpartition(" --- stderr ")[
+                2
+            ]  # Git's own words, without its long command line
+            return InstallationError(
+                code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint
+            )
     if explained := _of_one_package(message, cause, unlisted, index or NoAnswers()):
         return explained
     if "No solution found" in message:
         sentence = "no versions satisfy all requirements"
-        return Conflict(NoBuildError("requirements-conflict", sentence, why=cause, hint=_other_versions(cause)))
-    return InstallationError("resolution-failed", "uv could not resolve the requirements", why=cause)
+        return Conflict(
+            NoBuildError("requirements-conflict", sentence, why=cause, hint=_other_versions(cause))
+        )
+    return InstallationError(
+        "resolution-failed", "uv could not resolve the requirements", why=cause
+    )
 
 
 def build_failure(message: str) -> InstallationError | None:
@@ -128,13 +156,23 @@ def build_failure(message: str) -> InstallationError | None:
     output = without_logins(message.partition(_BACKEND)[2])
     lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
     lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
-    last = max((position for position, line in enumerate(lines) if _CAUSE.match(line)), default=len(lines) - 1)
+    last = max(
+        (position for position, line in enumerate(lines) if _CAUSE.match(line)),
+        default=len(lines) - 1,
+    )
     lines = lines[: last + 1][-_LINES:]  # up to the last that names an error
     failure = next(iter(classify("\n".join(lines))), None)
-    why, fix, identity = (failure.title, failure.fix, failure.id) if failure else (lines[-1], (), None)
+    why, fix, identity = (
+        (failure.title, failure.fix, failure.id) if failure else (lines[-1], (), None)
+    )
     message = f"{package} has no wheel for this machine, and building it failed"
-    hint = "\n".join(fix) or f"Request a version of {name} that has a wheel, or install what its build needs"
-    return InstallationError("build-failed", message, why=why, evidence="\n".join(lines), hint=hint, id=identity)
+    hint = (
+        "\n".join(fix)
+        or f"Request a version of {name} that has a wheel, or install what its build needs"
+    )
+    return InstallationError(
+        "build-failed", message, why=why, evidence="\n".join(lines), hint=hint, id=identity
+    )
 
 
 def _other_versions(cause: str) -> str:
@@ -160,20 +198,30 @@ def _of_one_package(
         sentence = f"{package} is a PyTorch package, and no source of PyTorch has it"
         hint = f"the same with {package}   # takes it from the default index"
         return Conflict(InstallationError(FAMILY_UNLISTED, sentence, why=cause, hint=hint))
-    if unbuilt := re.search(r"Wheels are required for `(\S+)` because .* disabled for all packages", message):
-        return Conflict(NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES))
-    if missing := re.search(r"Because (\S+) was not found in the (?:package registry|provided package loc)", message):
+    if unbuilt := re.search(
+        r"Wheels are required for `(\S+)` because .* disabled for all packages", message
+    ):
+        return Conflict(
+            NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
+        )
+    if missing := re.search(
+        r"Because (\S+) was not found in the (?:package registry|provided package loc)", message
+    ):
         package = missing[1]
         likely = index.likely(package)
         hint = f"the same with {likely} in place of {package}" if likely else "Check the name"
-        return InstallationError("package-not-found", f"the index has no package called {package}", hint=hint)
+        return InstallationError(
+            "package-not-found", f"the index has no package called {package}", hint=hint
+        )
     return _missing_version(cause, index)
 
 
 def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
     """Explain a version that is requested and that the default index does not have."""
     exact = re.search(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2[ ,]", cause)
-    bounded = re.search(r"only ([\w.-]+)(?:<=?|==)[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause)
+    bounded = re.search(
+        r"only ([\w.-]+)(?:<=?|==)[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause
+    )
     if exact:
         package, requirement = exact[1], f"{exact[1]}=={exact[2]}"
     elif bounded:
@@ -190,7 +238,9 @@ def version_not_found(package: str, requirement: str, newest: str) -> Conflict:
     exact = re.fullmatch(r"[^=]*==([\w.+!]+)", requirement)
     message = f"{package} {exact[1]} does not exist" if exact else f"there is no {requirement}"
     hint = f"the same with {package} in place of {requirement}"
-    return Conflict(NoBuildError("version-not-found", f"{message}; the newest is {newest}", hint=hint))
+    return Conflict(
+        NoBuildError("version-not-found", f"{message}; the newest is {newest}", hint=hint)
+    )
 
 
 def _needs_torch(package: str) -> InstallationError:

@@ -46,7 +46,9 @@ class TargetDifference(NamedTuple):
     why: str
 
 
-def differences(written: Sequence[Written], family: Collection[str]) -> tuple[TargetDifference, ...]:
+def differences(
+    written: Sequence[Written], family: Collection[str]
+) -> tuple[TargetDifference, ...]:
     """Find the packages that locks hold in different versions; the backend in a version does not count."""
 
     def why(name: str, one: Written) -> str:
@@ -115,20 +117,28 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
         return [_write(lock.made_from(files), options, session) for lock in serving]
     there = list[Lock]()
     for path in [] if options.upgrade else locks_in(options.folder):
-        there += (both := [parse(path.name, text) for text in sides(read_document(path, path.parent))])
+        there += (
+            both := [parse(path.name, text) for text in sides(read_document(path, path.parent))]
+        )
         if len(both) > 1:
             session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
     held = [lock for lock in there if lock.evidence]
-    resolutions = resolve_locks(options.requests, session, held=held, moving=options.moving, newest=options.newest)
+    resolutions = resolve_locks(
+        options.requests, session, held=held, moving=options.moving, newest=options.newest
+    )
     if options.newest:
         family, why = options.requests[0].catalog.family, "the newest for this target"
         resolutions = [
-            replace(one, apart={**dict.fromkeys(family.intersection(one.versions), why), **one.apart})
+            replace(
+                one, apart={**dict.fromkeys(family.intersection(one.versions), why), **one.apart}
+            )
             for one in resolutions
         ]
     old = [_readable(options.folder / resolution.target.filename) for resolution in resolutions]
     pairs = zip(old, resolutions, strict=True)
-    changes = [compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs]
+    changes = [
+        compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs
+    ]
     _announce(resolutions, changes, session)
     requests = [request.request for request in options.requests]
     locks = build_locks(resolutions, requests, session, options.asked, options.folder)
@@ -145,7 +155,9 @@ def targets_of(folder: Path) -> list[Target]:
         lock = _readable(path)
         with suppress(UsageError):
             if lock is None or lock.evidence:
-                targets.append(Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml")))
+                targets.append(
+                    Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml"))
+                )
     return targets
 
 
@@ -168,7 +180,11 @@ def _serving(options: LockOptions) -> list[Lock]:
         return []
     serving: list[Lock] = []
     for request in options.requests:
-        named = [lock for lock in locks if request.request.backend is None or lock.target == request.label]
+        named = [
+            lock
+            for lock in locks
+            if request.request.backend is None or lock.target == request.label
+        ]
         machine, wanted, catalog = request.machine, request.request, request.catalog
         fit = best(judge(named, machine, wanted, catalog, exact=True), machine, wanted, catalog)
         if fit is None:
@@ -182,7 +198,11 @@ def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
     """Put a lock into its folder, unless it lies there already; name the sources that not everybody has."""
     path, sources = options.folder / lock.name, session.sources
     folders = {str(place.parent) for file in lock.files if (place := local_path(file.url))}
-    mirrors = (sources.torch_index if sources.named else None, sources.default_index, *lock.indexes.values())
+    mirrors = (
+        sources.torch_index if sources.named else None,
+        sources.default_index,
+        *lock.indexes.values(),
+    )
     private = (*sorted(folders), *dict.fromkeys(index for index in mirrors if index))
     if holds_text(path, lock.text):
         return Written(path, lock, "unchanged", private=private)
@@ -196,19 +216,29 @@ def _readable(path: Path) -> Lock | None:
     return None
 
 
-def _announce(resolutions: Sequence[Resolution], changes: Sequence[Sequence[VersionChange]], session: Session) -> None:
+def _announce(
+    resolutions: Sequence[Resolution], changes: Sequence[Sequence[VersionChange]], session: Session
+) -> None:
     """Say what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
     for one, changed in zip(resolutions, changes, strict=True):
         choice = one.choice
-        session.reporter.step("Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}")
+        session.reporter.step(
+            "Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}"
+        )
         for each in changed:
             session.reporter.step("", str(each))
     for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
         session.reporter.step("", remark)
-    for warning in dict.fromkeys(warning.message for one in resolutions for warning in one.plan.warnings):
+    for warning in dict.fromkeys(
+        warning.message for one in resolutions for warning in one.plan.warnings
+    ):
         session.reporter.warn(warning)
     missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
-        files = f"{len(missing)} files have no hash on their" if len(missing) > 1 else "1 file has no hash on its"
+        files = (
+            f"{len(missing)} files have no hash on their"
+            if len(missing) > 1
+            else "1 file has no hash on its"
+        )
         session.reporter.step("Hashes", f"{files} index: {price} to download once")

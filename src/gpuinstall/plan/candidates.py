@@ -63,7 +63,9 @@ class NoCandidate(NamedTuple):
 def judge_builds(context: PlanContext) -> tuple[list[Candidate], list[Rejection[Build]]]:
     """Judge every build of the platform that is made for the maker's GPUs, the newest torch first."""
     kind = context.rules.kind
-    return partition([judge_build(build, context) for build in context.builds if build.backend.kind == kind])
+    return partition(
+        [judge_build(build, context) for build in context.builds if build.backend.kind == kind]
+    )
 
 
 def judge_build(build: Build, context: PlanContext) -> Candidate | Rejection[Build]:
@@ -74,7 +76,9 @@ def judge_build(build: Build, context: PlanContext) -> Candidate | Rejection[Bui
     codes = codes_of(build, context)
     covers = tuple(position for position, code in enumerate(codes) if isinstance(code, Code))
     candidate = Candidate(build, verdict.python, codes, covers)
-    against = context.rules.against_driver(build) if covers else missing_code(candidate, context.gpus)
+    against = (
+        context.rules.against_driver(build) if covers else missing_code(candidate, context.gpus)
+    )
     return Rejection(build, against) if against else candidate
 
 
@@ -105,7 +109,9 @@ def closest(rejected: Iterable[Rejection[Build]], rules: Rules) -> Rejection[Bui
 
 def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:
     """Return the best of candidates that stand in the order of the catalogue, the newest torch first."""
-    newest = [candidate for candidate in candidates if candidate.build.torch == candidates[0].build.torch]
+    newest = [
+        candidate for candidate in candidates if candidate.build.torch == candidates[0].build.torch
+    ]
     return min(newest, key=lambda candidate: preference_key(candidate, context))
 
 
@@ -117,13 +123,17 @@ def preference_key(candidate: Candidate, context: PlanContext) -> tuple[object, 
 
 def maker_key(candidate: Candidate, context: PlanContext) -> tuple[object, ...]:
     """Sort candidates of one torch as the maker prefers."""
-    return context.rules.preference(candidate.build, candidate.codes, tuple(context.architectures.values()))
+    return context.rules.preference(
+        candidate.build, candidate.codes, tuple(context.architectures.values())
+    )
 
 
 def is_settled(candidate: Candidate, context: PlanContext) -> bool:
     """Whether the programs of the request go with a build, as far as they were resolved."""
     settled, build = context.settled, candidate.build
-    return settled is None or (build.torch == settled.torch and build.backend.tag not in settled.unserved)
+    return settled is None or (
+        build.torch == settled.torch and build.backend.tag not in settled.unserved
+    )
 
 
 def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
@@ -151,7 +161,9 @@ def runs(build: Build, context: PlanContext) -> bool:
 def has_code(build: Build, context: PlanContext) -> bool:
     """Whether every GPU of the context would run a build under some driver."""
     driver_reasons = context.rules.driver_reasons
-    return all(isinstance(code, Code) or code.code in driver_reasons for code in codes_of(build, context))
+    return all(
+        isinstance(code, Code) or code.code in driver_reasons for code in codes_of(build, context)
+    )
 
 
 def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:

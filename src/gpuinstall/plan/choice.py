@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from gpuinstall.request import Request
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None) -> Plan | Rejected:
+def choose(
+    machine: Machine, request: Request, catalog: Catalog, settled: Settled | None = None
+) -> Plan | Rejected:
     """Return the build for a machine, with reasons, or why there is none.
 
     Args:
@@ -76,7 +78,9 @@ def _attempt(
     return best
 
 
-def _outcome_key(outcome: Plan | Rejected | NoCandidate, context: PlanContext) -> tuple[object, ...]:
+def _outcome_key(
+    outcome: Plan | Rejected | NoCandidate, context: PlanContext
+) -> tuple[object, ...]:
     """Sort what comes out for several Pythons: the best GPUs served, then the newest torch; a refusal is the lowest."""
     if not isinstance(outcome, Plan):
         return ()
@@ -91,7 +95,9 @@ def _outcome(context: PlanContext) -> Plan | Rejected | NoCandidate:
         return fault
     if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    if context.machine.os == "macos" and not any(build.backend.kind == context.rules.kind for build in context.builds):
+    if context.machine.os == "macos" and not any(
+        build.backend.kind == context.rules.kind for build in context.builds
+    ):
         own_build = Reason("macos", "macOS has no CUDA; its build uses MPS")
         return NoCandidate(context, ()) if backends else _choose_cpu(context, own_build)
     usable = with_usable_gpus(context)
@@ -118,7 +124,9 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
             runs.append(Run(gpu.index, code.name, code.how))
         else:
             runs.append(Run(gpu.index, None, "none"))
-            message = f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}"
+            message = (
+                f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}"
+            )
             uncovered.append(Reason("gpu-left-out", message))
     served = replace(context, gpus=tuple(context.gpus[position] for position in cover))
     left_out = (fault.reason for fault in context.left_out.values())
@@ -137,8 +145,12 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
     builds = [build for build in context.builds if build.backend == CPU]
     candidates, rejected = partition([judge_request(build, context) for build in builds])
-    is_elsewhere = all(one.reason.code in {*NOT_THERE, "other-torch", "no-companion"} for one in rejected)
-    if not candidates and is_elsewhere and not context.demand.backends:  # a CPU build by name is not replaced
+    is_elsewhere = all(
+        one.reason.code in {*NOT_THERE, "other-torch", "no-companion"} for one in rejected
+    )
+    if (
+        not candidates and is_elsewhere and not context.demand.backends
+    ):  # a CPU build by name is not replaced
         anything = replace(context, demand=context.demand._replace(backends=frozenset()))
         builds = [build for build in context.builds if build.on_default_index]
         candidates, _ = partition([judge_request(build, anything) for build in builds])

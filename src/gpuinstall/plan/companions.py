@@ -54,18 +54,26 @@ class Companions:
         """Return the Pythons that a build and every companion have wheels for."""
         pythons = build.pythons
         for name in self.requirements:
-            wheels = [_wheels(name, version, self.catalog) for version in self.suiting(build, name) or ()]
+            wheels = [
+                _wheels(name, version, self.catalog) for version in self.suiting(build, name) or ()
+            ]
             if not wheels:
                 continue
             if all(one.pythons is not None for one in wheels):
-                pythons = tuple(python for python in pythons if any(one.has_wheel(python) for one in wheels))
+                pythons = tuple(
+                    python for python in pythons if any(one.has_wheel(python) for one in wheels)
+                )
             excluded = self.newest_patches.intersection(*(one.excluded for one in wheels))
-            pythons = tuple(python for python in pythons if python not in set(map(minor_version, excluded)))
+            pythons = tuple(
+                python for python in pythons if python not in set(map(minor_version, excluded))
+            )
         return pythons
 
     def pins(self, build: Build, python: str) -> tuple[str, ...]:
         """Return the requirements of the companions, pinned to a build as far as it is known what goes with it."""
-        return tuple(self._pin(requirement, build, python) for requirement in self.requirements.values())
+        return tuple(
+            self._pin(requirement, build, python) for requirement in self.requirements.values()
+        )
 
     def _pin(self, requirement: Asked, build: Build, python: str) -> str:
         name, catalog = requirement.name, self.catalog
@@ -74,7 +82,9 @@ class Companions:
             return f"triton{catalog.releases[build.torch].triton}"
         if name == "triton" or not suiting:
             return requirement.text
-        version = next(version for version in suiting if _wheels(name, version, catalog).has_wheel(python))
+        version = next(
+            version for version in suiting if _wheels(name, version, catalog).has_wheel(python)
+        )
         label, listed = label_of(build), _listed_versions(build, name, catalog)
         # A listing shows whether its files have a label; without one the catalogue knows it.
         if listed is None:
@@ -95,7 +105,10 @@ class Companions:
         if not unlabelled:
             return None
         packages = f"{' and '.join(unlabelled)} for {build.os} {build.arch}"
-        return Reason("companion-for-the-cpu", f"{packages} have no GPU code for this backend: they are CPU builds")
+        return Reason(
+            "companion-for-the-cpu",
+            f"{packages} have no GPU code for this backend: they are CPU builds",
+        )
 
 
 def label_of(build: Build) -> str:
@@ -120,13 +133,17 @@ def _paired_versions(build: Build, requirement: Asked, catalog: Catalog) -> tupl
     if release is None or (requirement.name == "triton" and not release.released):
         return None
     if requirement.name != "triton":
-        return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(requirement.name)
+        return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(
+            requirement.name
+        )
     if not release.triton:
         return ()
     # The first version in torch's pin, and those in it that the requirement names and allows.
     allowed = parse_specifier(release.triton)
     named = (specifier.version.removesuffix(".*") for specifier in requirement.specifier or ())
-    fitting = (version for version in named if allowed.contains(version) and requirement.allows(version))
+    fitting = (
+        version for version in named if allowed.contains(version) and requirement.allows(version)
+    )
     return (release.triton.lstrip("=~"), *fitting)
 
 

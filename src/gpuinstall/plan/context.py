@@ -53,13 +53,19 @@ class PlanContext:
     @cached_property
     def companions(self) -> Companions:
         """The requested packages of torch's family."""
-        newest = {minor_version(python): python for python in sorted(self.machine.pythons or (), key=number)}
+        newest = {
+            minor_version(python): python
+            for python in sorted(self.machine.pythons or (), key=number)
+        }
         return Companions(self.demand.family, self.catalog, frozenset(newest.values()))
 
     @cached_property
     def ages(self) -> dict[Version, int]:
         """The rank of each torch version of this platform: 0 is the newest."""
-        return {torch: age for age, torch in enumerate(dict.fromkeys(build.torch for build in self.builds))}
+        return {
+            torch: age
+            for age, torch in enumerate(dict.fromkeys(build.torch for build in self.builds))
+        }
 
     @cached_property
     def architecture_names(self) -> tuple[str | None, ...]:
@@ -82,7 +88,9 @@ class PlanContext:
     @cached_property
     def unwanted(self) -> frozenset[str]:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
-        return frozenset(part.version.lower() for part in self.demand.torch or () if part.operator == "!=")
+        return frozenset(
+            part.version.lower() for part in self.demand.torch or () if part.operator == "!="
+        )
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
@@ -90,12 +98,16 @@ class PlanContext:
         rows = self.catalog.cuda_names() if self.demand.others else {}
         carried: dict[str, CudaName] = {}
         for requirement in map(parse_requirement, self.demand.others):
-            extras = (f"{requirement.name}[{normalised(extra)}]" for extra in requirement.extra_names)
+            extras = (
+                f"{requirement.name}[{normalised(extra)}]" for extra in requirement.extra_names
+            )
             names = [name for name in (requirement.name, *extras) if name in rows]
             if requirement.specifier:
                 names = [name for name in names if not name.isalpha()]
             marker = requirement.marker
-            if names and (marker is None or marker_holds(marker, self.machine, self.catalog.settled_python)):
+            if names and (
+                marker is None or marker_holds(marker, self.machine, self.catalog.settled_python)
+            ):
                 carried[requirement.text] = rows[names[0]]
         return carried
 
@@ -114,16 +126,30 @@ class PlanContext:
         if not fitting:
             counted = {package for package, _ in self.catalog.companions}
             companions = [name for name in demand.family if name in counted]
-            have = f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
-            return Reason("python-unsupported", f"{have} for Python {span(pythons)}, not {demand.python}")
+            have = (
+                f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
+            )
+            return Reason(
+                "python-unsupported", f"{have} for Python {span(pythons)}, not {demand.python}"
+            )
         if not isinstance(demand.python, str):
             fitting = [python for python in fitting if not python.endswith("t")]
         for python in at_hand(demand.preferred, machine):
             if python in fitting:
                 return python
         if fitting and (demand.managed or machine.pythons is None):
-            supported = [python for python in fitting if number(python) <= number(self.catalog.settled_python)]
+            supported = [
+                python
+                for python in fitting
+                if number(python) <= number(self.catalog.settled_python)
+            ]
             return max(supported, key=number) if supported else min(fitting, key=number)
-        here = ", ".join(dict.fromkeys(minor_version(python) for python in machine.pythons or ())) or "none"
+        here = (
+            ", ".join(dict.fromkeys(minor_version(python) for python in machine.pythons or ()))
+            or "none"
+        )
         needed = span(fitting or pythons)
-        return Reason("no-python", f"it requires Python {needed}; installed: {here}, and no other is available")
+        return Reason(
+            "no-python",
+            f"it requires Python {needed}; installed: {here}, and no other is available",
+        )

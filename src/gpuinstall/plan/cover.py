@@ -57,9 +57,13 @@ def serving_builds(
     libraries = catalog.collectives()
     servings = []
     for key, build in builds.items():
-        compiled = frozenset(position for position in ranks[key] if _compiles(build, machines[position], catalog))
+        compiled = frozenset(
+            position for position in ranks[key] if _compiles(build, machines[position], catalog)
+        )
         library = libraries.get((str(build.torch), build.backend.tag), build.name)
-        servings.append(ServingBuild(build, torches.index(build.torch), library, ranks[key], compiled))
+        servings.append(
+            ServingBuild(build, torches.index(build.torch), library, ranks[key], compiled)
+        )
     return servings
 
 
@@ -72,9 +76,16 @@ def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) ->
     if not left or not left <= _served(candidates):
         return ()
     by_machines = {frozenset(serving.ranks): serving for serving in candidates}
-    largest = [serving for served, serving in by_machines.items() if not any(served < other for other in by_machines)]
+    largest = [
+        serving
+        for served, serving in by_machines.items()
+        if not any(served < other for other in by_machines)
+    ]
     size = next(size for size in count(1) if any(_covers(largest, left, size, torches=size)))
-    covers = (min(_covers(candidates, left, size, torches), key=_merits, default=()) for torches in count(1))
+    covers = (
+        min(_covers(candidates, left, size, torches), key=_merits, default=())
+        for torches in count(1)
+    )
     return next(filter(None, covers))
 
 
@@ -86,7 +97,13 @@ def _merits(cover: Cover) -> tuple[object, ...]:
     toolkits = 0
     for position in _served(cover):
         toolkits += min(serving.ranks[position] for serving in cover if position in serving.ranks)
-    return len(libraries), ages, len(compiled), toolkits, sorted(serving.build.name for serving in cover)
+    return (
+        len(libraries),
+        ages,
+        len(compiled),
+        toolkits,
+        sorted(serving.build.name for serving in cover),
+    )
 
 
 def _served(servings: Iterable[ServingBuild]) -> frozenset[int]:
@@ -109,9 +126,14 @@ def _covers(
         return
     if len(ages) == torches:
         candidates = [serving for serving in candidates if serving.age in ages]
-    by_machine = ([serving for serving in candidates if position in serving.ranks] for position in sorted(left))
+    by_machine = (
+        [serving for serving in candidates if position in serving.ranks]
+        for position in sorted(left)
+    )
     for serving in min(by_machine, key=len):
-        for rest in _covers(candidates, left.difference(serving.ranks), size - 1, torches, ages | {serving.age}):
+        for rest in _covers(
+            candidates, left.difference(serving.ranks), size - 1, torches, ages | {serving.age}
+        ):
             yield (serving, *rest)
 
 

@@ -71,7 +71,11 @@ class Demand(NamedTuple):
             return False
         if self.python is None or isinstance(self.python, str):
             return self.python in {None, python}
-        named = (part.version for part in self.python if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", part.version))
+        named = (
+            part.version
+            for part in self.python
+            if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", part.version)
+        )
         return any(self.python.contains(patch) for patch in (f"{minor}.0", f"{minor}.99", *named))
 
 
@@ -86,14 +90,20 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     """
     requirements = [parse_requirement(text) for text in request.requirements]
     names = {"torch"} | {requirement.name for requirement in requirements}
-    allowed = [requirement for requirement in map(parse_requirement, request.constraints) if requirement.name in names]
+    allowed = [
+        requirement
+        for requirement in map(parse_requirement, request.constraints)
+        if requirement.name in names
+    ]
     ours = [requirement for requirement in (*requirements, *allowed) if requirement.name in family]
     marked = [requirement for requirement in ours if requirement.marker is not None]
     whole = Demand(
         torch=None,
         extras="",
         family={},
-        others=tuple(requirement.text for requirement in requirements if requirement.name not in family),
+        others=tuple(
+            requirement.text for requirement in requirements if requirement.name not in family
+        ),
         backends=frozenset(),
         allowed=request.allowed_backends,
         python=_python(request.python),
@@ -107,7 +117,9 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
     demands = []
     for holding, pythons in _by_markers(marked, whole, machine).items():
         family_requirements = [one for one in ours if one.marker is None or one in holding]
-        demands.append(_of_family(whole._replace(pythons=pythons), family_requirements, request.backend))
+        demands.append(
+            _of_family(whole._replace(pythons=pythons), family_requirements, request.backend)
+        )
     return tuple(demands)
 
 
@@ -115,19 +127,31 @@ def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) ->
     companions, tags = _joined(requirements)
     torch = companions.pop("torch", Asked("torch", "torch"))
     backends = frozenset(_backend(tag) for tag in (*tags, *filter(None, [backend])))
-    return whole._replace(torch=torch.specifier, extras=torch.extras, family=companions, backends=backends)
+    return whole._replace(
+        torch=torch.specifier, extras=torch.extras, family=companions, backends=backends
+    )
 
 
-def _by_markers(marked: list[Asked], whole: Demand, machine: Machine) -> dict[tuple[Asked, ...], frozenset[str] | None]:
+def _by_markers(
+    marked: list[Asked], whole: Demand, machine: Machine
+) -> dict[tuple[Asked, ...], frozenset[str] | None]:
     """Group the Pythons that are requested by the requirements whose markers hold there; None: all alike."""
     groups: dict[tuple[Asked, ...], list[str]] = {}
     first = (python.removesuffix("t") for python in at_hand(whole.preferred, machine))
     newest_first = sorted(_PYTHONS, key=number, reverse=True)
-    ordered = list(dict.fromkeys((*(python for python in first if python in _PYTHONS), *newest_first)))
+    ordered = list(
+        dict.fromkeys((*(python for python in first if python in _PYTHONS), *newest_first))
+    )
     suitable = [python for python in ordered if whole.suits(python) or whole.suits(f"{python}t")]
-    markers = [(requirement, requirement.marker) for requirement in marked if requirement.marker is not None]
+    markers = [
+        (requirement, requirement.marker)
+        for requirement in marked
+        if requirement.marker is not None
+    ]
     for python in suitable or ordered:
-        holding = tuple(requirement for requirement, marker in markers if marker_holds(marker, machine, python))
+        holding = tuple(
+            requirement for requirement, marker in markers if marker_holds(marker, machine, python)
+        )
         groups.setdefault(holding, []).append(python)
     if len(groups) == 1:
         return dict.fromkeys(groups)
@@ -158,7 +182,9 @@ def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
         return requirement, []
     pairs = zip(specifiers, labels, strict=True)
     plain = ",".join(re.sub(_LABELLED, r"==\1", text) if label else text for text, label in pairs)
-    return requirement._replace(specifier=parse_specifier(plain)), [label for label in labels if label]
+    return requirement._replace(specifier=parse_specifier(plain)), [
+        label for label in labels if label
+    ]
 
 
 def _label(specifier: str) -> str | None:
@@ -171,10 +197,18 @@ def _backend(tag: str) -> Backend:
     backend = known_backend(tag)
     if tag in {vendor.torch_device for vendor in VENDORS.values()}:
         message = f"{tag!r} is torch's name for a GPU, not a backend"
-        raise UsageError("backend-malformed", message, hint="Leave out --backend: the build for this GPU is chosen")
-    if backend is None or not (backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}):
+        raise UsageError(
+            "backend-malformed",
+            message,
+            hint="Leave out --backend: the build for this GPU is chosen",
+        )
+    if backend is None or not (
+        backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}
+    ):
         message = f"{tag!r} is not a backend such as cu126 or cpu"
-        raise UsageError("backend-malformed", message, hint="Backends are cu126, rocm7.2, xpu, cpu and others")
+        raise UsageError(
+            "backend-malformed", message, hint="Backends are cu126, rocm7.2, xpu, cpu and others"
+        )
     return backend
 
 
@@ -187,4 +221,6 @@ def _python(text: str | None) -> SpecifierSet | str | None:
     try:
         return parse_specifier(text)
     except ValueError:
-        raise UsageError("python-malformed", f"{text!r} is not a Python version such as 3.12") from None
+        raise UsageError(
+            "python-malformed", f"{text!r} is not a Python version such as 3.12"
+        ) from None

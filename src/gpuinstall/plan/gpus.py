@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
 
 
-def requested_gpus(machine: Machine, names: tuple[str | int, ...] | None, rules: Rules) -> tuple[Gpu, ...]:
+def requested_gpus(
+    machine: Machine, names: tuple[str | int, ...] | None, rules: Rules
+) -> tuple[Gpu, ...]:
     """Return the maker's GPUs that are requested, in the order of their indices.
 
     Args:
@@ -33,15 +35,22 @@ def requested_gpus(machine: Machine, names: tuple[str | int, ...] | None, rules:
     Raises:
         UsageError: There is no name, or one that no GPU has.
     """
-    gpus = sorted((gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor), key=lambda gpu: gpu.index)
+    gpus = sorted(
+        (gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor),
+        key=lambda gpu: gpu.index,
+    )
     if names is None:
         return tuple(gpus)
     if gpus and not names:
-        raise UsageError("no-such-gpu", "--gpus selects none of this machine's GPUs", hint=_LEAVE_OUT)
+        raise UsageError(
+            "no-such-gpu", "--gpus selects none of this machine's GPUs", hint=_LEAVE_OUT
+        )
     for name in names:
         if not any(_is_called(gpu, str(name)) for gpu in gpus):
             here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or f"no {rules.name} GPU"
-            raise UsageError("no-such-gpu", f"this machine has no GPU {str(name)!r}", hint=f"It has {here}")
+            raise UsageError(
+                "no-such-gpu", f"this machine has no GPU {str(name)!r}", hint=f"It has {here}"
+            )
     return tuple(gpu for gpu in gpus if any(_is_called(gpu, str(name)) for name in names))
 
 
@@ -65,7 +74,9 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
     if context.demand.gpus is None:
         # A GPU that has fallen off the bus is not listed any more; the last that is said of it counts.
         present = {gpu.index for gpu in context.machine.gpus}
-        left_out |= {index: problem for problem in blocking for index in problem.gpus if index not in present}
+        left_out |= {
+            index: problem for problem in blocking for index in problem.gpus if index not in present
+        }
     return replace(context, gpus=usable, left_out=dict(sorted(left_out.items())))
 
 
@@ -89,12 +100,18 @@ def machine_fault(context: PlanContext) -> Rejected | None:
     """Refuse a system that no wheel fits, and for its GPUs a machine with a problem that blocks all of it."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
-        return refused(context, (why,), "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)")
+        return refused(
+            context,
+            (why,),
+            "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)",
+        )
     blocking = context.machine.blocking
     if not blocking or context.demand.backends == {CPU}:
         return None
     fix = next((problem.fix for problem in blocking if problem.fix), None)
-    return refused(context, tuple(problem.reason for problem in blocking), fix, error_class=MachineError)
+    return refused(
+        context, tuple(problem.reason for problem in blocking), fix, error_class=MachineError
+    )
 
 
 def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
@@ -113,7 +130,9 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     is_unserved = usable.left_out and not any(rules.ever_served(gpu) for gpu in usable.gpus)
     if driver_fault is None and not is_unserved:
         return None
-    unsupported = {gpu.index: never_made(gpu, context) for gpu in context.gpus if not rules.ever_served(gpu)}
+    unsupported = {
+        gpu.index: never_made(gpu, context) for gpu in context.gpus if not rules.ever_served(gpu)
+    }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
         return refused(usable, distinct)
@@ -145,4 +164,6 @@ def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     architecture = context.rules.architecture(gpu)
     chip = f" ({architecture})" if architecture else ""
     platform = f"{context.machine.os} {context.machine.arch}"
-    return Reason("no-build-ever", f"no build in the catalogue supports {gpu.label}{chip} on {platform}")
+    return Reason(
+        "no-build-ever", f"no build in the catalogue supports {gpu.label}{chip} on {platform}"
+    )

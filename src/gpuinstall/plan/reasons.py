@@ -39,11 +39,16 @@ _REQUESTED = {"other-torch", "other-backend", "not-allowed"}
 
 
 def reasons_for(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection[Build], ...], context: PlanContext
+    best: Candidate,
+    candidates: list[Candidate],
+    rejected: tuple[Rejection[Build], ...],
+    context: PlanContext,
 ) -> tuple[Reason, ...]:
     """Return why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
     served = replace(context, gpus=tuple(context.gpus[position] for position in best.covers))
-    here = f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one"
+    here = (
+        f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one"
+    )
     reasons = (
         None if context.gpus else Reason("no-gpu-here", here),
         learned_reason(best, context),
@@ -67,19 +72,28 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
 
 def held_back_programs(context: PlanContext) -> list[Reason]:
     """Return which programs could not be the newest."""
-    return [Reason(PROGRAM_HELD_BACK, text) for text in (context.settled.held_back if context.settled else ())]
+    return [
+        Reason(PROGRAM_HELD_BACK, text)
+        for text in (context.settled.held_back if context.settled else ())
+    ]
 
 
-def in_order(rejected: Iterable[Rejection[Build]], context: PlanContext) -> tuple[Rejection[Build], ...]:
+def in_order(
+    rejected: Iterable[Rejection[Build]], context: PlanContext
+) -> tuple[Rejection[Build], ...]:
     """Return rejected builds in the order of the catalogue."""
     positions = {build: position for position, build in enumerate(context.builds)}
     return tuple(sorted(rejected, key=lambda rejection: positions[rejection.candidate]))
 
 
-def reject_lesser(candidates: list[Candidate], best: Candidate, context: PlanContext) -> list[Rejection[Build]]:
+def reject_lesser(
+    candidates: list[Candidate], best: Candidate, context: PlanContext
+) -> list[Rejection[Build]]:
     """Reject the builds that run too: the programs want another torch or cannot have it, or the best is better."""
     others = (candidate for candidate in candidates if candidate is not best)
-    return [Rejection(candidate.build, _why_lesser(candidate, best, context)) for candidate in others]
+    return [
+        Rejection(candidate.build, _why_lesser(candidate, best, context)) for candidate in others
+    ]
 
 
 def _why_lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> Reason:
@@ -92,7 +106,9 @@ def _why_lesser(candidate: Candidate, best: Candidate, context: PlanContext) -> 
         return missing_code(candidate, context.gpus) or _ELSEWHERE
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
-    return Reason("less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}")
+    return Reason(
+        "less-preferred", f"{best.build.name} is preferred: {_merit(candidate, best, context)}"
+    )
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
@@ -114,7 +130,9 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
             f"for a machine with GPUs elsewhere: --backend {build.backend}"
         )
         warnings.append(Reason(UNASKED, message))
-    container = [f"a {machine.environment.container} container"] if machine.environment.container else []
+    container = (
+        [f"a {machine.environment.container} container"] if machine.environment.container else []
+    )
     others = [problem.message for problem in machine.problems if problem.code == "gpu-not-ours"]
     if why.code == "no-gpu" and (signs := [*container, *machine.signs, *others]):
         message = (
@@ -126,7 +144,9 @@ def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> tuple[Reaso
     return (*warnings, *filter(None, [unmet_preference(build, context)]), *_of_the_machine(context))
 
 
-def newest_reason(best: Candidate, rejected: Iterable[Rejection[Build]], context: PlanContext) -> Reason:
+def newest_reason(
+    best: Candidate, rejected: Iterable[Rejection[Build]], context: PlanContext
+) -> Reason:
     """Return that it is the newest torch, or what keeps a newer one away.
 
     The driver does if another driver would run a newer one, the chip if none would.
@@ -149,7 +169,9 @@ def newest_reason(best: Candidate, rejected: Iterable[Rejection[Build]], context
     return _newest_requested(best, newer, context)
 
 
-def _closest_of_requested(rejected: list[Rejection[Build]], context: PlanContext) -> Rejection[Build] | None:
+def _closest_of_requested(
+    rejected: list[Rejection[Build]], context: PlanContext
+) -> Rejection[Build] | None:
     """Return the build that came closest of those that the request does not exclude."""
     return closest((one for one in rejected if one.reason.code not in _REQUESTED), context.rules)
 
@@ -175,42 +197,68 @@ def _merit(candidate: Candidate, best: Candidate, context: PlanContext) -> str:
     return context.rules.merit(maker_key(best, context), maker_key(candidate, context))
 
 
-def _newer_driver(best: Candidate, rejected: tuple[Rejection[Build], ...], context: PlanContext) -> Reason | None:
+def _newer_driver(
+    best: Candidate, rejected: tuple[Rejection[Build], ...], context: PlanContext
+) -> Reason | None:
     for rejection in rejected:
         build = rejection.candidate
         if rejection.reason.code != "driver-too-old" or build.torch <= best.build.torch:
             continue
         if all(isinstance(code, Code) for code in codes_of(build, context)):
-            return Reason("newer-driver", f"torch {build.torch} would need {context.rules.driver_for(build)}")
+            return Reason(
+                "newer-driver", f"torch {build.torch} would need {context.rules.driver_for(build)}"
+            )
     return None
 
 
 def _backend(
-    best: Candidate, candidates: list[Candidate], rejected: tuple[Rejection[Build], ...], context: PlanContext
+    best: Candidate,
+    candidates: list[Candidate],
+    rejected: tuple[Rejection[Build], ...],
+    context: PlanContext,
 ) -> Reason | None:
     torch = best.build.torch
     for rejection in rejected:
         build, reason = rejection.candidate, rejection.reason
-        if build.torch == torch and reason.code in {"no-companion", "not-allowed", "programs-conflict"}:
+        if build.torch == torch and reason.code in {
+            "no-companion",
+            "not-allowed",
+            "programs-conflict",
+        }:
             return Reason("backend", f"not {build.name}: {reason.message}")
-    peers = (other for other in candidates if other.build.torch == torch and other.covers == best.covers)
+    peers = (
+        other for other in candidates if other.build.torch == torch and other.covers == best.covers
+    )
     rivals = [other for other in peers if other is not best]
     if not rivals:
         return None
     rival = preferred(rivals, context)
-    return Reason("backend", f"{best.build.backend} and not {rival.build.backend}: {_merit(rival, best, context)}")
+    return Reason(
+        "backend",
+        f"{best.build.backend} and not {rival.build.backend}: {_merit(rival, best, context)}",
+    )
 
 
-def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanContext) -> Reason | None:
+def _other_gpus(
+    best: Candidate, candidates: list[Candidate], context: PlanContext
+) -> Reason | None:
     everywhere = range(len(context.gpus))
     others = set(everywhere) - set(best.covers)
     if others:
         covers = {candidate.covers for candidate in candidates if others & set(candidate.covers)}
-        return _would_give("other-choice", gpus_to_serve(covers, context), candidates, context) if covers else None
+        return (
+            _would_give("other-choice", gpus_to_serve(covers, context), candidates, context)
+            if covers
+            else None
+        )
     gains = [
         (other, cover)
         for name in context.architectures
-        if (cover := tuple(position for position in everywhere if context.architecture_names[position] != name))
+        if (
+            cover := tuple(
+                position for position in everywhere if context.architecture_names[position] != name
+            )
+        )
         and (other := _best_for(cover, candidates, context)).build.torch > best.build.torch
     ]
     if not gains:
@@ -219,7 +267,9 @@ def _other_gpus(best: Candidate, candidates: list[Candidate], context: PlanConte
     return _would_give("fewer-gpus", cover, candidates, context)
 
 
-def _would_give(code: str, cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Reason:
+def _would_give(
+    code: str, cover: GpuPositions, candidates: list[Candidate], context: PlanContext
+) -> Reason:
     gpus = [context.gpus[position] for position in cover]
     names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
     indices = ",".join(str(gpu.index) for gpu in gpus)
@@ -228,18 +278,26 @@ def _would_give(code: str, cover: GpuPositions, candidates: list[Candidate], con
 
 
 def _best_for(cover: GpuPositions, candidates: list[Candidate], context: PlanContext) -> Candidate:
-    return preferred([candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context)
+    return preferred(
+        [candidate for candidate in candidates if set(cover) <= set(candidate.covers)], context
+    )
 
 
 def _of_the_machine(context: PlanContext) -> tuple[Reason, ...]:
     problems = [problem.reason for problem in context.machine.problems if not problem.blocking]
-    foreign = [gpu for gpu in context.machine.gpus if vendor_of(gpu, context.machine) != context.rules.vendor]
+    foreign = [
+        gpu
+        for gpu in context.machine.gpus
+        if vendor_of(gpu, context.machine) != context.rules.vendor
+    ]
     not_used = f"is not used: it is not from {context.rules.name}"
     names = [f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})" for gpu in foreign]
     return (*problems, *(Reason("gpu-not-supported", f"{name} {not_used}") for name in names))
 
 
-def _newest_seen(best: Candidate, newer: list[Rejection[Build]], context: PlanContext) -> Reason | None:
+def _newest_seen(
+    best: Candidate, newer: list[Rejection[Build]], context: PlanContext
+) -> Reason | None:
     """Return that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
     builds: dict[str, Build] = {}
@@ -248,7 +306,9 @@ def _newest_seen(best: Candidate, newer: list[Rejection[Build]], context: PlanCo
         builds.setdefault(reason.code, build)
         if reason.code == HELD_BACK:
             newest = f"torch {build.torch} would run here"
-            return Reason(HELD_BACK, f"{reason.message}; without it {newest}" if reason.message else newest)
+            return Reason(
+                HELD_BACK, f"{reason.message}; without it {newest}" if reason.message else newest
+            )
     if unknown := builds.get("not-in-catalogue"):
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
         return Reason("newest-known", f"{newest}; {unknown.name} is on the index")
@@ -257,14 +317,28 @@ def _newest_seen(best: Candidate, newer: list[Rejection[Build]], context: PlanCo
     return None
 
 
-def _newest_requested(best: Candidate, newer: list[Rejection[Build]], context: PlanContext) -> Reason:
+def _newest_requested(
+    best: Candidate, newer: list[Rejection[Build]], context: PlanContext
+) -> Reason:
     torch, limits = best.build.torch, _REQUESTED & {rejection.reason.code for rejection in newer}
     if limits == {"other-backend"}:
-        return Reason("newest-of-backend", f"{torch} is the newest torch that has a {best.build.backend} build")
+        return Reason(
+            "newest-of-backend",
+            f"{torch} is the newest torch that has a {best.build.backend} build",
+        )
     if limits == {"not-allowed"}:
-        return Reason("newest-allowed", f"{torch} is the newest torch that the allowed backends have")
-    rules, newest = context.rules, f"{torch} is the newest torch" + " that was requested" * bool(limits)
-    elsewhere = not newer and best.build.backend.kind == rules.kind and any(other > torch for other in context.ages)
+        return Reason(
+            "newest-allowed", f"{torch} is the newest torch that the allowed backends have"
+        )
+    rules, newest = (
+        context.rules,
+        f"{torch} is the newest torch" + " that was requested" * bool(limits),
+    )
+    elsewhere = (
+        not newer
+        and best.build.backend.kind == rules.kind
+        and any(other > torch for other in context.ages)
+    )
     return Reason("newest-torch", newest + f" with a build for {rules.name} GPUs" * elsewhere)
 
 
@@ -275,11 +349,15 @@ def _asked(rejected: list[Rejection[Build]]) -> str:
 
 def _newest_but(best: Candidate, blocking: Rejection[Build]) -> Reason:
     reason = blocking.reason
-    message = f"{best.build.torch} is the newest that fits; {blocking.candidate.name}: {reason.message}"
+    message = (
+        f"{best.build.torch} is the newest that fits; {blocking.candidate.name}: {reason.message}"
+    )
     return Reason(f"newest-but-{reason.code}", message)
 
 
-def _newest_with_code(best: Candidate, blocking: Rejection[Build], restriction: str, context: PlanContext) -> Reason:
+def _newest_with_code(
+    best: Candidate, blocking: Rejection[Build], restriction: str, context: PlanContext
+) -> Reason:
     """Return which chip a newer build has no code for, whatever it was rejected for."""
     build = blocking.candidate
     lacking = next((code for code in codes_of(build, context) if isinstance(code, Reason)), None)

@@ -96,7 +96,9 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[Rejection[Build],
     """Refuse what no request would be served on; ``rejected`` are the builds that the user's own came to."""
     context, rules = unserved.context, unserved.context.rules
     codes = ((rejection, codes_of(rejection.candidate, context)) for rejection in unserved.rejected)
-    served = [rejection for rejection, of_gpus in codes if any(isinstance(code, Code) for code in of_gpus)]
+    served = [
+        rejection for rejection, of_gpus in codes if any(isinstance(code, Code) for code in of_gpus)
+    ]
     nearest = closest(served or unserved.rejected, rules)
     if nearest is None:
         kind = f"{rules.software} build" if context.gpus else "build"
@@ -115,7 +117,9 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[Rejection[Build],
         reason = never_made(context.gpus[0], context)
     else:
         reason = Reason(code, f"no build fits this machine; {build.name}: {message}")
-    return refused(context, (reason,), _way(nearest, context), error_class=error_class, rejected=rejected)
+    return refused(
+        context, (reason,), _way(nearest, context), error_class=error_class, rejected=rejected
+    )
 
 
 def _change(words: str, build: Build, request: Request, context: PlanContext) -> str:
@@ -169,7 +173,9 @@ def _conflict(
     return needed, unserved
 
 
-def _disagreement(culprits: list[str], nearest: Rejection[Build] | None, context: PlanContext) -> Reason:
+def _disagreement(
+    culprits: list[str], nearest: Rejection[Build] | None, context: PlanContext
+) -> Reason:
     """Return what cannot be had together, or what cannot be had at all."""
     code, cause, side = "no-build", "", None
     if nearest:
@@ -223,7 +229,11 @@ def _way(nearest: Rejection[Build], context: PlanContext) -> str | None:
         return fix
     if code == "python-unsupported":
         python = _nearest_python(context.companions.pythons(build), context.demand)
-        return f"the same with --python {python}   # a Python that it has wheels for" if python else None
+        return (
+            f"the same with --python {python}   # a Python that it has wheels for"
+            if python
+            else None
+        )
     ways = {
         "unreachable": _MIRROR,
         "glibc-too-old": f"Use a distribution or a container with glibc {build.glibc} or newer",
@@ -234,7 +244,11 @@ def _way(nearest: Rejection[Build], context: PlanContext) -> str | None:
 
 def _nearest_python(pythons: Sequence[str], demand: Demand) -> str | None:
     """Return the Python nearest to what was requested of those that would do."""
-    texts = [demand.python] if isinstance(demand.python, str) else [part.version for part in demand.python or ()]
+    texts = (
+        [demand.python]
+        if isinstance(demand.python, str)
+        else [part.version for part in demand.python or ()]
+    )
     minors = [number(text.removesuffix(".*"))[1] for text in texts if re.match(r"3\.[0-9]", text)]
     wheels = [python for python in pythons if not python.endswith("t")]
 

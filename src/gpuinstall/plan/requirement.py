@@ -32,7 +32,11 @@ _PROCESSORS = {
 
 _SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
-_REPOSITORIES = {"pytorch/pytorch": "torch", "pytorch/vision": "torchvision", "pytorch/audio": "torchaudio"}
+_REPOSITORIES = {
+    "pytorch/pytorch": "torch",
+    "pytorch/vision": "torchvision",
+    "pytorch/audio": "torchaudio",
+}
 """Whose repositories are not called as their packages are."""
 
 _LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
@@ -49,7 +53,9 @@ _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
-_UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
+_UNNAMED = (
+    rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
+)
 
 
 class Asked(NamedTuple):
@@ -84,7 +90,11 @@ class Asked(NamedTuple):
     def narrowed(self, other: Asked) -> Asked:
         """Join two requirements of one package: the extras of both, the versions that both allow."""
         extras = _brackets({*self.extra_names, *other.extra_names})
-        specifiers = [requirement.specifier for requirement in (self, other) if requirement.specifier is not None]
+        specifiers = [
+            requirement.specifier
+            for requirement in (self, other)
+            if requirement.specifier is not None
+        ]
         both = specifiers[0] & specifiers[-1] if specifiers else None
         return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
 
@@ -93,11 +103,15 @@ class Asked(NamedTuple):
 def parse_requirement(text: str) -> Asked:
     """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
     if _LINE_BREAK.search(text.strip()):  # it would be a second line of a file for uv
-        raise UsageError("requirement-malformed", "a requirement has a line break or a control character in it")
+        raise UsageError(
+            "requirement-malformed", "a requirement has a line break or a control character in it"
+        )
     if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
         right = "torch" + re.sub(r"\s", "", text[misnamed.end() :])
         hint = f"the same with {right} in place of {text.strip()}"
-        raise UsageError("requirement-misnamed", "the package is called torch, not pytorch", hint=hint)
+        raise UsageError(
+            "requirement-misnamed", "the package is called torch, not pytorch", hint=hint
+        )
     is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
     if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
         return Asked(normalised(text.strip()), text.strip())
@@ -106,8 +120,16 @@ def parse_requirement(text: str) -> Asked:
     plain = f"./{plain}" if editable and re.fullmatch(_FOLDER, plain) else plain
     requirement = _unnamed(plain) or _named(plain)
     if editable and not requirement.url:
-        raise UsageError("requirement-malformed", f"{text!r} is not a folder", hint="gpuinstall install -e ./folder")
-    return requirement._replace(editable=True, text=f"-e {requirement.text}") if editable else requirement
+        raise UsageError(
+            "requirement-malformed",
+            f"{text!r} is not a folder",
+            hint="gpuinstall install -e ./folder",
+        )
+    return (
+        requirement._replace(editable=True, text=f"-e {requirement.text}")
+        if editable
+        else requirement
+    )
 
 
 def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
@@ -129,7 +151,9 @@ def normalised(name: str) -> str:
 
 def marker_holds(marker: Marker, machine: Machine, python: str, extra: str = "") -> bool:
     """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
-    return marker.evaluate({**marker_environment(machine.os, machine.arch, python.removesuffix("t")), "extra": extra})
+    return marker.evaluate(
+        {**marker_environment(machine.os, machine.arch, python.removesuffix("t")), "extra": extra}
+    )
 
 
 def marker_environment(os: str, arch: str, python: str) -> dict[str, str]:
@@ -164,7 +188,9 @@ def _named(text: str) -> Asked:
     extras = _brackets(parsed.extras)
     written = str(parsed).replace(_BLANK_MARK, " ")
     url = parsed.url and parsed.url.replace(_BLANK_MARK, " ")
-    return Asked(normalised(parsed.name), written, extras, parsed.specifier or None, url, parsed.marker)
+    return Asked(
+        normalised(parsed.name), written, extras, parsed.specifier or None, url, parsed.marker
+    )
 
 
 def _without_blanks_in_path(text: str) -> str:

@@ -50,7 +50,9 @@ def is_of_named_cuda(build: Build, context: PlanContext) -> Reason | None:
         return None
     for text, name in context.cuda_names.items():
         if build.toolkit[0] != name.major:
-            return Reason("other-cuda", f"{text} is for CUDA {name.major}, and one process has one CUDA")
+            return Reason(
+                "other-cuda", f"{text} is for CUDA {name.major}, and one process has one CUDA"
+            )
     return None
 
 
@@ -81,7 +83,9 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     glibc = context.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
-    return Reason("glibc-too-old", f"its wheels require glibc {build.glibc}; this machine has {glibc}")
+    return Reason(
+        "glibc-too-old", f"its wheels require glibc {build.glibc}; this machine has {glibc}"
+    )
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
@@ -90,7 +94,9 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
         if context.gpus and (against := context.rules.against_driver(build)):
             return against
         unknown = f"the index has it, the catalogue of {context.catalog.date} does not know it"
-        return Reason("not-in-catalogue", f"{unknown}: {build.obstacle}" if build.obstacle else unknown)
+        return Reason(
+            "not-in-catalogue", f"{unknown}: {build.obstacle}" if build.obstacle else unknown
+        )
     if build.lists_no_code and build.backend not in context.demand.backends:
         forced = f"--backend {build.backend} takes it anyway"
         return Reason("architectures-unknown", f"its wheel does not list its GPU code: {forced}")

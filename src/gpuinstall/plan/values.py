@@ -113,7 +113,9 @@ class Rejected:
     def error(self, machine: Machine) -> GpuInstallError:
         """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
         reason = self.reasons[0]
-        problem = next((problem for problem in machine.problems if problem.code == reason.code), None)
+        problem = next(
+            (problem for problem in machine.problems if problem.code == reason.code), None
+        )
         return self.error_class(
             reason.code,
             reason.message,
@@ -126,7 +128,10 @@ class Rejected:
 
 
 def _document(
-    outcome: Plan | Rejected, status: str, build: dict[str, Any] | None, warnings: tuple[Reason, ...]
+    outcome: Plan | Rejected,
+    status: str,
+    build: dict[str, Any] | None,
+    warnings: tuple[Reason, ...],
 ) -> dict[str, Any]:
     return {
         "schema": PLAN_DOCUMENT,
@@ -135,7 +140,11 @@ def _document(
         "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in outcome.gpus],
         "reasons": [reason._asdict() for reason in outcome.reasons],
         "rejected": [
-            {"torch": str(one.candidate.torch), "backend": one.candidate.backend.tag, **one.reason._asdict()}
+            {
+                "torch": str(one.candidate.torch),
+                "backend": one.candidate.backend.tag,
+                **one.reason._asdict(),
+            }
             for one in outcome.rejected
         ],
         "warnings": [warning._asdict() for warning in warnings],

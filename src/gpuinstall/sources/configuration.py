@@ -15,7 +15,13 @@ from typing import Any
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
 from gpuinstall.marked_block import BrokenBlockError, without_blocks
-from gpuinstall.provenance import SourceSetting, pip_settings, source_setting, uv_indexes, uv_settings
+from gpuinstall.provenance import (
+    SourceSetting,
+    pip_settings,
+    source_setting,
+    uv_indexes,
+    uv_settings,
+)
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
@@ -45,7 +51,11 @@ class Indexes:
             return
         tool, mark = ("pip", "--") if self.file.suffix != ".toml" else ("uv", "")
         default = (self.default,) if self.default else ()
-        for key, values in {"index-url": default, "extra-index-url": self.extra, "find-links": self.find_links}.items():
+        for key, values in {
+            "index-url": default,
+            "extra-index-url": self.extra,
+            "find-links": self.find_links,
+        }.items():
             for value in values:
                 yield source_setting(tool, f"{mark}{key}", value, self.file)
         for tool, key, value in self.settings:
@@ -68,13 +78,21 @@ def read_configuration(environ: Mapping[str, str], folder: Path) -> tuple[Indexe
 
     Raise UsageError for a malformed file.
     """
-    candidates = (base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
-    found = (path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None)
-    projects = [] if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _nearest(found)
+    candidates = (
+        base / name for base in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml")
+    )
+    found = (
+        path for path in candidates if path.is_file() and _uv_table(path, path.parent) is not None
+    )
+    projects = (
+        [] if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE") else _nearest(found)
+    )
     uv = () if environ.get("UV_NO_CONFIG") else _uv_user_files(environ)
     places = {folder, *(project.parent for project in projects)}
     roots = places.union(Path(os.path.realpath(place)) for place in places)
-    by_variable = " and ".join(name for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL") if environ.get(name))
+    by_variable = " and ".join(
+        name for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL") if environ.get(name)
+    )
     return (
         replace(parse_uv_environment(environ, folder), origin=by_variable),
         *(replace(_read_uv_file(project), file=project) for project in projects),
@@ -189,7 +207,8 @@ def parse_uv_environment(environ: Mapping[str, str], folder: Path) -> Indexes:
     extra = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
     links = (link.strip() for link in environ.get("UV_FIND_LINKS", "").split(","))
     return Indexes(
-        default=_unnamed(environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or "") or None,
+        default=_unnamed(environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or "")
+        or None,
         extra=tuple(_unnamed(url) for url in extra),
         find_links=tuple(_located(link, folder) for link in links if link),
     )
@@ -206,7 +225,9 @@ def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
     refused = ("index (flat, default)", "index (by relative path)")
     links = (*by_key.get("index (flat)", ()), *by_key.get("find-links", ()))
     return Indexes(
-        default=next(iter((*by_key.get("index (default)", ()), *by_key.get("index-url", ()))), None),
+        default=next(
+            iter((*by_key.get("index (default)", ()), *by_key.get("index-url", ()))), None
+        ),
         extra=(*by_key.get("index", ()), *by_key.get("extra-index-url", ())),
         find_links=tuple(_located(link, folder) for link in links),
         settings=(
@@ -229,7 +250,10 @@ def _pip_global_files(environ: Mapping[str, str]) -> list[Path]:
         return [Path(environ.get("PROGRAMDATA", "C:/ProgramData"), "pip", PIP_NAME)]
     if sys.platform == "darwin":
         return [Path("/Library/Application Support/pip", PIP_NAME)]
-    return [*(Path(base, "pip", PIP_NAME) for base in _xdg_folders(environ)), Path("/etc", PIP_NAME)]
+    return [
+        *(Path(base, "pip", PIP_NAME) for base in _xdg_folders(environ)),
+        Path("/etc", PIP_NAME),
+    ]
 
 
 def _pip_user_files(environ: Mapping[str, str]) -> list[Path]:
@@ -267,7 +291,9 @@ def _user_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _xdg_folders(environ: Mapping[str, str]) -> list[Path]:
-    return [Path(base) for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base]
+    return [
+        Path(base) for base in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if base
+    ]
 
 
 def _home(environ: Mapping[str, str]) -> Path:
@@ -276,9 +302,14 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 def _read_pip_file(path: Path, folder: Path, roots: Iterable[Path]) -> Indexes:
     places = Path(os.path.normpath(path.absolute())), Path(os.path.realpath(path))
-    text, strange = _text(path), any(place.is_relative_to(root) for place in places for root in roots)
+    text, strange = (
+        _text(path),
+        any(place.is_relative_to(root) for place in places for root in roots),
+    )
     try:
-        return replace(parse_pip_file(text, folder), file=path if strange else None, origin=str(path))
+        return replace(
+            parse_pip_file(text, folder), file=path if strange else None, origin=str(path)
+        )
     except ValueError as error:
         raise _malformed(path, error) from error
 
@@ -317,7 +348,9 @@ def _text(path: Path, folder: Path | None = None) -> str:
 
 
 def _malformed(path: Path, error: Exception | str) -> UsageError:
-    return UsageError("malformed-configuration", f"{path} is malformed: {error}", hint=f"Repair or move {path}")
+    return UsageError(
+        "malformed-configuration", f"{path} is malformed: {error}", hint=f"Repair or move {path}"
+    )
 
 
 def _of_pip(options: Mapping[str, str], folder: Path) -> Indexes:

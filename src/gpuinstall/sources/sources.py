@@ -101,7 +101,9 @@ class Sources:
         What a user has been shown in full today, with nothing new beside it, is one line.
         """
         if settings and not self.trust_folder:
-            names = ", ".join(dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings))
+            names = ", ".join(
+                dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings)
+            )
             why = "GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder"
             hint = "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file"
             raise UsageError("folder-not-trusted", f"{names}: not trusted", why=why, hint=hint)
@@ -119,8 +121,14 @@ class Sources:
 
     def explain_answered(self, reporter: Reporter) -> None:
         """Say which settings of files are not obeyed, and why."""
-        for place, key, effect in dict.fromkeys((one.place, one.row.key, one.effect) for one in self.answered):
-            why = "the build of torch is chosen here" if effect is Effect.TORCH else "it is not read here"
+        for place, key, effect in dict.fromkeys(
+            (one.place, one.row.key, one.effect) for one in self.answered
+        ):
+            why = (
+                "the build of torch is chosen here"
+                if effect is Effect.TORCH
+                else "it is not read here"
+            )
             reporter.step("Ignored", f"{key} in {place}: {why}")
 
     def with_settings(self, settings: Iterable[SourceSetting]) -> Sources:
@@ -150,7 +158,10 @@ class Sources:
         """uv's settings for what comes neither from the sources of the family nor from the default index."""
         extra = [{"url": address} for address in self.extra_indexes if not is_of_pytorch(address)]
         flat = [{"url": place, "format": "flat"} for place in self.flat_indexes]
-        return {"index": [*extra, *flat], **({"exclude-newer": self.exclude_newer} if self.exclude_newer else {})}
+        return {
+            "index": [*extra, *flat],
+            **({"exclude-newer": self.exclude_newer} if self.exclude_newer else {}),
+        }
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -188,7 +199,9 @@ class Sources:
                 from packaging.utils import canonicalize_name  # which takes long to load
 
                 names = re.split(r"[\s,]+", setting.value)
-                packages = {name if name == ":all:" else canonicalize_name(name) for name in names if name}
+                packages = {
+                    name if name == ":all:" else canonicalize_name(name) for name in names if name
+                }
                 changed = {"only_binary": self.only_binary | packages - {":none:"}}
             case Effect.EXCLUDE_NEWER:
                 if not re.fullmatch(r"[0-9A-Za-z:.+ -]+", setting.value):
@@ -198,7 +211,9 @@ class Sources:
 
     def _with_hashes(self, setting: SourceSetting) -> Sources:
         digests = [value.removeprefix("sha256:") for value in setting.value.split()]
-        if setting.value.count("sha256:") < max(len(digests), 1) or not all(map(_SHA256.fullmatch, digests)):
+        if setting.value.count("sha256:") < max(len(digests), 1) or not all(
+            map(_SHA256.fullmatch, digests)
+        ):
             raise _not_obeyed(setting, "a hash is written sha256:…")
         hashes = self.hashes.get(setting.package, frozenset()).union(digests)
         places = {**self.hash_places, setting.package: setting.place}
@@ -207,7 +222,9 @@ class Sources:
     def _with_address(self, setting: SourceSetting) -> Sources:
         address, key = setting.value.rstrip("/"), setting.row.key
         if "{" in address:
-            raise _not_obeyed(setting, "an index without variables, and its login in UV_INDEX or a netrc file")
+            raise _not_obeyed(
+                setting, "an index without variables, and its login in UV_INDEX or a netrc file"
+            )
         if not re.match(r"(https?://[^/]|file:///|/)", address):
             raise _not_obeyed(setting, "a URL: https://index.example/simple")
         login = dict([_login(address)]) if "@" in _host(address) else {}
@@ -220,43 +237,77 @@ class Sources:
                 raise _not_obeyed(setting, f"one default index; {others[0].value} is another")
             sources = replace(self, default_index=plain)
         elif setting.effect is Effect.EXTRA_INDEX:
-            sources = replace(self, extra_indexes=tuple(dict.fromkeys((*self.extra_indexes, plain))))
+            sources = replace(
+                self, extra_indexes=tuple(dict.fromkeys((*self.extra_indexes, plain)))
+            )
         elif setting.effect is Effect.FIND_LINKS:
             role = _SUPPLIES_TORCH
             if location.server == "file://":
                 check_outside(Path(location.path), setting.file)
             links, flat = (*self.find_links, plain), (*self.flat_indexes, plain)
-            sources = replace(self, find_links=tuple(dict.fromkeys(links)), flat_indexes=tuple(dict.fromkeys(flat)))
+            sources = replace(
+                self,
+                find_links=tuple(dict.fromkeys(links)),
+                flat_indexes=tuple(dict.fromkeys(flat)),
+            )
         else:
             role = f"the source of {setting.package}"
-            sources = replace(self, package_indexes={**self.package_indexes, setting.package: plain})
-        chosen = (*self.chosen, *([FolderSetting(key, setting.file, plain, role)] if is_new else []))
+            sources = replace(
+                self, package_indexes={**self.package_indexes, setting.package: plain}
+            )
+        chosen = (
+            *self.chosen,
+            *([FolderSetting(key, setting.file, plain, role)] if is_new else []),
+        )
         return replace(sources, chosen=chosen, logins={**self.logins, **login})
 
-    def with_extensions(self, named: Sequence[str], configured: Sequence[str], file: Path) -> Sources:
+    def with_extensions(
+        self, named: Sequence[str], configured: Sequence[str], file: Path
+    ) -> Sources:
         """Add the sources of extensions that the user named, and those of a project's ``file``.
 
         Raise UsageError for an address that is none.
         """
         every = tuple(dict.fromkeys((*named, *configured)))
-        if wrong := next((address for address in every if not re.match(r"https?://[^/]", address)), None):
+        if wrong := next(
+            (address for address in every if not re.match(r"https?://[^/]", address)), None
+        ):
             message = f"the source of extensions {wrong!r} is not a URL"
-            raise UsageError("extension-source", message, hint="Give a page of files: https://index.example/{name}/")
+            raise UsageError(
+                "extension-source",
+                message,
+                hint="Give a page of files: https://index.example/{name}/",
+            )
         theirs = (_without_login(address) for address in configured if address not in named)
-        chosen = (FolderSetting("extension-sources", file, one, "a source of extensions") for one in theirs)
-        logins = {**self.logins, **dict(_login(address) for address in every if "@" in _host(address))}
+        chosen = (
+            FolderSetting("extension-sources", file, one, "a source of extensions")
+            for one in theirs
+        )
+        logins = {
+            **self.logins,
+            **dict(_login(address) for address in every if "@" in _host(address)),
+        }
         sources = tuple(map(_without_login, every))
-        return replace(self, extension_sources=sources, chosen=(*self.chosen, *chosen), logins=logins)
+        return replace(
+            self, extension_sources=sources, chosen=(*self.chosen, *chosen), logins=logins
+        )
 
     def chooser_of(self, address: str) -> FolderSetting | None:
         """The setting of the folder by which a file at an address, or a page of files, is a source."""
         wanted = Location.parse(address)
-        return next((one for one in self.chosen if one.value and wanted.is_from(Location.parse(one.value))), None)
+        return next(
+            (one for one in self.chosen if one.value and wanted.is_from(Location.parse(one.value))),
+            None,
+        )
 
     def _with_login(self, address: str) -> str:
         parts = urlsplit(address)
         login = self.logins.get(parts.netloc)
-        return address if login is None else parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
+        return (
+            address
+            if login is None
+            else parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
+        )
 
 
 def read_sources(
@@ -270,11 +321,16 @@ def read_sources(
     from gpuinstall.sources.configuration import merged, read_configuration, trusts_folder
 
     said = read_configuration(environ, folder)
-    sources, own = sources_of(named or configured, environ, merged(said)), merged(one for one in said if not one.file)
+    sources, own = (
+        sources_of(named or configured, environ, merged(said)),
+        merged(one for one in said if not one.file),
+    )
     chosen = [*_chosen(sources, said, own)]
     if sources.named and not named:
         index = sources.torch_index
-        chosen.insert(0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH))
+        chosen.insert(
+            0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH)
+        )
     flat = tuple(_without_login(link) for one in said if one.file for link in one.find_links)
     by_folder = _locations(url for one in said if one.file for url in one.extra)
     own_indexes = {
@@ -291,7 +347,10 @@ def read_sources(
         own_indexes=own_indexes,
     )
     return sources.with_settings(
-        source_setting(tool, key, value, one.file) for one in said if one.file for tool, key, value in one.settings
+        source_setting(tool, key, value, one.file)
+        for one in said
+        if one.file
+        for tool, key, value in one.settings
     )
 
 
@@ -301,7 +360,12 @@ def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator
         ("index", lambda one: (one.default,), (sources.default_index,), ""),
         ("index", lambda one: one.extra, sources.extra_indexes, ""),
         ("find-links", lambda one: one.find_links, sources.find_links, _SUPPLIES_TORCH),
-        ("cert", lambda one: (one.certificates,), (sources.certificates,), "the certificates to trust"),
+        (
+            "cert",
+            lambda one: (one.certificates,),
+            (sources.certificates,),
+            "the certificates to trust",
+        ),
     )
     for indexes, file in ((one, one.file) for one in said if one.file):
         for key, values, used, role in rows:
@@ -326,7 +390,9 @@ def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) 
         find_links=tuple(_without_login(link) for link in indexes.find_links),
         default_index=_without_login(default) or None,
         extra_indexes=tuple(_without_login(url) for url in indexes.extra),
-        certificates=environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE") or indexes.certificates,
+        certificates=environ.get("SSL_CERT_FILE")
+        or environ.get("REQUESTS_CA_BUNDLE")
+        or indexes.certificates,
         logins=dict(_login(address) for address in addresses if "@" in _host(address)),
     )
 
@@ -351,8 +417,12 @@ def _without_login(address: str) -> str:
 
 def _login(address: str) -> tuple[str, str]:
     login, _, host = _host(address).rpartition("@")
-    if unquote(login).startswith("-") or not unquote(login).isprintable():  # an option of keyring, a line of netrc
-        raise UsageError("malformed-address", f"{address!r} is not a URL: its login has odd characters")
+    if (
+        unquote(login).startswith("-") or not unquote(login).isprintable()
+    ):  # an option of keyring, a line of netrc
+        raise UsageError(
+            "malformed-address", f"{address!r} is not a URL: its login has odd characters"
+        )
     return host, unquote(login)
 
 

@@ -69,7 +69,9 @@ def _apple(machine: Machine, catalog: Catalog) -> Rules:
 
 
 def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
-    return {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}  # what the GPU cannot do is not to run on the CPU without a word
+    return {
+        "PYTORCH_ENABLE_MPS_FALLBACK": "0"
+    }  # what the GPU cannot do is not to run on the CPU without a word
 
 
 def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
@@ -93,7 +95,9 @@ VENDORS: dict[str, Vendor] = {
         by_architecture=True,
         idle_causes=("F99", "F99"),
     ),
-    "intel": Vendor("xpu", _intel, _visible_to_sycl, by_architecture=True, idle_causes=("F116", "F116")),
+    "intel": Vendor(
+        "xpu", _intel, _visible_to_sycl, by_architecture=True, idle_causes=("F116", "F116")
+    ),
     "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
 }
 """By the name in documents; where a machine has GPUs of several, the first is served."""
@@ -122,7 +126,9 @@ def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
 
     Who asks for the CPU's build asks for no maker.
     """
-    named = [vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind]
+    named = [
+        vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind
+    ]
     makers = {vendor_of(gpu, machine) for gpu in machine.gpus if is_planned_for(gpu, machine)}
     present = [vendor for name, vendor in VENDORS.items() if name in makers]
     return (named or present or list(VENDORS.values()))[0]

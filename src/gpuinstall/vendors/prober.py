@@ -123,7 +123,9 @@ class Prober(ABC, Generic[Evidence]):
         Without a kernel to run they stay unproven: kernels come with the build.
         """
         gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
-        return Preflight(tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty))
+        return Preflight(
+            tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty)
+        )
 
     def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
         """Say why this process may not use a GPU or the slice ``name`` of it: its job does not have it. Pure.
@@ -134,7 +136,11 @@ class Prober(ABC, Generic[Evidence]):
         if variable is None or not any(environ.get(job) for job in JOBS):
             return None
         given = {part.partition(".")[0] for part in environ[variable].split(",")}
-        return None if str(ordinal) in given else f"not assigned to this job: {variable}={environ[variable]}"
+        return (
+            None
+            if str(ordinal) in given
+            else f"not assigned to this job: {variable}={environ[variable]}"
+        )
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""

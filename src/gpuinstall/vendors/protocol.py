@@ -69,7 +69,9 @@ class Rules:
         if self.architecture(gpu) is not None:
             return None
         message = f"which code {gpu.label} runs is not known: {self.architecture_source} tells it"
-        return Finding("unknown-gpu", message, fixes=("gpuinstall probe   # on the machine itself",))
+        return Finding(
+            "unknown-gpu", message, fixes=("gpuinstall probe   # on the machine itself",)
+        )
 
     def architecture(self, gpu: Gpu) -> str | None:
         """The name of the code that a GPU runs, ``sm_89``; None where it is unknown."""
@@ -104,7 +106,9 @@ class Rules:
             return Code(name or str(gpu.architecture), "sass")
         if not build.code:
             return Reason("no-code", f"which chips {build.name} has code for is not known")
-        return Reason("no-code", f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}")
+        return Reason(
+            "no-code", f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}"
+        )
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return what a build without code for some of the GPUs has: ``begins at sm_75``."""
@@ -126,7 +130,9 @@ class Rules:
         """What to do for GPUs about a build that was rejected with ``code``; None where no driver helps."""
         return None
 
-    def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
+    def preference(
+        self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]
+    ) -> tuple[object, ...]:
         """Sort builds of one torch that fit: the better, the lower."""
         return ()
 

@@ -48,7 +48,13 @@ class Measurement:
     def to_dict(self) -> dict[str, Any]:
         """Write it for the document."""
         share = None if self.share is None else round(self.share, 3)
-        written = {"name": self.name, "value": self.value, "unit": self.unit, "ceiling": self.ceiling, "share": share}
+        written = {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "ceiling": self.ceiling,
+            "share": share,
+        }
         return written | ({"settings": dict(self.settings)} if self.settings else {})
 
 
@@ -72,7 +78,8 @@ class Bench:
     def to_dict(self) -> dict[str, Any]:
         """Write the document."""
         devices = [
-            asdict(device) | {"measurements": [measurement.to_dict() for measurement in device.measurements]}
+            asdict(device)
+            | {"measurements": [measurement.to_dict() for measurement in device.measurements]}
             for device in self.devices
         ]
         return {"schema": BENCH_SCHEMA, "torch": self.torch, "devices": devices}
@@ -81,11 +88,15 @@ class Bench:
     def from_dict(cls, document: object) -> Bench:
         """Read the document of an earlier run; raise UsageError where it is none."""
         if not isinstance(document, dict) or document.get("schema") != BENCH_SCHEMA:
-            raise UsageError("bench-malformed", f"the earlier run is not a {BENCH_SCHEMA!r} document")
+            raise UsageError(
+                "bench-malformed", f"the earlier run is not a {BENCH_SCHEMA!r} document"
+            )
         try:
             return cls(document["torch"], tuple(map(_device, document["devices"])))
         except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise UsageError("bench-malformed", f"the earlier run is malformed at {error}") from None
+            raise UsageError(
+                "bench-malformed", f"the earlier run is malformed at {error}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,9 @@ class BenchChange:
     @property
     def gain(self) -> float:
         """How much better it is, as a fraction of what it was."""
-        better, worse = (self.before, self.now) if self.name in LESS_IS_BETTER else (self.now, self.before)
+        better, worse = (
+            (self.before, self.now) if self.name in LESS_IS_BETTER else (self.now, self.before)
+        )
         return better / worse - 1 if worse else 0.0
 
     @property
@@ -126,9 +139,16 @@ def bench_environment(
     for_cpu = for_cpu or interpreter.tested.backend == CPU or not machine.gpus
     run = KernelRun(python, interpreter.flags, "bench", KERNEL_SECONDS["bench"])
     kind = interpreter.tested.kind
-    targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=kind, gpus=None, environ=os.environ)
+    targets = (
+        (CPU_TARGET,)
+        if for_cpu
+        else device_targets(machine, kind=kind, gpus=None, environ=os.environ)
+    )
     health = read_health(targets)
-    devices = tuple(_measured(run, target, health.get(target.index, GpuHealth()), reporter) for target in targets)
+    devices = tuple(
+        _measured(run, target, health.get(target.index, GpuHealth()), reporter)
+        for target in targets
+    )
     return Bench(interpreter.tested.version, devices)
 
 
@@ -136,7 +156,9 @@ def compare(now: Bench, before: Bench) -> tuple[BenchChange, ...]:
     """Compare what both runs measured on the same devices."""
     earlier = dict(_each(before))
     return tuple(
-        BenchChange(key[1], measurement.name, earlier[key].value, measurement.value, measurement.unit)
+        BenchChange(
+            key[1], measurement.name, earlier[key].value, measurement.value, measurement.unit
+        )
         for key, measurement in _each(now)
         if key in earlier
     )
@@ -158,15 +180,26 @@ def ceilings_of(name: str, memory_mib: int | None = None) -> dict[str, float]:
     """
     bare = name.removeprefix("NVIDIA ")
     named = [card for card in load_cards() if re.fullmatch(card["name"], bare)]
-    row = next((card for card in named if len(named) == 1 or card["gib"] == round((memory_mib or 0) / 1024)), {})
+    row = next(
+        (
+            card
+            for card in named
+            if len(named) == 1 or card["gib"] == round((memory_mib or 0) / 1024)
+        ),
+        {},
+    )
     ceilings = {f"product-{kind}": float(row[kind]) for kind in PRODUCTS if kind in row}
     return ceilings | ({"memory": float(row["memory"])} if row else {})
 
 
-def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter: Reporter) -> DeviceBench:
+def _measured(
+    run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter: Reporter
+) -> DeviceBench:
     reporter.wait(f"measuring {target.name}")
     report = run.run_all([target])[0]
-    left_out = {record.name: record.message or "" for record in report.records if record.status != "passed"}
+    left_out = {
+        record.name: record.message or "" for record in report.records if record.status != "passed"
+    }
     if target.unproven:
         left_out["device"] = target.unproven
     ceilings: dict[str, float | None] = dict.fromkeys(PINNED, health.link_rate)
@@ -174,13 +207,21 @@ def _measured(run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter:
     measurements = []
     for row in report.measures:
         name, value = row["measure"], round(row["value"], 4)
-        measurements.append(Measurement(name, value, row["unit"], ceilings.get(name), row.get("settings")))
+        measurements.append(
+            Measurement(name, value, row["unit"], ceilings.get(name), row.get("settings"))
+        )
     return DeviceBench(target.index, target.name, tuple(measurements), left_out)
 
 
 def _device(body: Mapping[str, Any]) -> DeviceBench:
     measured = tuple(
-        Measurement(str(row["name"]), _finite(row["value"]), str(row["unit"]), row.get("ceiling"), row.get("settings"))
+        Measurement(
+            str(row["name"]),
+            _finite(row["value"]),
+            str(row["unit"]),
+            row.get("ceiling"),
+            row.get("settings"),
+        )
         for row in body["measurements"]
     )
     return DeviceBench(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))

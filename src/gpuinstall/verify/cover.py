@@ -75,11 +75,17 @@ class ProofCover:
         if dict(self.packages) != record.packages or dict(self.startup) != record.startup:
             return False
         unchanged = self.files.keys() - set(self.new_programs(record))
-        return all(_same_contents(self.files[owner], record.files.get(owner, {})) for owner in unchanged)
+        return all(
+            _same_contents(self.files[owner], record.files.get(owner, {})) for owner in unchanged
+        )
 
     def new_programs(self, record: ProofRecord) -> tuple[str, ...]:
         """Return the modules to be tested that a record does not cover as they are now."""
-        return tuple(module for module, identity in self.programs.items() if record.programs.get(module) != identity)
+        return tuple(
+            module
+            for module, identity in self.programs.items()
+            if record.programs.get(module) != identity
+        )
 
 
 def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
@@ -87,7 +93,9 @@ def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
     root = venv.resolve()
     folders = packages_folders(root)
     packages = {package.name: package for package in read_packages(folders)}
-    identities = {name: _identity(package, hashes.get(name, ())) for name, package in packages.items()}
+    identities = {
+        name: _identity(package, hashes.get(name, ())) for name, package in packages.items()
+    }
     plugins = [name for name, package in packages.items() if _PLUGINS in package.entry_points]
     # A .pth file may import a module of its package, which Python then runs before torch.
     starting = [name for name, package in packages.items() if _runs_at_start(package)]
@@ -100,11 +108,15 @@ def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
         venv=venv,
         packages={name: identities[name] for name in sorted(core)},
         programs={
-            module: _digest(identities[name] for name in sorted(_required((package.name,), packages) - core))
+            module: _digest(
+                identities[name] for name in sorted(_required((package.name,), packages) - core)
+            )
             for module, package in programs.items()
         },
         files=files,
-        startup=startup_files(str(root), [folder.relative_to(root).as_posix() for folder in folders]),
+        startup=startup_files(
+            str(root), [folder.relative_to(root).as_posix() for folder in folders]
+        ),
     )
 
 
@@ -121,8 +133,14 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     known = (load_catalog().family | {row.package for row in PROGRAMS}) - {_TORCH}
     found: dict[str, InstalledPackage] = {}
     for package in read_packages(folders):
-        by_row = {module for module, row in load_rows().items() if re.fullmatch(row["packages"], package.name)}
-        modules = by_row or ({_module(package)} if package.name in known or _is_extension(package) else set())
+        by_row = {
+            module
+            for module, row in load_rows().items()
+            if re.fullmatch(row["packages"], package.name)
+        }
+        modules = by_row or (
+            {_module(package)} if package.name in known or _is_extension(package) else set()
+        )
         for module in modules:
             found.setdefault(module, package)
     return dict(sorted(found.items()))
@@ -146,7 +164,9 @@ def _is_extension(package: InstalledPackage) -> bool:
 def _module(package: InstalledPackage) -> str:
     modules = [match[1] for file in package.files if (match := _MODULE.fullmatch(file.path))]
     modules = modules or [package.record.name.partition("-")[0]]
-    return next((module for module in modules if canonicalize_name(module) == package.name), modules[0])
+    return next(
+        (module for module in modules if canonicalize_name(module) == package.name), modules[0]
+    )
 
 
 def _required(names: Iterable[str], packages: Mapping[str, InstalledPackage]) -> set[str]:

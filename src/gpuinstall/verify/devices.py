@@ -35,7 +35,11 @@ class DeviceTarget:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that show the child these GPUs and no others."""
-        return {name: value for vendor in self._vendors for name, value in vendor.visible(self.visible).items()}
+        return {
+            name: value
+            for vendor in self._vendors
+            for name, value in vendor.visible(self.visible).items()
+        }
 
     @property
     def misleading(self) -> frozenset[str]:
@@ -64,14 +68,21 @@ def device_targets(
     machine: Machine, *, kind: str | None, gpus: tuple[int, ...] | None, environ: Mapping[str, str]
 ) -> tuple[DeviceTarget, ...]:
     """List every GPU asked for, as devices of a torch of this ``kind``; those of other makers where it serves none."""
-    broken = {index: problem.message for problem in machine.problems if problem.blocking for index in problem.gpus}
+    broken = {
+        index: problem.message
+        for problem in machine.problems
+        if problem.blocking
+        for index in problem.gpus
+    }
     targets = [
         target if reason is None else replace(target, device="none", visible=(), unproven=reason)
         for vendor in VENDORS
         for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind))
         if gpus is None or gpu.index in gpus
         for target in _parts(gpu, vendor, ordinal)
-        for reason in (broken.get(gpu.index) or _withheld(gpu, vendor, ordinal, target.visible[0], environ),)
+        for reason in (
+            broken.get(gpu.index) or _withheld(gpu, vendor, ordinal, target.visible[0], environ),
+        )
     ]
     served = [target for target in targets if target.vendor and VENDORS[target.vendor].kind == kind]
     if targets:
@@ -83,7 +94,9 @@ def device_targets(
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
     """Give the one child that sees all GPUs at once; None where fewer than two can be tried (slices see no peer)."""
-    whole = [target for target in targets if target.on_gpu and target.gpu and not target.gpu.mig_devices]
+    whole = [
+        target for target in targets if target.on_gpu and target.gpu and not target.gpu.mig_devices
+    ]
     if len(whole) < 2:
         return None
     visible = tuple(name for target in whole for name in target.visible)
@@ -101,7 +114,9 @@ def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
 
 def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
     """List the GPUs of one maker; those that do not say whose they are belong to whoever torch is for."""
-    guessed = (name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture)
+    guessed = (
+        name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture
+    )
     served = next(guessed, next(iter(VENDORS)))
     gpus = (gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or served) == vendor)
     return sorted(gpus, key=lambda gpu: gpu.index)
@@ -113,9 +128,13 @@ def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
     if not gpu.mig_devices:
         yield DeviceTarget(gpu.index, name, device, (gpu.uuid or str(ordinal),), gpu, vendor)
     for part in gpu.mig_devices:
-        yield DeviceTarget(gpu.index, f"{name} MIG {part.profile or part.uuid}", device, (part.uuid,), gpu, vendor)
+        yield DeviceTarget(
+            gpu.index, f"{name} MIG {part.profile or part.uuid}", device, (part.uuid,), gpu, vendor
+        )
 
 
-def _withheld(gpu: Gpu, vendor: str, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
+def _withheld(
+    gpu: Gpu, vendor: str, ordinal: int, name: str, environ: Mapping[str, str]
+) -> str | None:
     probers = (prober for prober in PROBERS if prober.vendor == vendor)
     return next((prober.withheld(gpu, ordinal, name, environ) for prober in probers), None)

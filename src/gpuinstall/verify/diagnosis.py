@@ -86,15 +86,25 @@ class ProofContext:
         major, _, minor = (version or "").partition(".")
         toolkit = (int(major), int(minor)) if minor else None
         backend = self.torch.backend or CPU
-        return Build(Version("0"), backend, self.machine.os, self.machine.arch, architectures, toolkit)
+        return Build(
+            Version("0"), backend, self.machine.os, self.machine.arch, architectures, toolkit
+        )
 
     def failed(
-        self, name: str, message: str, cause: str | None = None, *, code: str | None = None, **words: str
+        self,
+        name: str,
+        message: str,
+        cause: str | None = None,
+        *,
+        code: str | None = None,
+        **words: str,
     ) -> CheckResult:
         """Make a failed check with its fix: that of ``code`` where given, closer than that of ``cause``."""
         entry = code or code_told(message) or cause
         context = fix_context(message, self.machine).knowing(**self.words, **words)
-        return CheckResult(name, "failed", message=message, id=cause, fixes=fix(entry, context) if entry else ())
+        return CheckResult(
+            name, "failed", message=message, id=cause, fixes=fix(entry, context) if entry else ()
+        )
 
 
 def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> Device:
@@ -108,7 +118,9 @@ def diagnose(target: DeviceTarget, report: KernelReport, proof: ProofContext) ->
     return Device(target.index, target.name, tuple(checks), target.unproven or report.unproven)
 
 
-def check_results(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> list[CheckResult]:
+def check_results(
+    target: DeviceTarget, report: KernelReport, proof: ProofContext
+) -> list[CheckResult]:
     """Turn what one child ran into results, the failed ones with cause and fix."""
     return [_result(record, target, report, proof) for record in report.records]
 
@@ -121,28 +133,40 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     return Device(target.index, target.name, (proof.failed("build", message, cause),))
 
 
-def _result(record: CheckResult, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
+def _result(
+    record: CheckResult, target: DeviceTarget, report: KernelReport, proof: ProofContext
+) -> CheckResult:
     if record.status != "failed":
         return record
     message = _message(record, report, proof)
     unknown = proof.missing or ABSENT in record.evidence
-    cause = None if unknown else _cause(record.name, f"{message}\n{record.evidence}", target, report, proof)
+    cause = (
+        None
+        if unknown
+        else _cause(record.name, f"{message}\n{record.evidence}", target, report, proof)
+    )
     nameless = record.name == "import" and not (cause or code_told(message))
     words = {"extension": canonicalize_name(report.program)} if report.program else {}
-    failed = proof.failed(record.name, message, cause, code="torch-damaged" if nameless else None, **words)
+    failed = proof.failed(
+        record.name, message, cause, code="torch-damaged" if nameless else None, **words
+    )
     return replace(failed, seconds=record.seconds)
 
 
 def _message(record: CheckResult, report: KernelReport, proof: ProofContext) -> str:
     if ABSENT in record.evidence:
-        reason = ": its Python has 32 bits, and torch is made for 64" if proof.torch.is_32_bit else ""
+        reason = (
+            ": its Python has 32 bits, and torch is made for 64" if proof.torch.is_32_bit else ""
+        )
         return f"torch is not installed in this environment{reason}"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.missing:
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
         parts.append(f"torch is missing all or part of {count}: {proof.missing[0]}")
     if report.loader_variables:
-        parts.append(f"it passes without {' '.join(f'{name}={value}' for name, value in report.loader_variables)}")
+        parts.append(
+            f"it passes without {' '.join(f'{name}={value}' for name, value in report.loader_variables)}"
+        )
     return "; ".join(parts)
 
 
@@ -152,7 +176,9 @@ def _numpy_error(text: str) -> str | None:
     return f"{NO_NUMPY}: {rest.strip().splitlines()[0]}" if advice and rest.strip() else None
 
 
-def _cause(name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str | None:
+def _cause(
+    name: str, text: str, target: DeviceTarget, report: KernelReport, proof: ProofContext
+) -> str | None:
     """Name the entry of the failure catalogue for a failed check: by its text, else by what failed and where."""
     if report.program:
         usual = PROGRAM_CAUSES.get(report.program, OTHER_TORCH)
@@ -171,7 +197,14 @@ def _usual_cause(name: str, text: str, target: DeviceTarget, machine: Machine) -
     if name == "import":
         return "F62" if "SIGILL" in text else None
     around = circumstances_of(replace(machine, gpus=(target.gpu,) if target.gpu else ()))
-    return next((cause for check, where, cause in CAUSES if check == name and (not where or where in around)), None)
+    return next(
+        (
+            cause
+            for check, where, cause in CAUSES
+            if check == name and (not where or where in around)
+        ),
+        None,
+    )
 
 
 def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofContext) -> str:
@@ -181,7 +214,9 @@ def _no_code_cause(target: DeviceTarget, report: KernelReport, proof: ProofConte
     return no_code_cause(proof.rules, target.gpu, report.architectures)
 
 
-def _architecture_check(gpu: Gpu, target: DeviceTarget, report: KernelReport, proof: ProofContext) -> CheckResult:
+def _architecture_check(
+    gpu: Gpu, target: DeviceTarget, report: KernelReport, proof: ProofContext
+) -> CheckResult:
     """Say which code of the build the GPU runs; that there is none is a fault only where kernels failed."""
     code = proof.rules.code(proof.build(report.architectures or ()), gpu)
     if isinstance(code, Code):
@@ -199,7 +234,11 @@ _MADE_LATER = "compute_"
 
 
 def confirm(
-    devices: list[Device], architectures: Sequence[str], build: Build | None, proof: ProofContext, reporter: Reporter
+    devices: list[Device],
+    architectures: Sequence[str],
+    build: Build | None,
+    proof: ProofContext,
+    reporter: Reporter,
 ) -> list[Device]:
     """Fail every device where torch names other architectures than the build that it was made of.
 
@@ -224,7 +263,9 @@ def build_of(proof: ProofContext) -> Build | None:
     """Find the build that an environment of ours was made of; of others' nobody knows where their torch is from."""
     if not (proof.ours and proof.torch.backend):
         return None
-    return find_build(known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend)
+    return find_build(
+        known_catalog(), proof.machine, proof.torch.version or "", proof.torch.backend
+    )
 
 
 def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
@@ -239,5 +280,7 @@ def find_build(catalog: Catalog, machine: Machine, version: str, backend: Backen
     with suppress(InvalidVersion):
         torch = Version(Version(version).public)
         builds = catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
-        return next((build for build in builds if (build.torch, build.backend) == (torch, backend)), None)
+        return next(
+            (build for build in builds if (build.torch, build.backend) == (torch, backend)), None
+        )
     return None

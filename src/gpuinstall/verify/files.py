@@ -20,23 +20,35 @@ _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 
 
 def altered_files(
-    site: Path, family: Collection[str], wheels: Mapping[str, Path], reporter: Reporter | None = None
+    site: Path,
+    family: Collection[str],
+    wheels: Mapping[str, Path],
+    reporter: Reporter | None = None,
 ) -> Iterator[str]:
     """Name the files below ``site`` that are not what was installed; ``wheels`` are those locked, unpacked."""
     packages = [package for package in read_packages([site]) if package.name in family]
     listed = {package: _digests(package.files) for package in packages}
-    sizes = {package.name: sum(max(0, file_size(site / path)) for path in listed[package]) for package in packages}
+    sizes = {
+        package.name: sum(max(0, file_size(site / path)) for path in listed[package])
+        for package in packages
+    }
     with (reporter or SilentReporter()).progress("Files", sizes) as progress:
         for package, digests in listed.items():
             if package.name in wheels:
                 if not digests:
                     yield f"{package.record.name}/RECORD"
                 locked = _wheel_digests(wheels[package.name])
-                yield from (path for path, digest in locked.items() if digests.get(path, digest) != digest)
+                yield from (
+                    path for path, digest in locked.items() if digests.get(path, digest) != digest
+                )
             meter = partial(progress, package.name)
-            yield from (path for path, digest in digests.items() if _digest(site / path, meter) != digest)
+            yield from (
+                path for path, digest in digests.items() if _digest(site / path, meter) != digest
+            )
             if package.name == "torch":
-                code = (path for path in sorted((site / "torch").rglob("*")) if path.suffix in _CODE)
+                code = (
+                    path for path in sorted((site / "torch").rglob("*")) if path.suffix in _CODE
+                )
                 names = (path.relative_to(site).as_posix() for path in code)
                 yield from (name for name in names if name not in digests)
 
@@ -47,7 +59,10 @@ def _digests(files: tuple[RecordedFile, ...]) -> dict[str, str]:
 
 
 def _wheel_digests(unpacked: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError, StopIteration), open_regular(next(unpacked.glob("*.dist-info/RECORD"))) as file:
+    with (
+        suppress(OSError, ValueError, StopIteration),
+        open_regular(next(unpacked.glob("*.dist-info/RECORD"))) as file,
+    ):
         return _digests(parse_record(file.read().decode()))
     return {}
 

@@ -127,9 +127,13 @@ def interference(interpreter: Interpreter, loaded: Collection[str]) -> Finding |
         code, more = ("python-home-set", f"; PYTHONHOME={home}") if home else ("torch-shadowed", "")
         return Finding(code, f"{message}{more}", where="environment")
     if interpreter.shadow:
-        return _in_the_way(interpreter.shadow, "a program started in this folder would import another torch")
+        return _in_the_way(
+            interpreter.shadow, "a program started in this folder would import another torch"
+        )
     # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
-    taken = (path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded)
+    taken = (
+        path for path in interpreter.plain.shadowing if Path(path).name.partition(".")[0] in loaded
+    )
     if path := next(taken, None):
         message = "a program started in this folder would import another module with torch"
         return _in_the_way(path, message)
@@ -139,7 +143,11 @@ def interference(interpreter: Interpreter, loaded: Collection[str]) -> Finding |
 def _in_the_way(path: str, message: str) -> Finding:
     """Name the file or the package, and how it gets onto the interpreter's path."""
     top = Path(path).parent if Path(path).name == "__init__.py" else Path(path)
-    folders = [Path(entry).absolute() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    folders = [
+        Path(entry).absolute()
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]
     if top.parent == Path.cwd():
         code, how = "module-in-folder", "which lies in it"
     elif top.parent in folders:
@@ -155,7 +163,9 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
     except OSError as error:
         raise _unusable(Path(argv[0]), error.strerror or str(error)) from None
     try:
-        return FoundTorch.read(Fields(next(filter(None, map(json_object, reversed(done.out.splitlines()))))))
+        return FoundTorch.read(
+            Fields(next(filter(None, map(json_object, reversed(done.out.splitlines())))))
+        )
     except (StopIteration, ValueError):
         too_old = None if done.status is None else _too_old(argv[0])
         limit = read_patience(os.environ).look
@@ -172,4 +182,6 @@ def _too_old(python: str | Path) -> str | None:
 
 def _unusable(python: Path, reason: str) -> UsageError:
     hint = "Use another with --python PATH or --venv DIR"
-    return UsageError("python-unusable", f"{python} cannot be run as a Python interpreter", why=reason, hint=hint)
+    return UsageError(
+        "python-unusable", f"{python} cannot be run as a Python interpreter", why=reason, hint=hint
+    )

@@ -89,19 +89,30 @@ class KernelRun:
     program: str | None = None
     script: str | None = None
 
-    def run_all(self, targets: Sequence[DeviceTarget], progress: Progress | None = None) -> list[KernelReport]:
+    def run_all(
+        self, targets: Sequence[DeviceTarget], progress: Progress | None = None
+    ) -> list[KernelReport]:
         """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
         reports = self._run(targets, os.environ, progress)
         misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
-        suspects = [number for number, first in enumerate(reports) if misleading and first.failed and not first.hung]
+        suspects = [
+            number
+            for number, first in enumerate(reports)
+            if misleading and first.failed and not first.hung
+        ]
         clean = {name: value for name, value in os.environ.items() if name not in LOADER}
-        for number, second in zip(suspects, self._run([targets[number] for number in suspects], clean), strict=True):
+        for number, second in zip(
+            suspects, self._run([targets[number] for number in suspects], clean), strict=True
+        ):
             if not second.failed:
                 reports[number] = replace(reports[number], loader_variables=misleading)
         return reports
 
     def _run(
-        self, targets: Sequence[DeviceTarget], environ: Mapping[str, str], progress: Progress | None = None
+        self,
+        targets: Sequence[DeviceTarget],
+        environ: Mapping[str, str],
+        progress: Progress | None = None,
     ) -> list[KernelReport]:
         def hear(number: int, line: str) -> None:
             if progress and "name" in (json_object(line) or {}):
@@ -112,13 +123,25 @@ class KernelRun:
             kept = {name: value for name, value in environ.items() if name not in target.misleading}
             commands.append((self.argv(target), {**kept, **target.environment}))
         ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None, each_line=hear)
-        return [replace(read_kernel_report(finished, self.seconds), program=self.program) for finished in ended]
+        return [
+            replace(read_kernel_report(finished, self.seconds), program=self.program)
+            for finished in ended
+        ]
 
     def argv(self, target: DeviceTarget) -> list[str]:
         """Give the child's command line."""
         launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py")]
-        gpus, programs = max(1, len(target.visible)), {"program": self.program, "script": self.script}
-        options = {"device": target.device, "gpus": gpus, "work": self.work, "seconds": self.seconds, **programs}
+        gpus, programs = (
+            max(1, len(target.visible)),
+            {"program": self.program, "script": self.script},
+        )
+        options = {
+            "device": target.device,
+            "gpus": gpus,
+            "work": self.work,
+            "seconds": self.seconds,
+            **programs,
+        }
         given = ((name, value) for name, value in options.items() if value is not None)
         return [*launch, *(word for name, value in given for word in (f"--{name}", str(value)))]
 
@@ -133,15 +156,22 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
         records.append(CheckResult(line["name"], status, line["seconds"], message, evidence=text))
     if not (finished.ok and records):
         ending = how_it_ended(finished, seconds)
-        records.append(CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err))
+        records.append(
+            CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err)
+        )
     return KernelReport(
         records=tuple(records),
         measures=tuple(line for line in lines if "measure" in line),
-        architectures=next((tuple(map(str, line["architectures"])) for line in lines if "architectures" in line), None),
+        architectures=next(
+            (tuple(map(str, line["architectures"])) for line in lines if "architectures" in line),
+            None,
+        ),
         architecture=next((line["architecture"] for line in lines if "architecture" in line), None),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
         loaded=frozenset(str(name) for line in lines for name in line.get("loaded", ())),
-        unproven=next((line["message"] for line in lines if line.get("status") == "unproven"), None),
+        unproven=next(
+            (line["message"] for line in lines if line.get("status") == "unproven"), None
+        ),
     )
 
 
@@ -189,4 +219,6 @@ def _last_begun(lines: list[dict[str, Any]]) -> str:
     """Name the check that began last and has no end; before the first it is the start, after the last the exit."""
     ended = {line["name"] for line in lines if "name" in line}
     begun = [line["begin"] for line in lines if "begin" in line]
-    return next((name for name in reversed(begun) if name not in ended), "exit" if begun else "start")
+    return next(
+        (name for name in reversed(begun) if name not in ended), "exit" if begun else "start"
+    )

@@ -20,8 +20,21 @@ from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs, load_rows
-from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, all_gpus_target, device_targets, read_health
-from gpuinstall.verify.diagnosis import ProofContext, build_of, check_results, confirm, diagnose, wrong_build
+from gpuinstall.verify.devices import (
+    CPU_TARGET,
+    DeviceTarget,
+    all_gpus_target,
+    device_targets,
+    read_health,
+)
+from gpuinstall.verify.diagnosis import (
+    ProofContext,
+    build_of,
+    check_results,
+    confirm,
+    diagnose,
+    wrong_build,
+)
 from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
@@ -52,7 +65,9 @@ def prove_programs(
     Where a device could not be tried, its programs are imported without it.
     """
     tried = {
-        number: replace(targets[number], device="none", visible=()) if report.unproven else targets[number]
+        number: replace(targets[number], device="none", visible=())
+        if report.unproven
+        else targets[number]
         for number, report in enumerate(reports)
         if not report.failed
     }
@@ -64,7 +79,12 @@ def prove_programs(
     with ThreadPoolExecutor(max(1, at_once)) as pool:
         rows = {module: load_rows().get(module, {}) for module in modules}
         runs = [
-            replace(run, program=module, script=json.dumps(row) if row else None, seconds=row.get("seconds", seconds))
+            replace(
+                run,
+                program=module,
+                script=json.dumps(row) if row else None,
+                seconds=row.get("seconds", seconds),
+            )
             for module, row in rows.items()
         ]
         everything = list(tried.values())
@@ -73,7 +93,9 @@ def prove_programs(
         # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
         held = [any(result.unproven for result in results) for results in ended]
         tries = zip(runs, held, ended, strict=True)
-        ended = [program.run_all(everything) if again else results for program, again, results in tries]
+        ended = [
+            program.run_all(everything) if again else results for program, again, results in tries
+        ]
     for results in ended:
         for (number, target), result in zip(tried.items(), results, strict=True):
             proven[number] = proven[number].with_checks(check_results(target, result, proof))
@@ -109,7 +131,11 @@ def verify_environment(
     proof = ProofContext(machine, python, torch, ours=read_marker(python.parent.parent) is not None)
     has_gpus = bool(machine.gpus or machine.refusing)  # be they usable or not
     for_cpu = asked_cpu or _is_for_cpu(proof, has_gpus=has_gpus)
-    targets = (CPU_TARGET,) if for_cpu else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
+    targets = (
+        (CPU_TARGET,)
+        if for_cpu
+        else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
+    )
     # Where the driver hides the GPUs, torch may be for those of any maker.
     others = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
     kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor} or others
@@ -126,7 +152,9 @@ def verify_environment(
     run = KernelRun(python, flags, work, seconds or KERNEL_SECONDS[work])
     if programs:
         reporter.wait(f"testing {', '.join(programs)}")
-        untested = [Device(target.index, target.name, unproven=target.unproven) for target in targets]
+        untested = [
+            Device(target.index, target.name, unproven=target.unproven) for target in targets
+        ]
         blank = [KernelReport(unproven=target.unproven) for target in targets]
         tested_programs = prove_programs(untested, targets, blank, run, proof, programs=programs)
         return Verdict(_tested(torch, blank), tuple(tested_programs))
@@ -134,11 +162,18 @@ def verify_environment(
     imported = all(report.architectures is not None for report in reports)
     if torch.torch and not imported:
         packages = read_packages([Path(torch.torch).parent.parent])
-        proof = replace(proof, missing=next((package.lost for package in packages if package.name == "torch"), ()))
-    devices = [diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)]
+        proof = replace(
+            proof,
+            missing=next((package.lost for package in packages if package.name == "torch"), ()),
+        )
+    devices = [
+        diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)
+    ]
     devices = prove_programs(devices, targets, reports, run, proof)
     if deep:
-        devices = _with_files(_deepened(devices, targets, run, proof), proof, wheels or {}, reporter)
+        devices = _with_files(
+            _deepened(devices, targets, run, proof), proof, wheels or {}, reporter
+        )
     tested = _tested(torch, reports)
     if not for_cpu:
         devices = fail_devices(devices, machine.refusing)
@@ -147,13 +182,18 @@ def verify_environment(
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
-        devices = [device.with_checks([CheckResult("build", "passed", message=message)]) for device in devices]
+        devices = [
+            device.with_checks([CheckResult("build", "passed", message=message)])
+            for device in devices
+        ]
     loaded = frozenset[str]().union(*(report.loaded for report in reports))
     if disturbing := interference(interpreter, loaded):
         if surroundings:
             path = disturbing.evidence or ""
             words = {"path": quoted(path), "moved": quoted(f"{path}.away")}
-            check = proof.failed("surroundings", disturbing.message, "F46", code=disturbing.code, **words)
+            check = proof.failed(
+                "surroundings", disturbing.message, "F46", code=disturbing.code, **words
+            )
             devices = [device.with_checks([check]) for device in devices]
         else:
             reporter.warn(disturbing.message)
@@ -162,29 +202,49 @@ def verify_environment(
 
 def _is_for_cpu(proof: ProofContext, *, has_gpus: bool) -> bool:
     """Say whether the CPU is all there is to try: with its build where no GPU is, or none that this build serves."""
-    if any(VENDORS[maker].kind == CPU.kind for gpu in proof.machine.gpus if (maker := vendor_of(gpu, proof.machine))):
+    if any(
+        VENDORS[maker].kind == CPU.kind
+        for gpu in proof.machine.gpus
+        if (maker := vendor_of(gpu, proof.machine))
+    ):
         return False
     return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not has_gpus)
 
 
-def _run_kernels(run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter) -> Sequence[KernelReport]:
+def _run_kernels(
+    run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter
+) -> Sequence[KernelReport]:
     if tried := [target.name for target in targets if target.unproven is None]:
-        counted = (f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items())
+        counted = (
+            f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items()
+        )
         reporter.wait(f"running kernels on {', '.join(counted)}")
-    misleading = {name for target in targets if target.on_gpu for name in target.misleading if os.environ.get(name)}
+    misleading = {
+        name
+        for target in targets
+        if target.on_gpu
+        for name in target.misleading
+        if os.environ.get(name)
+    }
     for name in sorted(misleading):
         setting = f"{name}={os.environ[name]}"
-        reporter.warn(f"the checks ran without {setting}, which changes what programs here see or compute")
+        reporter.warn(
+            f"the checks ran without {setting}, which changes what programs here see or compute"
+        )
     parts = Counter[str]()
     for target in targets:
-        parts[target.part] += 1 + len(table(target.device, run.work))  # each child imports torch first
+        parts[target.part] += 1 + len(
+            table(target.device, run.work)
+        )  # each child imports torch first
     with reporter.progress("Kernels", parts, "checks") as progress:
         return run.run_all(targets, progress)
 
 
 def _tested(torch: FoundTorch, reports: Sequence[KernelReport]) -> VerifiedEnvironment:
     architectures = next((report.architectures for report in reports if report.architectures), ())
-    return VerifiedEnvironment(torch.python, torch.version, torch.backend and torch.backend.tag, architectures)
+    return VerifiedEnvironment(
+        torch.python, torch.version, torch.backend and torch.backend.tag, architectures
+    )
 
 
 def _deepened(
@@ -198,7 +258,10 @@ def _deepened(
         return devices
     checks = diagnose(target, run.run_all([target])[0], proof).checks
     shared = [check for check in checks if check.name != "import"]
-    return [device.with_checks(shared if own.on_gpu else ()) for device, own in zip(devices, targets, strict=True)]
+    return [
+        device.with_checks(shared if own.on_gpu else ())
+        for device, own in zip(devices, targets, strict=True)
+    ]
 
 
 def _with_files(
@@ -207,22 +270,31 @@ def _with_files(
     """Fail every device where the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
     family = load_catalog().family
-    altered = list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
+    altered = (
+        list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
+    )
     if not altered:
         return devices
-    message = f"{len(altered)} files differ from those that were installed: {', '.join(altered[:3])}"
+    message = (
+        f"{len(altered)} files differ from those that were installed: {', '.join(altered[:3])}"
+    )
     check = proof.failed("files", message, code="torch-damaged")
     return [device.with_checks([check]) for device in devices]
 
 
 def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) -> Device:
     return device.with_checks(
-        proof.failed(check.name, check.message or "", check.id) if check.status == "failed" else check
+        proof.failed(check.name, check.message or "", check.id)
+        if check.status == "failed"
+        else check
         for check in (health.checks if health else ())
     )
 
 
 def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> list[Device]:
     """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
-    faults = tuple(CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes) for fault in refusing[:1])
+    faults = tuple(
+        CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes)
+        for fault in refusing[:1]
+    )
     return [replace(device, checks=(*faults, *device.checks)) for device in devices]

@@ -105,11 +105,19 @@ class Verdict:
         devices = []
         for device in self.devices:
             checks = [check.to_dict() for check in device.checks]
-            devices.append({"index": device.index, "name": device.name, "status": device.status, "checks": checks})
+            devices.append(
+                {
+                    "index": device.index,
+                    "name": device.name,
+                    "status": device.status,
+                    "checks": checks,
+                }
+            )
         return {
             "schema": VERDICT_SCHEMA,
             "status": self.status,
-            "environment": asdict(self.environment) | {"architectures": list(self.environment.architectures)},
+            "environment": asdict(self.environment)
+            | {"architectures": list(self.environment.architectures)},
             "devices": devices,
         }
 
@@ -120,14 +128,19 @@ def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[st
     gone = re.compile(rf"(?:{'|'.join(names)})-\w+") if names else None
     devices = []
     for device in verdict["devices"]:
-        checks = [check for check in device["checks"] if not (gone and gone.fullmatch(check["name"]))]
+        checks = [
+            check for check in device["checks"] if not (gone and gone.fullmatch(check["name"]))
+        ]
         devices.append({**device, "checks": checks})
     return {**verdict, "devices": devices}
 
 
 def with_programs(verdict: dict[str, Any], tested: Verdict) -> dict[str, Any]:
     """Return a Verdict document with the checks of programs that were tested by themselves, on the same devices."""
-    new = {(device["index"], device["name"]): device["checks"] for device in tested.to_dict()["devices"]}
+    new = {
+        (device["index"], device["name"]): device["checks"]
+        for device in tested.to_dict()["devices"]
+    }
     devices = []
     for device in verdict["devices"]:
         added = new.get((device["index"], device["name"]), [])

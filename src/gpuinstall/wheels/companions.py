@@ -69,7 +69,11 @@ class Members:
 
     def has_runtimes_apart(self, package: str) -> bool:
         """Say whether a package has one library for each CUDA, of which torch's own is taken."""
-        return any("cuda" in member.groupindex for packages, member in self.rows if packages.fullmatch(package))
+        return any(
+            "cuda" in member.groupindex
+            for packages, member in self.rows
+            if packages.fullmatch(package)
+        )
 
     def is_spare(self, package: str, library: str) -> bool:
         """Say whether a package does without a library: an optional part, or the one of another CUDA."""
@@ -77,7 +81,9 @@ class Members:
 
     def is_optional(self, package: str, library: str) -> bool:
         """Say whether a library is a part that a package does without, and not what the package is named after."""
-        return bool(self.optional.search(library)) and not self.optional.search(package.replace("-", "_"))
+        return bool(self.optional.search(library)) and not self.optional.search(
+            package.replace("-", "_")
+        )
 
     def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
         """Find the libraries that answer for a package; more than one where each is for another CUDA."""
@@ -93,7 +99,10 @@ def load_members() -> Members:
     import tomli
 
     table = tomli.loads(Path(__file__).with_name("members.toml").read_text("utf-8"))
-    rows = ((re.compile(row["package"]), re.compile(row["member"], re.ASCII)) for row in table["members"])
+    rows = (
+        (re.compile(row["package"]), re.compile(row["member"], re.ASCII))
+        for row in table["members"]
+    )
     return Members(
         rows=tuple(rows),
         optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
@@ -103,7 +112,10 @@ def load_members() -> Members:
         compiled_beside=re.compile(table["compiled_beside"]),
         opened={package: row["since"] for package, row in table["opened"].items()},
         not_pinned=re.compile(table["not_pinned"]),
-        must_open={package: re.compile(rf"({row['libraries']})\.so\.\d+") for package, row in table["opened"].items()},
+        must_open={
+            package: re.compile(rf"({row['libraries']})\.so\.\d+")
+            for package, row in table["opened"].items()
+        },
     )
 
 
@@ -118,7 +130,9 @@ def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) ->
         return _code(wheel, member) if member else CompanionCode()
     libraries = [member for member in wheel.members.values() if _LIBRARY.fullmatch(member.filename)]
     needed = [member for member in libraries if not members.is_optional(package, member.filename)]
-    for name in [member.filename for member in sorted(needed, key=lambda member: -member.file_size)[:_TRIED]]:
+    for name in [
+        member.filename for member in sorted(needed, key=lambda member: -member.file_size)[:_TRIED]
+    ]:
         if (code := _code(wheel, name, _MOST)).architectures:
             return code
     return CompanionCode()

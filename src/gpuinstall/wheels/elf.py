@@ -30,7 +30,16 @@ X86_64 = 62
 _HEADER, _SEGMENT = struct.Struct("<16xHHI8xQ12xHHH6x"), struct.Struct("<I4xQQ8xQ16x")
 _ENTRY, _SYMBOL, _WORD = struct.Struct("<QQ"), struct.Struct("<IBBH16x"), struct.Struct("<I")
 _LIBRARY, _LOAD, _DYNAMIC = 3, 1, 2
-_NEEDED, _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
+_NEEDED, _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _SONAME, _RPATH, _RUNPATH = (
+    1,
+    4,
+    5,
+    6,
+    10,
+    14,
+    15,
+    29,
+)
 _GNU_HASH = 0x6FFFFEF5
 _TYPES, _BINDINGS, _WEAK = frozenset({0, 1, 2, 3, 4, 6, 10}), frozenset({0, 1, 2, 10}), 2
 
@@ -75,12 +84,18 @@ class Elf:
 
     def newest(self, family: str) -> tuple[int, ...] | None:
         """The highest version of a family that it asks of another library: ``GLIBC``, ``GLIBCXX``."""
-        versions = re.findall(rb"\0%b_([0-9]+(?:\.[0-9]+){1,3})(?=\0)" % family.encode(), self.strings)
+        versions = re.findall(
+            rb"\0%b_([0-9]+(?:\.[0-9]+){1,3})(?=\0)" % family.encode(), self.strings
+        )
         return max((tuple(map(int, version.split(b"."))) for version in versions), default=None)
 
     def _names(self, wanted: Callable[[int, int], bool]) -> set[bytes]:
         rows = _SYMBOL.iter_unpack(self.table)
-        return {self._string(offset) for offset, info, _, section in rows if offset and wanted(info, section)}
+        return {
+            self._string(offset)
+            for offset, info, _, section in rows
+            if offset and wanted(info, section)
+        }
 
     def _string(self, offset: int) -> bytes:
         return self.strings[offset : self.strings.index(b"\0", offset)]
@@ -94,7 +109,11 @@ def read_elf(data: bytes | mmap, *, whole: bool) -> Elf | None:
         kind, machine, _, at, _, size, count = _HEADER.unpack_from(data)
         if kind in {2, _LIBRARY} and size == _SEGMENT.size and count <= _MOST_SEGMENTS:
             end = at + count * size
-            return _read_linked(data, machine, at, count) if whole else _read_beginning(data, machine, end)
+            return (
+                _read_linked(data, machine, at, count)
+                if whole
+                else _read_beginning(data, machine, end)
+            )
     return None
 
 
@@ -106,14 +125,20 @@ def _read_linked(data: bytes | mmap, machine: int, at: int, count: int) -> Elf |
         return None
     entries = list(_entries(data, *dynamic))
     values = dict(reversed(entries))
-    places = [_place(values[tag], loaded, len(data)) for tag in (_STRINGS, _SYMBOLS) if tag in values]
+    places = [
+        _place(values[tag], loaded, len(data)) for tag in (_STRINGS, _SYMBOLS) if tag in values
+    ]
     if len(places) != 2 or values.get(_STRINGS_SIZE, _MOST_STRINGS) >= _MOST_STRINGS:
         return None
     start, first = places
     strings = data[start : start + values[_STRINGS_SIZE]]
     rows = _count(data, values, loaded)
     table = data[first : first + rows * _SYMBOL.size]
-    if len(strings) != values[_STRINGS_SIZE] or len(table) != rows * _SYMBOL.size or not _is_sound(table, strings):
+    if (
+        len(strings) != values[_STRINGS_SIZE]
+        or len(table) != rows * _SYMBOL.size
+        or not _is_sound(table, strings)
+    ):
         return None
 
     def texts(*tags: int) -> tuple[str, ...]:
@@ -121,7 +146,9 @@ def _read_linked(data: bytes | mmap, machine: int, at: int, count: int) -> Elf |
         return tuple(strings[offset : strings.index(b"\0", offset)].decode() for offset in offsets)
 
     paths = tuple(path for text in texts(_RPATH, _RUNPATH) for path in text.split(":") if path)
-    return Elf(machine, texts(_NEEDED), paths, next(iter(texts(_SONAME)), None), table, strings, True)
+    return Elf(
+        machine, texts(_NEEDED), paths, next(iter(texts(_SONAME)), None), table, strings, True
+    )
 
 
 def _entries(data: bytes | mmap, start: int, size: int) -> Iterator[tuple[int, int]]:
@@ -198,7 +225,9 @@ def _named(data: bytes, machine: int, first: int) -> Elf | None:
 
 def _is_row(name: int, info: int, other: int, section: int) -> bool:
     sound = info & 15 in _TYPES and info >> 4 in _BINDINGS and other <= 3 and name < _MOST_STRINGS
-    return sound and (name > 0 or info & 15 == 3) and (section < 0xFF00 or section in {0xFFF1, 0xFFF2})
+    return (
+        sound and (name > 0 or info & 15 == 3) and (section < 0xFF00 or section in {0xFFF1, 0xFFF2})
+    )
 
 
 def _is_sound(table: bytes, strings: bytes) -> bool:
@@ -208,6 +237,8 @@ def _is_sound(table: bytes, strings: bytes) -> bool:
     offsets = {row[0] for row in _SYMBOL.iter_unpack(table)} - {0}
     if max(offsets, default=0) >= len(strings):
         return False
-    if not strings.translate(None, _TEXT):  # libtorch_cpu's 120,000 names at once, in a tenth of the time
+    if not strings.translate(
+        None, _TEXT
+    ):  # libtorch_cpu's 120,000 names at once, in a tenth of the time
         return all(strings[offset] for offset in offsets)
     return all(_NAME.match(strings, offset) for offset in offsets)

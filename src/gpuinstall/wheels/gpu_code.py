@@ -87,7 +87,9 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
                 return ordered(name.decode() for name in names)
             before = text[match.start() - 1 : match.start()]
             single.add(before + names[0] if before and before in _SEPARATORS else names[0])
-    return ordered(name.decode() for name in single if name[:1].isalpha()) if len(single) == 1 else ()
+    return (
+        ordered(name.decode() for name in single if name[:1].isalpha()) if len(single) == 1 else ()
+    )
 
 
 def _key(name: str) -> tuple[bool, int, str]:
@@ -103,7 +105,11 @@ def _entries(data: _Pieces, left: int) -> FatbinCode | None:
         if header is None:
             return None
         kind, header_size, length, minor, major, architecture, flags = _ENTRY.unpack(header)
-        sound = kind in _KINDS and _ENTRY.size <= header_size <= _LONGEST_HEADER and 10 <= architecture <= 999
+        sound = (
+            kind in _KINDS
+            and _ENTRY.size <= header_size <= _LONGEST_HEADER
+            and 10 <= architecture <= 999
+        )
         left -= header_size + length
         if not sound or left < 0 or not data.skip(header_size - _ENTRY.size + length):
             return None

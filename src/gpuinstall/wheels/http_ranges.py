@@ -37,7 +37,9 @@ class HttpRanges:
     others than asked for, or takes longer.
     """
 
-    def __init__(self, ask: Ask, url: str, *, hosts: Collection[str] = (), patience: Patience = USUAL) -> None:
+    def __init__(
+        self, ask: Ask, url: str, *, hosts: Collection[str] = (), patience: Patience = USUAL
+    ) -> None:
         self._ask, self._url, self._hosts, self._patience = ask, url, hosts, patience
         self._login = True
         self._deadline = monotonic() + patience.standstill
@@ -53,7 +55,9 @@ class HttpRanges:
             return
         with closing(self._open(start, end)) as response:
             if (_total(response), response.headers.get("ETag")) != (self.size, self.etag):
-                raise WheelError("wrong-range", f"{_host(self._url)} changed the file while it was read")
+                raise WheelError(
+                    "wrong-range", f"{_host(self._url)} changed the file while it was read"
+                )
             pace = Pace(self._patience)
             while start < end and (piece := self._read(response, min(_PIECE, end - start))):
                 pace.count(len(piece))
@@ -83,7 +87,10 @@ class HttpRanges:
             return within(self._left(), lambda: self._ask(self._url, headers, login=self._login))
         except TimeoutError:
             raise _too_slow() from None
-        except (OSError, ValueError) as error:  # requests reads addresses of redirects even where it follows none
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # requests reads addresses of redirects even where it follows none
             raise _broken(self._url) from error
 
     def _follow(self, location: str) -> None:
@@ -123,7 +130,11 @@ def _check(response: Response, url: str, start: int, end: int) -> None:
     span = _SPAN.fullmatch(said.get("Content-Range", ""))
     length = said.get("Content-Length", str(end - start))
     plain = said.get("Content-Encoding", "identity") == "identity"
-    if span is None or (int(span[1]), int(span[2]) + 1, length) != (start, end, str(end - start)) or not plain:
+    if (
+        span is None
+        or (int(span[1]), int(span[2]) + 1, length) != (start, end, str(end - start))
+        or not plain
+    ):
         raise WheelError("wrong-range", f"{_host(url)} sent a different range than requested")
 
 
@@ -142,7 +153,11 @@ def _host(url: str) -> str:
 
 
 def _broken(url: str) -> WheelError:
-    return WheelError("transfer", f"the download of a wheel from {_host(url)} was interrupted", hint="the same again")
+    return WheelError(
+        "transfer",
+        f"the download of a wheel from {_host(url)} was interrupted",
+        hint="the same again",
+    )
 
 
 def _too_slow() -> WheelError:

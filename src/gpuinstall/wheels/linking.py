@@ -28,7 +28,9 @@ _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
-_CACHED = re.compile(rb"/([!-.0-~]+)\0")  # the last parts of its paths; the table before them is binary
+_CACHED = re.compile(
+    rb"/([!-.0-~]+)\0"
+)  # the last parts of its paths; the table before them is binary
 
 
 class InstalledLibrary(NamedTuple):
@@ -75,7 +77,13 @@ class LinkFault(Rejection[InstalledLibrary]):
 
     @classmethod
     def of(
-        cls, library: InstalledLibrary, code: str, name: str, *, provider: str | None = None, is_certain: bool = True
+        cls,
+        library: InstalledLibrary,
+        code: str,
+        name: str,
+        *,
+        provider: str | None = None,
+        is_certain: bool = True,
     ) -> LinkFault:
         """Return a fault with its sentence."""
         reason = Reason(code, f"{library.path} of {library.package} {_MESSAGES[code].format(name)}")
@@ -104,14 +112,20 @@ class LinkEnvironment:
     @cached_property
     def torch_cuda(self) -> int | None:
         """The CUDA major of torch; None if its libraries name none, or several."""
-        majors = set[int]().union(*(library.cuda_majors for library in self.libraries if library.package == "torch"))
+        majors = set[int]().union(
+            *(library.cuda_majors for library in self.libraries if library.package == "torch")
+        )
         return majors.pop() if len(majors) == 1 else None
 
     @cached_property
     def torch_names(self) -> set[bytes]:
         """The symbols that torch's own libraries have for others."""
         return set[bytes]().union(
-            *(library.elf.defined() for library in self.libraries if library.path.startswith("torch/lib/"))
+            *(
+                library.elf.defined()
+                for library in self.libraries
+                if library.path.startswith("torch/lib/")
+            )
         )
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
@@ -126,14 +140,20 @@ class LinkEnvironment:
 
 
 def link_faults(
-    libraries: Sequence[InstalledLibrary], system: Collection[str], glibc: tuple[int, ...] | None = None
+    libraries: Sequence[InstalledLibrary],
+    system: Collection[str],
+    glibc: tuple[int, ...] | None = None,
 ) -> list[LinkFault]:
     """Return what keeps the libraries of an environment from loading; ``system`` are the names that the system has."""
     environment = LinkEnvironment(libraries, system, glibc)
-    return [fault for library in libraries for rule in _RULES for fault in rule(library, environment)]
+    return [
+        fault for library in libraries for rule in _RULES for fault in rule(library, environment)
+    ]
 
 
-def _missing_libraries(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+def _missing_libraries(
+    library: InstalledLibrary, environment: LinkEnvironment
+) -> Iterator[LinkFault]:
     """Yield the libraries that the loader would look for and not find."""
     shared = load_libraries()
     for name in (*library.elf.needs, *library.opened):
@@ -167,7 +187,9 @@ def _other_cuda(library: InstalledLibrary, environment: LinkEnvironment) -> Iter
     """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is not None and library.cuda_majors - {torch_cuda}:
-        yield LinkFault.of(library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}")
+        yield LinkFault.of(
+            library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}"
+        )
 
 
 def _provided_twice(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
@@ -187,7 +209,9 @@ def _glibc_too_old(library: InstalledLibrary, environment: LinkEnvironment) -> I
         yield LinkFault.of(library, "glibc-too-old", ".".join(map(str, required)))
 
 
-def _missing_symbols(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+def _missing_symbols(
+    library: InstalledLibrary, environment: LinkEnvironment
+) -> Iterator[LinkFault]:
     """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
     if library.package == "torch" or not any(OF_TORCH.match(need) for need in library.elf.needs):
         return
@@ -213,7 +237,9 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             if elf := read_elf(data, whole=True):  # torch's own are loaded in its own order
-                answers = not members.with_torch.fullmatch(package) and members.answering(package, [path])
+                answers = not members.with_torch.fullmatch(package) and members.answering(
+                    package, [path]
+                )
                 names = load_libraries().opened.findall(data) if answers else ()
                 opened = sorted({name.decode() for name in names}.difference(elf.needs))
                 libraries.append(InstalledLibrary(path, package, elf, tuple(opened)))
@@ -236,6 +262,8 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
     for record in site.glob("*.dist-info/RECORD"):
         package = record.parent.name.partition("-")[0].replace("_", "-").lower()
         with suppress(OSError):
-            files = (line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines())
+            files = (
+                line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines()
+            )
             inside = (file for file in files if not file.startswith(("/", "..")))
             yield from ((file, package) for file in inside if _NATIVE.fullmatch(file))

@@ -70,7 +70,11 @@ class SharedLibraries(NamedTuple):
         if windows := _OF_WINDOWS.match(library):
             return int(windows[1])
         row, version = self.row(library), library.partition(".so.")[2].partition(".")[0]
-        return int(version) + row.ahead if row and row.ahead is not None and version.isdecimal() else None
+        return (
+            int(version) + row.ahead
+            if row and row.ahead is not None and version.isdecimal()
+            else None
+        )
 
 
 @cache
@@ -82,12 +86,18 @@ def load_libraries() -> SharedLibraries:
 
     table = tomli.loads(Path(__file__).with_name("libraries.toml").read_text("utf-8"))
     rows = {
-        row["name"]: SharedLibrary(row["name"], row.get("cuda"), row["package"], row.get("plain_from", 1000))
+        row["name"]: SharedLibrary(
+            row["name"], row.get("cuda"), row["package"], row.get("plain_from", 1000)
+        )
         for row in table["libraries"]
     }
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
-    opened = re.compile(rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names)
-    driver, system, plugins = (re.compile(table[key]) for key in ("of_the_driver", "of_the_system", "plugins"))
+    opened = re.compile(
+        rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names
+    )
+    driver, system, plugins = (
+        re.compile(table[key]) for key in ("of_the_driver", "of_the_system", "plugins")
+    )
     return SharedLibraries(rows, driver, system, plugins, opened)
 
 
@@ -169,9 +179,21 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     shared = load_libraries()
     needs = {need for elf in elves for need in elf.needs}
     majors = {major for need in needs if (major := shared.cuda(need)) is not None}
-    stems = [(path.rpartition("/")[2].partition(".so")[0], elf) for path, elf in libraries.items() if elf]
-    itself = {need for stem, elf in stems if not elf.whole for need in elf.needs if need.startswith(f"{stem}.so")}
-    outside = {need for need in needs - itself if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))}
+    stems = [
+        (path.rpartition("/")[2].partition(".so")[0], elf) for path, elf in libraries.items() if elf
+    ]
+    itself = {
+        need
+        for stem, elf in stems
+        if not elf.whole
+        for need in elf.needs
+        if need.startswith(f"{stem}.so")
+    }
+    outside = {
+        need
+        for need in needs - itself
+        if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))
+    }
     unread = tuple(sorted(name for name, elf in libraries.items() if elf is None))
     newest = max(filter(None, (elf.newest("GLIBC") for elf in elves)), default=None)
     return Needs(
@@ -184,7 +206,9 @@ def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) 
     )
 
 
-def _read_library(wheel: WheelReader, member: ZipInfo, budget: int) -> tuple[Elf | None, bytes, int]:
+def _read_library(
+    wheel: WheelReader, member: ZipInfo, budget: int
+) -> tuple[Elf | None, bytes, int]:
     """Read the beginning of a library, or all of a small one; with what was read, and the packed bytes beyond."""
     small = member.file_size <= _SMALL_INFLATED and member.compress_size <= min(_SMALL, budget)
     if not (small and member.compress_size <= _BEGINNING):
@@ -216,7 +240,9 @@ def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:
         return TorchNeeds("ordinary", fits=fits, judged=judged)
     # What one release lacks, those before it cannot be counted on to have: the interface only grows.
     newest_without = max((judged.index(minor) for minor in judged if minor not in fits), default=-1)
-    since = (minor for minor in judged[newest_without + 1 :] if _number(minor) >= _number(FIRST_STABLE))
+    since = (
+        minor for minor in judged[newest_without + 1 :] if _number(minor) >= _number(FIRST_STABLE)
+    )
     return TorchNeeds("stable", oldest=next(since, None), judged=judged)
 
 

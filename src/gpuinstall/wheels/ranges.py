@@ -113,7 +113,9 @@ class RangeFile:
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, or fewer at the end of the part that is to be read."""
         if size > _MOST_AT_ONCE:
-            raise WheelError("wheel-too-large", f"the wheel says that its directory has {size} bytes")
+            raise WheelError(
+                "wheel-too-large", f"the wheel says that its directory has {size} bytes"
+            )
         data = b""
         while size < 0 or len(data) < size:
             piece = self._next(size - len(data) if size >= 0 else _MOST_AT_ONCE)
@@ -168,7 +170,13 @@ class RangeFile:
 
     def _check(self) -> None:
         limits = self._limits
-        if self.bytes_read > limits.bytes or self.bytes_inflated > limits.inflated or self.requests > limits.requests:
+        if (
+            self.bytes_read > limits.bytes
+            or self.bytes_inflated > limits.inflated
+            or self.requests > limits.requests
+        ):
             message = "the wheel would need more reading than any real one"
-            evidence = f"{self.bytes_read} bytes, {self.bytes_inflated} inflated, {self.requests} requests"
+            evidence = (
+                f"{self.bytes_read} bytes, {self.bytes_inflated} inflated, {self.requests} requests"
+            )
             raise WheelError("wheel-too-large", message, evidence=evidence)

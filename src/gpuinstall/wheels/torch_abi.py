@@ -50,12 +50,20 @@ class Exports:
         """The names that each minor release does not export, sorted."""
         masks = {name: self.masks.get(hashed(name), 0) for name in names}
         return {
-            minor: tuple(sorted(name.decode() for name, mask in masks.items() if not self._has(number, name, mask)))
+            minor: tuple(
+                sorted(
+                    name.decode()
+                    for name, mask in masks.items()
+                    if not self._has(number, name, mask)
+                )
+            )
             for number, minor in enumerate(self.minors)
         }
 
     def _has(self, number: int, name: bytes, mask: int) -> bool:
-        unread = self.minors[number] not in self.whole and (mask & OF_DEVICE or (not mask and _DEVICE in name))
+        unread = self.minors[number] not in self.whole and (
+            mask & OF_DEVICE or (not mask and _DEVICE in name)
+        )
         return bool(mask >> number & 1 or unread)
 
     @classmethod
@@ -64,7 +72,10 @@ class Exports:
         text, _, packed = data.partition(b"\n")
         head, columns = json.loads(text), lzma.decompress(packed)
         count = len(columns) // 4
-        hashes = map(int.from_bytes, zip(*(columns[column * count :][:count] for column in range(4)), strict=True))
+        hashes = map(
+            int.from_bytes,
+            zip(*(columns[column * count :][:count] for column in range(4)), strict=True),
+        )
         masks = {next(hashes): mask for mask, length in head["groups"] for _ in range(length)}
         return cls(tuple(head["minors"]), frozenset(head["whole"]), masks)
 

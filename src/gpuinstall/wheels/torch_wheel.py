@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
-    _Witness = tuple[str, tuple[str, ...], Callable[[Generator[bytes, None, None]], tuple[str, ...]]]
+    _Witness = tuple[
+        str, tuple[str, ...], Callable[[Generator[bytes, None, None]], tuple[str, ...]]
+    ]
 
 _VERSION = "torch/version.py"
 _PYTHON = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
@@ -59,5 +61,7 @@ def read_torch(wheel: WheelReader, witnesses: Iterable[_Witness] = WITNESSES) ->
 
 
 def _value(text: str, name: str) -> str | None:
-    match = re.search(rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'", text, re.MULTILINE | re.ASCII)
+    match = re.search(
+        rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'", text, re.MULTILINE | re.ASCII
+    )
     return match[1] if match else None

@@ -53,7 +53,11 @@ class WheelReader:
 
     def metadata(self) -> Message:
         """Return METADATA; raise WheelError if the wheel has not exactly one."""
-        found = [name for name in self.members if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
+        found = [
+            name
+            for name in self.members
+            if name.count("/") == 1 and name.endswith(".dist-info/METADATA")
+        ]
         if len(found) != 1:
             raise WheelError("wheel-malformed", f"the wheel has {len(found)} files METADATA")
         return Parser().parsestr(self.read(found[0]).decode("utf-8", "replace"))
@@ -69,7 +73,11 @@ class WheelReader:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
         data = bytearray()
         stop = min(self.members[name].header_offset + most, self._ends[name])
-        with _malformed_if_unreadable(name), suppress(EOFError), closing(self._inflated(name, stop)) as pieces:
+        with (
+            _malformed_if_unreadable(name),
+            suppress(EOFError),
+            closing(self._inflated(name, stop)) as pieces,
+        ):
             for piece in pieces:
                 data += piece
                 if len(data) > most * _HIGHEST_RATIO:
@@ -78,7 +86,10 @@ class WheelReader:
 
     def stream(self, name: str) -> Generator[bytes, None, None]:
         """Yield the bytes of a file; what is read to its end is checked against the size and checksum in the zip."""
-        with _malformed_if_unreadable(name), closing(self._inflated(name, self._ends[name])) as pieces:
+        with (
+            _malformed_if_unreadable(name),
+            closing(self._inflated(name, self._ends[name])) as pieces,
+        ):
             yield from pieces
 
     def _inflated(self, name: str, stop: int) -> Generator[bytes, None, None]:
@@ -107,4 +118,6 @@ def _malformed_if_unreadable(name: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise WheelError("wheel-malformed", f"{name} is damaged or no valid zip", why=str(error)) from error
+        raise WheelError(
+            "wheel-malformed", f"{name} is damaged or no valid zip", why=str(error)
+        ) from error

@@ -68,12 +68,16 @@ def test_every_tag_agrees_with_its_toolkit() -> None:
             assert build.toolkit is None
         else:
             assert build.toolkit is not None
-            assert build.backend.kind != "cuda" or build.backend.version == ".".join(map(str, build.toolkit))
+            assert build.backend.kind != "cuda" or build.backend.version == ".".join(
+                map(str, build.toolkit)
+            )
 
 
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     known = {product.capability for product in products()}
-    code = {code.capability for build in load_catalog().builds for code in split_code(build.code)[0]}
+    code = {
+        code.capability for build in load_catalog().builds for code in split_code(build.code)[0]
+    }
     drivers = load_catalog().drivers
 
     assert code <= known
@@ -107,12 +111,19 @@ def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one() -> None:
 
 
 def test_the_default_index_serves_one_build_of_a_release_to_a_platform() -> None:
-    served = Counter((build.torch, build.os, build.arch) for build in load_catalog().builds if build.on_default_index)
+    served = Counter(
+        (build.torch, build.os, build.arch)
+        for build in load_catalog().builds
+        if build.on_default_index
+    )
 
     assert set(served.values()) == {1}
-    assert {("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("macos", "arm64")} <= {
-        (os, arch) for _, os, arch in served
-    }
+    assert {
+        ("linux", "x86_64"),
+        ("linux", "aarch64"),
+        ("windows", "x86_64"),
+        ("macos", "arm64"),
+    } <= {(os, arch) for _, os, arch in served}
 
 
 def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve() -> None:
@@ -125,7 +136,9 @@ def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve() -> None:
 def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() -> None:
     builds = load_catalog().builds_for("linux", "aarch64")
 
-    assert [build.torch for build in builds] == sorted((build.torch for build in builds), reverse=True)
+    assert [build.torch for build in builds] == sorted(
+        (build.torch for build in builds), reverse=True
+    )
     assert load_catalog().builds_for("linux", "arm64") == builds
     assert load_catalog().builds_for("plan9", "mips") == ()
 
@@ -149,7 +162,8 @@ def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it() -> Non
 
 
 @pytest.mark.parametrize(
-    ("version", "floor"), [("8.6.0.163", None), ("8.7.0.84", "3.5"), ("9.1.0.70", "5.0"), ("9.11.0.98", "7.5")]
+    ("version", "floor"),
+    [("8.6.0.163", None), ("8.7.0.84", "3.5"), ("9.1.0.70", "5.0"), ("9.11.0.98", "7.5")],
 )
 def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) -> None:
     found = load_drivers().cudnn_floor(version)
@@ -168,7 +182,9 @@ def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) 
         ("9.28.0.42", 13, None),
     ],
 )
-def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version: str, cuda: int, ceiling: str | None) -> None:
+def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(
+    version: str, cuda: int, ceiling: str | None
+) -> None:
     found = load_drivers().cudnn_ceiling(version, cuda)
 
     assert (found and str(found)) == ceiling
@@ -177,15 +193,28 @@ def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version: str, cuda
 def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue() -> None:
     catalog = load_catalog()
     for release in catalog.releases.values():
-        for package, versions in (("torchvision", release.torchvision), ("torchaudio", release.torchaudio)):
-            assert all((package, version) in catalog.companions for version in versions), release.torch
-        assert release.triton is None or ("triton", release.triton.lstrip("=~")) in catalog.companions
+        for package, versions in (
+            ("torchvision", release.torchvision),
+            ("torchaudio", release.torchaudio),
+        ):
+            assert all((package, version) in catalog.companions for version in versions), (
+                release.torch
+            )
+        assert (
+            release.triton is None or ("triton", release.triton.lstrip("=~")) in catalog.companions
+        )
 
 
 def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
     partial = load_drivers().partially_supported
 
-    assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [525, 526, 527, 528, 529]
+    assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [
+        525,
+        526,
+        527,
+        528,
+        529,
+    ]
 
 
 def test_every_default_build_and_every_companion_of_a_release_is_there() -> None:
@@ -201,13 +230,22 @@ def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows()
     newest = max(load_catalog().releases)
 
     for os, arch in (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")):
-        sure = [build for build in load_catalog().builds_for(os, arch) if build.confidence != "unverified"]
-        assert {build.backend == CPU for build in sure if build.torch == newest} == {True, False}, (os, arch)
+        sure = [
+            build
+            for build in load_catalog().builds_for(os, arch)
+            if build.confidence != "unverified"
+        ]
+        assert {build.backend == CPU for build in sure if build.torch == newest} == {True, False}, (
+            os,
+            arch,
+        )
 
 
 def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
     builds = load_catalog().builds
-    majors = {build.toolkit[0] for build in builds if build.toolkit and build.backend.kind == "cuda"}
+    majors = {
+        build.toolkit[0] for build in builds if build.toolkit and build.backend.kind == "cuda"
+    }
 
     assert majors <= set(load_catalog().drivers.floors)
 

@@ -22,7 +22,10 @@ PLATFORMS = {
 
 @cache
 def ours() -> dict[tuple[str, str, str, str], Build]:
-    return {(str(build.torch), build.backend.tag, build.os, build.arch): build for build in frozen_catalog().builds}
+    return {
+        (str(build.torch), build.backend.tag, build.os, build.arch): build
+        for build in frozen_catalog().builds
+    }
 
 
 def listed() -> list[tuple[str, dict[str, Any], Build]]:
@@ -54,8 +57,15 @@ def test_every_cuda_build_has_the_code_of_the_facts() -> None:
 
 def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts() -> None:
     for torch, row, build in listed():
-        assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (torch, row["tag"])
-        assert list(build.pythons) == [python(tag) for tag in row["pythons"]], (torch, row["tag"], row["platform"])
+        assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (
+            torch,
+            row["tag"],
+        )
+        assert list(build.pythons) == [python(tag) for tag in row["pythons"]], (
+            torch,
+            row["tag"],
+            row["platform"],
+        )
         assert build.confidence == row["confidence"]
         assert list(build.evidence) == row["evidence"]
         assert build.on_default_index == row["on_pypi"]
@@ -64,7 +74,10 @@ def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_
 
 def test_every_cudnn_floor_is_that_of_the_facts() -> None:
     floors = {
-        build.name: (str(frozen_catalog().drivers.cudnn_floor(dict(build.libraries)["cudnn"])), row["cudnn_min_cc"])
+        build.name: (
+            str(frozen_catalog().drivers.cudnn_floor(dict(build.libraries)["cudnn"])),
+            row["cudnn_min_cc"],
+        )
         for _, row, build in listed()
         if "cudnn_min_cc" in row
     }
@@ -76,16 +89,18 @@ def test_every_cudnn_floor_is_that_of_the_facts() -> None:
 def test_every_cudnn_ceiling_is_that_of_the_facts() -> None:
     for torch, row, build in listed():
         cudnn = dict(build.libraries).get("cudnn")
-        ceiling = cudnn and frozen_catalog().drivers.cudnn_ceiling(cudnn, build.toolkit and build.toolkit[0])
+        ceiling = cudnn and frozen_catalog().drivers.cudnn_ceiling(
+            cudnn, build.toolkit and build.toolkit[0]
+        )
         assert str(ceiling or None) == str(row.get("cudnn_max_cc")), (torch, row["tag"])
 
 
 def test_the_first_driver_of_each_chip_is_that_of_the_facts() -> None:
     known = {str(chip): floor for chip, floor in frozen_catalog().drivers.first_drivers.items()}
 
-    assert {chip: str(floor.linux) for chip, floor in known.items() if chip in facts()["first_driver"]} == {
-        chip: first["linux"] for chip, first in facts()["first_driver"].items()
-    }
+    assert {
+        chip: str(floor.linux) for chip, floor in known.items() if chip in facts()["first_driver"]
+    } == {chip: first["linux"] for chip, first in facts()["first_driver"].items()}
     for chip, first in facts()["first_driver"].items():
         assert str(known[chip].windows) == (first["windows"] or first["linux"].split(".")[0])
 
@@ -93,7 +108,9 @@ def test_the_first_driver_of_each_chip_is_that_of_the_facts() -> None:
 def test_run_time_compilers_know_a_chip_from_the_toolkit_of_the_facts_on() -> None:
     compilers = frozen_catalog().drivers.compilers
 
-    assert {str(chip): str(cuda) for chip, cuda in compilers.items()} == facts()["run_time_compilers"]
+    assert {str(chip): str(cuda) for chip, cuda in compilers.items()} == facts()[
+        "run_time_compilers"
+    ]
 
 
 def test_companions_have_the_wheels_of_the_facts() -> None:
@@ -103,13 +120,19 @@ def test_companions_have_the_wheels_of_the_facts() -> None:
             known = frozen_catalog().companions[package, version]
             told = {names[platform] for platform in wheels}
             assert known.platforms - {"macos_x86_64"} == told, (package, version)
-            for tag in (tag for tags in wheels.values() for tag in tags if tag not in {"py3", "cp36m"}):
+            for tag in (
+                tag for tags in wheels.values() for tag in tags if tag not in {"py3", "cp36m"}
+            ):
                 assert known.has_wheel(python(tag.replace("+", ""))), (package, version, tag)
             assert (known.pythons is None) == (wheels["linux_x86_64"] == ["py3"])
 
 
 def test_companions_are_without_a_label_where_the_facts_say_so() -> None:
-    told = {(package, each) for package, found in facts()["unlabelled_on_aarch64"].items() for each in found}
+    told = {
+        (package, each)
+        for package, found in facts()["unlabelled_on_aarch64"].items()
+        for each in found
+    }
     known = {key for key, wheels in frozen_catalog().companions.items() if wheels.unlabelled}
 
     assert told <= known
@@ -120,13 +143,17 @@ def test_the_last_torchaudio_is_built_for_the_backends_of_the_facts() -> None:
     last, told = frozen_catalog().companions["torchaudio", "2.11.0"], facts()["torchaudio_2.11.0"]
     unseen = {backend.tag for backend in last.unverified["linux_aarch64"]}
 
-    assert {backend.tag for backend in last.backends or () if backend.kind in {"cpu", "cuda"}} == set(told["tags"])
+    assert {
+        backend.tag for backend in last.backends or () if backend.kind in {"cpu", "cuda"}
+    } == set(told["tags"])
     assert set(told["tags"]) - unseen == set(told["aarch64"])
 
 
 def test_every_release_has_its_date_and_its_default_builds() -> None:
     for torch, release in facts()["torch_releases"].items():
-        known = next(found for version, found in frozen_catalog().releases.items() if str(version) == torch)
+        known = next(
+            found for version, found in frozen_catalog().releases.items() if str(version) == torch
+        )
         assert known.released == release["released"]
         for platform, served in release["served"].items():
             cuda = (served["cuda"] or "").strip().removeprefix("None")
@@ -153,7 +180,11 @@ def test_cpu_builds_are_where_the_facts_have_them() -> None:
         for torch, release in facts()["torch_releases"].items()
         for platform in release["served"]
     }
-    arm = {(str(build.torch), (build.os, build.arch)) for build in frozen_catalog().builds if build.arch == "arm64"}
+    arm = {
+        (str(build.torch), (build.os, build.arch))
+        for build in frozen_catalog().builds
+        if build.arch == "arm64"
+    }
     cpu = {(torch, (os, arch)) for torch, backend, os, arch in ours() if backend == CPU.tag}
 
     assert cpu == platforms | {found for found in arm if found[1] == ("windows", "arm64")}
@@ -163,8 +194,13 @@ def test_cpu_builds_are_where_the_facts_have_them() -> None:
 
 def test_companions_are_those_of_the_facts() -> None:
     for torch, release in facts()["torch_releases"].items():
-        known = next(found for version, found in frozen_catalog().releases.items() if str(version) == torch)
-        for name, versions in (("torchvision", known.torchvision), ("torchaudio", known.torchaudio)):
+        known = next(
+            found for version, found in frozen_catalog().releases.items() if str(version) == torch
+        )
+        for name, versions in (
+            ("torchvision", known.torchvision),
+            ("torchaudio", known.torchaudio),
+        ):
             told = " ".join(release["companions"][name])
             assert versions, (torch, name)
             assert all(version in told or torch == "2.14.0" for version in versions), (torch, name)

@@ -196,11 +196,15 @@ def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name: str, capabilit
         ("...", "gpu-unknown"),
     ],
 )
-def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(name: str, capability: str) -> None:
+def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(
+    name: str, capability: str
+) -> None:
     assert found(name) == capability
 
 
-def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name() -> None:
+def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name() -> (
+    None
+):
     names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb", "NVIDIA GeForce RTX 4..."]
 
     assert [find_gpu(name).name for name in names] == [
@@ -214,7 +218,10 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
 @pytest.mark.parametrize(
     ("name", "hints"),
     [
-        ("RTX 6000", ['"Quadro RTX 6000" (sm_75)', '"RTX 6000 Ada Generation" (sm_89)', "RTX PRO 6000"]),
+        (
+            "RTX 6000",
+            ['"Quadro RTX 6000" (sm_75)', '"RTX 6000 Ada Generation" (sm_89)', "RTX PRO 6000"],
+        ),
         ("RTX 4000", ["sm_75", "sm_89", "sm_120"]),
         ("Blackwell", ["sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]),
         ("GTX 860M", ["--gpu GK104 (sm_30)", "--gpu GM107 (sm_50)"]),
@@ -224,7 +231,9 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
         ("M4", ['"Tesla M4"']),
     ],
 )
-def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name: str, hints: list[str]) -> None:
+def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(
+    name: str, hints: list[str]
+) -> None:
     error = refused(name)
 
     assert (error.code, error.exit_code) == ("gpu-ambiguous", 2)
@@ -329,14 +338,18 @@ def test_every_maker_s_names_are_read_alike(name: str, code: str) -> None:
         ("Alchemist", ["Alchemist"]),
     ],
 )
-def test_a_number_that_several_makers_or_chips_have_is_not_guessed(name: str, names: list[str]) -> None:
+def test_a_number_that_several_makers_or_chips_have_is_not_guessed(
+    name: str, names: list[str]
+) -> None:
     error = refused(name)
 
     assert error.code == "gpu-ambiguous"
     assert all(other in (error.hint or "") for other in names)
 
 
-@pytest.mark.parametrize("name", ["Quadro 6000", "NVIDIA Quadro 6000", "GTX 580", "Tesla M2090", "Quadro 2000"])
+@pytest.mark.parametrize(
+    "name", ["Quadro 6000", "NVIDIA Quadro 6000", "GTX 580", "Tesla M2090", "Quadro 2000"]
+)
 def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(name: str) -> None:
     with pytest.raises(NoBuildError) as caught:
         find_gpu(name)
@@ -345,13 +358,16 @@ def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(na
     assert "Fermi" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("name", ["Quadro RTX 6000", "RTX A6000", "Quadro A6000", "Quadro K6000", "Quadro M2000M"])
+@pytest.mark.parametrize(
+    "name", ["Quadro RTX 6000", "RTX A6000", "Quadro A6000", "Quadro K6000", "Quadro M2000M"]
+)
 def test_its_namesakes_are_still_found(name: str) -> None:
     assert find_gpu(name).capability
 
 
 @pytest.mark.parametrize(
-    ("name", "maker"), [("RX 7990", "AMD"), ("Radeon HD 7970", "AMD"), ("Iris Xe", "Intel"), ("UHD 770", "Intel")]
+    ("name", "maker"),
+    [("RX 7990", "AMD"), ("Radeon HD 7970", "AMD"), ("Iris Xe", "Intel"), ("UHD 770", "Intel")],
 )
 def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name: str, maker: str) -> None:
     with pytest.raises(NoBuildError) as caught:
@@ -362,7 +378,8 @@ def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name: str, mak
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("RX 7900 XTZ", "AMD Radeon RX 7900 XT"), ("Arc B850", "Intel Arc B580"), ("MI30X", "MI300X")]
+    ("name", "near"),
+    [("RX 7900 XTZ", "AMD Radeon RX 7900 XT"), ("Arc B850", "Intel Arc B580"), ("MI30X", "MI300X")],
 )
 def test_a_name_with_a_slip_of_the_pen_offers_another_makers_too(name: str, near: str) -> None:
     with pytest.raises(GpuInstallError) as caught:
@@ -382,7 +399,12 @@ def bare(name: str) -> str:
 def spellings(name: str) -> set[str]:
     """A listed name in lower case, with underscores, with hyphens, with the maker's words and without."""
     low = {name.lower(), bare(name).lower(), f"nvidia {bare(name)}".lower()}
-    return {name, *low, *(text.replace(" ", "_") for text in low), *(text.replace(" ", "-") for text in low)}
+    return {
+        name,
+        *low,
+        *(text.replace(" ", "_") for text in low),
+        *(text.replace(" ", "-") for text in low),
+    }
 
 
 def letters(text: str) -> str:
@@ -390,7 +412,9 @@ def letters(text: str) -> str:
 
 
 def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
-    sold = defaultdict(set)  # the capabilities of the products with these letters, derived without the reader
+    sold = defaultdict(
+        set
+    )  # the capabilities of the products with these letters, derived without the reader
     for sold_gpu in products():
         sold[letters(bare(sold_gpu.name))].add(str(sold_gpu.capability))
     wrong = {
@@ -398,7 +422,8 @@ def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
         for name in {product.name for product in products()}
         for spelling in spellings(name) - SHARED
         if (outcome := found(spelling))
-        and {outcome} != (theirs if len(theirs := sold[letters(bare(name))]) == 1 else {"gpu-ambiguous"})
+        and {outcome}
+        != (theirs if len(theirs := sold[letters(bare(name))]) == 1 else {"gpu-ambiguous"})
     }
 
     assert wrong == {}
@@ -449,7 +474,18 @@ def test_a_name_of_100_000_letters_is_unknown_at_once(letters: str) -> None:
 
 
 def test_what_stands_beside_an_arm_processor_is_known() -> None:
-    names = ["DGX Spark", "Jetson Orin", "GH200", "GB200", "GB300", "T4G", "H100", "B200", "RTX 5090", "T4"]
+    names = [
+        "DGX Spark",
+        "Jetson Orin",
+        "GH200",
+        "GB200",
+        "GB300",
+        "T4G",
+        "H100",
+        "B200",
+        "RTX 5090",
+        "T4",
+    ]
 
     assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
 
@@ -461,9 +497,16 @@ def test_a_chip_s_capability_is_the_one_of_its_products() -> None:
 
 def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called() -> None:
     listed = load_gpus()["series"]
-    names = {text: [one.name for one in products() if str(one.capability) == text] for text in listed}
+    names = {
+        text: [one.name for one in products() if str(one.capability) == text] for text in listed
+    }
 
-    assert [(text, word) for text, words in listed.items() for word in words if not _is_called(word, names[text])] == []
+    assert [
+        (text, word)
+        for text, words in listed.items()
+        for word in words
+        if not _is_called(word, names[text])
+    ] == []
     unnamed = {str(chip) for chip in kinds_of(load_catalog()).values()} - listed.keys()
     assert unnamed <= {"3.0", "3.5", "5.0", "10.7", "11.0"}
 

@@ -26,7 +26,10 @@ TAGS = ("cpu", "cu126", "cu134")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheels of one release for two platforms."""
     return catalog_index(
-        tmp_path_factory.mktemp("served"), ["2.14.1"], platforms=("linux-x86_64", "macos-arm64"), pythons=("3.12",)
+        tmp_path_factory.mktemp("served"),
+        ["2.14.1"],
+        platforms=("linux-x86_64", "macos-arm64"),
+        pythons=("3.12",),
     )
 
 
@@ -45,11 +48,15 @@ def _files(listing: Listing) -> list[str]:
     return sorted(wheel.filename for wheel in listing.wheels)
 
 
-@pytest.mark.parametrize("habits", [Habits(), Habits(absolute=False), Habits(flat=True), Habits(json=True)])
+@pytest.mark.parametrize(
+    "habits", [Habits(), Habits(absolute=False), Habits(flat=True), Habits(json=True)]
+)
 def test_every_layout_lists_the_same_wheels(habits: Habits, folder: Path, client: Client) -> None:
     with StandInIndex(folder, habits) as index:
         listing = read_listing(_named(index), client, TAGS, ["torch"])
-        assert {wheel.source for wheel in listing.wheels} == {f"{index.torch_index}/{tag}" for tag in ("cpu", "cu126")}
+        assert {wheel.source for wheel in listing.wheels} == {
+            f"{index.torch_index}/{tag}" for tag in ("cpu", "cu126")
+        }
     assert listing.index_answers
     assert _files(listing) == [
         "torch-2.14.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl",
@@ -64,16 +71,22 @@ def test_listing_fetches_pages_and_no_wheel(folder: Path, client: Client) -> Non
         assert index.sent() == {}
 
 
-def test_silent_index_is_said_once_and_the_folder_still_serves(folder: Path, client: Client) -> None:
+def test_silent_index_is_said_once_and_the_folder_still_serves(
+    folder: Path, client: Client
+) -> None:
     with StandInIndex(folder) as index:
-        sources = Sources(index.torch_index, find_links=(str(folder / "whl" / "cpu"), "file:///nowhere"))
+        sources = Sources(
+            index.torch_index, find_links=(str(folder / "whl" / "cpu"), "file:///nowhere")
+        )
     listing = read_listing(sources, client, TAGS, ["torch"])
     assert not listing.index_answers
     assert [silent.why for silent in listing.silent] == ["connection refused"]
     assert {wheel.source for wheel in listing.wheels} == {str(folder / "whl" / "cpu")}
 
 
-def test_named_index_comes_before_folders_and_the_official_one_after_them(folder: Path, client: Client) -> None:
+def test_named_index_comes_before_folders_and_the_official_one_after_them(
+    folder: Path, client: Client
+) -> None:
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
         official = Sources(index.torch_index, find_links=(place,))
@@ -87,23 +100,33 @@ def test_configured_default_index_is_asked_and_comes_last(folder: Path, client: 
         sources = _named(index, default_index=index.default_index)
         listing = read_listing(sources, client, ["cu126"], ["torch"])
     assert listing.default_listed
-    assert [wheel.source for wheel in listing.wheels] == [f"{index.torch_index}/cu126", DEFAULT_INDEX, DEFAULT_INDEX]
+    assert [wheel.source for wheel in listing.wheels] == [
+        f"{index.torch_index}/cu126",
+        DEFAULT_INDEX,
+        DEFAULT_INDEX,
+    ]
     assert all(wheel.sha256 and wheel.size for wheel in listing.wheels[1:])
 
 
 def test_find_links_page_lists_what_it_links_to(folder: Path, client: Client) -> None:
     with StandInIndex(folder, Habits(flat=True)) as index:
         page = f"{index.torch_index}/cu126/"
-        listing = read_listing(Sources(index.torch_index, find_links=(page,)), client, [], ["triton"])
+        listing = read_listing(
+            Sources(index.torch_index, find_links=(page,)), client, [], ["triton"]
+        )
     assert [(wheel.filename, wheel.source) for wheel in listing.wheels] == [
         ("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", page)
     ]
 
 
-def test_local_indexes_are_read_by_their_pages_or_their_files(folder: Path, client: Client, tmp_path: Path) -> None:
+def test_local_indexes_are_read_by_their_pages_or_their_files(
+    folder: Path, client: Client, tmp_path: Path
+) -> None:
     name = "torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
     (tmp_path / "simple" / "torch").mkdir(parents=True)
-    (tmp_path / "simple" / "torch" / "index.html").write_text(f'<a href="../../files/{name}">x</a>', "utf-8")
+    (tmp_path / "simple" / "torch" / "index.html").write_text(
+        f'<a href="../../files/{name}">x</a>', "utf-8"
+    )
     (tmp_path / "links.html").write_text(f'<a href="files/{name}">x</a>', "utf-8")
     places = ((tmp_path / "links.html").as_uri(), str(folder / "simple"))
     sources = Sources(find_links=places, default_index=(tmp_path / "simple").as_uri())
@@ -120,10 +143,17 @@ def test_family_package_is_listed_on_demand(folder: Path, client: Client) -> Non
     with StandInIndex(folder) as index:
         (triton,) = family_wheels(_named(index), client, "cu126", "triton")
         assert family_wheels(_named(index), client, "cpu", "triton") == ()
-    assert (triton.package, str(triton.version), triton.sha256, triton.metadata) == ("triton", "3.8.0", None, True)
+    assert (triton.package, str(triton.version), triton.sha256, triton.metadata) == (
+        "triton",
+        "3.8.0",
+        None,
+        True,
+    )
 
 
-def test_index_that_wants_a_login_is_an_error_with_the_way_out(folder: Path, client: Client) -> None:
+def test_index_that_wants_a_login_is_an_error_with_the_way_out(
+    folder: Path, client: Client
+) -> None:
     with StandInIndex(folder, Habits(credentials="me:secret")) as index:
         bare = Sources(index.torch_index, default_index=f"{index.default.url}/simple")
         with pytest.raises(InstallationError, match="answered 401"):
@@ -132,6 +162,11 @@ def test_index_that_wants_a_login_is_an_error_with_the_way_out(folder: Path, cli
 
 def test_name_that_leads_out_stops_the_listing(client: Client, tmp_path: Path) -> None:
     make_wheel(tmp_path / "whl" / "cpu", "torch", "2.14.1", "cp312-cp312-win_amd64")
-    (tmp_path / "whl/cpu/torch-2.14.1-cp312-cp312-win_amd64.whl").rename(tmp_path / "whl/cpu/torch-..\\x.whl")
-    with StandInIndex(tmp_path) as index, pytest.raises(InstallationError, match="is outside its folder"):
+    (tmp_path / "whl/cpu/torch-2.14.1-cp312-cp312-win_amd64.whl").rename(
+        tmp_path / "whl/cpu/torch-..\\x.whl"
+    )
+    with (
+        StandInIndex(tmp_path) as index,
+        pytest.raises(InstallationError, match="is outside its folder"),
+    ):
         read_listing(_named(index), client, ["cpu"], ["torch"])

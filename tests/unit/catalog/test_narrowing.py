@@ -22,14 +22,17 @@ ASKED = frozenset({"cpu", "cu126", "cu130"})
 
 
 def _build(torch: str, backend: str, **facts: object) -> Build:
-    return Build(Version(torch), Backend.parse(backend), "linux", "x86_64", pythons=("3.11", "3.12"), **facts)  # type: ignore[arg-type]
+    release, tag, pythons = Version(torch), Backend.parse(backend), ("3.11", "3.12")
+    return Build(release, tag, "linux", "x86_64", pythons=pythons, **facts)  # type: ignore[arg-type]
 
 
 def _wheels(*names: str, source: WheelSource) -> tuple[Wheel, ...]:
     return parse_folder(names, Path("/wheels"), source)
 
 
-def _listed(torch: str, tag: str, python: str = "312", platform: str = "manylinux_2_28_x86_64") -> tuple[Wheel, ...]:
+def _listed(
+    torch: str, tag: str, python: str = "312", platform: str = "manylinux_2_28_x86_64"
+) -> tuple[Wheel, ...]:
     name = f"torch-{torch}-cp{python}-cp{python}-{platform}.whl"
     return _wheels(name, source=f"{INDEX}/{tag}")
 
@@ -68,7 +71,8 @@ def test_builds_of_other_platforms_stay_as_they_are() -> None:
 
 def test_unverified_build_that_is_listed_may_be_chosen() -> None:
     (found,) = _narrow(
-        [_build("2.15.0", "cu130", confidence="unverified")], Listing(_listed("2.15.0+cu130", "x"), ASKED)
+        [_build("2.15.0", "cu130", confidence="unverified")],
+        Listing(_listed("2.15.0+cu130", "x"), ASKED),
     )
     assert found.confidence == "low"
 
@@ -87,14 +91,23 @@ def test_prerelease_and_builds_of_a_kind_that_the_catalogue_has_none_of_are_not_
 
 
 def test_two_sources_give_two_builds_the_first_source_first() -> None:
-    wheels = (*_wheels("torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl", source="/near"), *_listed("2.13.0+cpu", "cpu"))
+    wheels = (
+        *_wheels("torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl", source="/near"),
+        *_listed("2.13.0+cpu", "cpu"),
+    )
     near, far = _narrow([_build("2.13.0", "cpu")], Listing(wheels, ASKED))
     assert (near.source, near.pythons) == ("/near", ("3.11",))
     assert (far.source, far.pythons) == (f"{INDEX}/cpu", ("3.12",))
 
 
-def test_silent_index_leaves_the_default_index_and_says_of_the_rest_that_it_is_unreachable() -> None:
-    builds = [_build("2.14.1", "cu130", on_default_index=True), _build("2.14.1", "cu126"), _build("2.14.1", "cpu")]
+def test_silent_index_leaves_the_default_index_and_says_of_the_rest_that_it_is_unreachable() -> (
+    None
+):
+    builds = [
+        _build("2.14.1", "cu130", on_default_index=True),
+        _build("2.14.1", "cu126"),
+        _build("2.14.1", "cpu"),
+    ]
     default, gone, cpu = _narrow(builds, Listing((), ASKED, index_answers=False))
     assert (default.source, default.absent, default.labelled) == (DEFAULT_INDEX, None, False)
     assert (gone.absent, cpu.absent) == ("unreachable", "unreachable")
@@ -106,7 +119,10 @@ def test_default_index_serves_what_the_torch_index_has_withdrawn() -> None:
 
 
 def test_default_index_that_was_listed_is_believed() -> None:
-    builds = [_build("2.14.1", "cu130", on_default_index=True), _build("2.15.0", "cu130", on_default_index=True)]
+    builds = [
+        _build("2.14.1", "cu130", on_default_index=True),
+        _build("2.15.0", "cu130", on_default_index=True),
+    ]
     wheels = _wheels("torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl", source=DEFAULT_INDEX)
     old, new = _narrow(builds, Listing(wheels, ASKED, default_listed=True))
     assert old.absent == "withdrawn"
@@ -118,7 +134,10 @@ def test_default_index_is_passed_over_where_another_source_has_the_build() -> No
         *_listed("2.15.0+cu130", "cu130"),
         *_wheels("torch-2.15.0-cp312-cp312-linux_x86_64.whl", source=DEFAULT_INDEX),
     )
-    (found,) = _narrow([_build("2.15.0", "cu130", on_default_index=True)], Listing(wheels, ASKED, default_listed=True))
+    (found,) = _narrow(
+        [_build("2.15.0", "cu130", on_default_index=True)],
+        Listing(wheels, ASKED, default_listed=True),
+    )
     assert found.source == f"{INDEX}/cu130"
 
 
@@ -136,6 +155,9 @@ def test_companions_are_offered_by_backend_and_platform() -> None:
 
 
 def test_pythons_are_in_order_and_tell_free_threaded_ones() -> None:
-    names = [f"torch-2.14.1+cpu-{tag}-linux_x86_64.whl" for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")]
+    names = [
+        f"torch-2.14.1+cpu-{tag}-linux_x86_64.whl"
+        for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")
+    ]
     (found,) = _narrow([_build("2.14.1", "cpu")], Listing(_wheels(*names, source="/near"), ASKED))
     assert found.pythons == ("3.9", "3.13", "3.13t")

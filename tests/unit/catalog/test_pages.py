@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 BASE = "https://index.example/whl/cu128/torch/"
 SHA256, METADATA = "a" * 64, "b" * 64
 
-OLD, NEW = "torch-2.7.0+cu128-cp310-cp310-manylinux_2_28_aarch64.whl", "torch-2.11.0+cu128-cp313-cp313t-win_amd64.whl"
+OLD, NEW = (
+    "torch-2.7.0+cu128-cp310-cp310-manylinux_2_28_aarch64.whl",
+    "torch-2.11.0+cu128-cp313-cp313t-win_amd64.whl",
+)
 ATTRIBUTES = f'data-dist-info-metadata="sha256={METADATA}" data-core-metadata="sha256={METADATA}"'
 PACKAGE_PAGE = f"""<!DOCTYPE html>
 <html>
@@ -36,7 +39,9 @@ PACKAGE_PAGE = f"""<!DOCTYPE html>
 
 
 def _html(text: str, backend: str | None = "cu128") -> tuple[Wheel, ...]:
-    return parse_page(Page(text, "text/html", BASE), backend=backend, source="https://index.example/whl/cu128")
+    return parse_page(
+        Page(text, "text/html", BASE), backend=backend, source="https://index.example/whl/cu128"
+    )
 
 
 def _link(href: str) -> tuple[Wheel, ...]:
@@ -44,7 +49,9 @@ def _link(href: str) -> tuple[Wheel, ...]:
 
 
 def _json(document: Any) -> tuple[Wheel, ...]:
-    return parse_page(Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE), backend="cu128")
+    return parse_page(
+        Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE), backend="cu128"
+    )
 
 
 def test_package_page_gives_root_relative_and_absolute_links() -> None:
@@ -74,14 +81,26 @@ def test_json_page_gives_hashes_and_sizes_and_passes_over_what_was_yanked() -> N
     name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
     file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}, "size": 12}
     (wheel,) = _json(
-        {"files": [file | {"core-metadata": {"sha256": METADATA}, "yanked": False}, file | {"yanked": "broken"}]}
+        {
+            "files": [
+                file | {"core-metadata": {"sha256": METADATA}, "yanked": False},
+                file | {"yanked": "broken"},
+            ]
+        }
     )
     assert wheel.url == f"{BASE}{name}"
-    assert (wheel.sha256, wheel.size, wheel.metadata, wheel.metadata_sha256) == (SHA256, 12, True, METADATA)
+    assert (wheel.sha256, wheel.size, wheel.metadata, wheel.metadata_sha256) == (
+        SHA256,
+        12,
+        True,
+        METADATA,
+    )
 
 
 def test_folder_gives_its_wheels_as_file_addresses() -> None:
-    (wheel,) = parse_folder(["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"], Path("/wheels"), "/wheels")
+    (wheel,) = parse_folder(
+        ["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"], Path("/wheels"), "/wheels"
+    )
     assert wheel.url == "file:///wheels/torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl"
     assert (wheel.backend, wheel.source) == ("cpu", "/wheels")
 
@@ -105,7 +124,9 @@ def test_what_is_no_wheel_is_passed_over(href: str) -> None:
     assert _link(href) == ()
 
 
-@pytest.mark.parametrize("name", ["..%2F..%2Ftorch-2.0-py3-none-any.whl", "..%5Ctorch-2.0-py3-none-any.whl"])
+@pytest.mark.parametrize(
+    "name", ["..%2F..%2Ftorch-2.0-py3-none-any.whl", "..%5Ctorch-2.0-py3-none-any.whl"]
+)
 def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
     with pytest.raises(InstallationError, match="is outside its folder"):
         _link(f"https://files.example/whl/{name}")
@@ -113,21 +134,30 @@ def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("content_type", "text"),
-    [("text/html", "<a href=x>" * 100_001), ("application/json", f'{{"files": [{"{}," * 100_000}{{}}]}}')],
+    [
+        ("text/html", "<a href=x>" * 100_001),
+        ("application/json", f'{{"files": [{"{}," * 100_000}{{}}]}}'),
+    ],
 )
 def test_a_page_of_more_links_than_any_package_has_is_refused(content_type: str, text: str) -> None:
     with pytest.raises(InstallationError, match="not a package index"):
         parse_page(Page(text, content_type, BASE))
 
 
-@pytest.mark.parametrize("document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}'])
+@pytest.mark.parametrize(
+    "document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}']
+)
 def test_json_page_of_another_shape_is_refused(document: str) -> None:
     with pytest.raises(InstallationError, match="not a package index"):
         parse_page(Page(document, "application/vnd.pypi.simple.v1+json", BASE))
 
 
-_NAMES = st.from_regex(r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl")
-_KEYS = st.sampled_from(["files", "url", "filename", "hashes", "sha256", "size", "core-metadata", "yanked"])
+_NAMES = st.from_regex(
+    r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl"
+)
+_KEYS = st.sampled_from(
+    ["files", "url", "filename", "hashes", "sha256", "size", "core-metadata", "yanked"]
+)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
     lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
@@ -138,7 +168,8 @@ _VALUES = st.recursive(
 def test_any_html_gives_wheels_or_our_own_error(hrefs: list[str], noise: str) -> None:
     with suppress(GpuInstallError):
         assert all(
-            wheel.filename.endswith(".whl") for wheel in _html(noise + "".join(f'<a href="{h}">' for h in hrefs))
+            wheel.filename.endswith(".whl")
+            for wheel in _html(noise + "".join(f'<a href="{h}">' for h in hrefs))
         )
 
 

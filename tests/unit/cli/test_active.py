@@ -26,7 +26,9 @@ def test_the_active_environment_is_meant_by_its_folder(active: Path, tmp_path: P
     assert str(command_for_active("sync", venv)) == f"gpuinstall sync --venv {active}"
 
 
-def test_no_command_is_named_for_the_environment_itself(active: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_command_is_named_for_the_environment_itself(
+    active: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert command_for_active("install", active) is None
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert command_for_active("install", Path(".venv")) is None

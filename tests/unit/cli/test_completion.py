@@ -70,7 +70,9 @@ def test_commands_and_values_are_completed(words: str, value: str) -> None:
         ("plan --gpu 'a6000", "<plan><--gpu><RTX A6000>"),
     ],
 )
-def test_the_shell_itself_completes_and_a_value_is_one_word(shell: str, typed: str, words: str, tmp_path: Path) -> None:
+def test_the_shell_itself_completes_and_a_value_is_one_word(
+    shell: str, typed: str, words: str, tmp_path: Path
+) -> None:
     assert words in on_tab(shell, typed, tmp_path)
 
 
@@ -87,7 +89,9 @@ def on_tab(shell: str, typed: str, home: Path) -> str:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     here = {**os.environ, "PATH": path, "HOME": str(home), "ZDOTDIR": str(home), "TERM": "dumb"}
     terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", *words]
-    with subprocess.Popen(terminal, env=here, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        terminal, env=here, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
         said_until(running, f"{load}; {shown}; echo rea'dy'\n", "ready")
         seen = said_until(running, f"gpuinstall {typed}\t\necho do'ne'\n", "done")
         running.kill()

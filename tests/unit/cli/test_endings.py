@@ -12,14 +12,26 @@ from gpuinstall.cli import main
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (PermissionError(errno.EPERM, "Operation not permitted", "/a"), "/a cannot be used: Operation not permitted"),
-        (OSError(errno.ENAMETOOLONG, "File name too long", b"/a"), "/a cannot be used: File name too long"),
-        (OSError(errno.EMFILE, "Too many open files"), "too many files are open for this shell's limit"),
+        (
+            PermissionError(errno.EPERM, "Operation not permitted", "/a"),
+            "/a cannot be used: Operation not permitted",
+        ),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", b"/a"),
+            "/a cannot be used: File name too long",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "too many files are open for this shell's limit",
+        ),
         (RecursionError(), "a file or a requirement is nested deeper than gpuinstall reads"),
     ],
 )
 def test_what_is_no_fault_of_ours_is_an_ordinary_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, message: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    message: str,
 ) -> None:
     def fail(_: list[str]) -> int:
         raise error

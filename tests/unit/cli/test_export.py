@@ -32,9 +32,15 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("form", "start"),
-    [("requirements", "# From pylock.cu126.toml"), ("conda", "# From pylock"), ("dockerfile", "# syntax=docker")],
+    [
+        ("requirements", "# From pylock.cu126.toml"),
+        ("conda", "# From pylock"),
+        ("dockerfile", "# syntax=docker"),
+    ],
 )
-def test_a_lock_is_printed_in_another_format(form: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lock_is_printed_in_another_format(
+    form: str, start: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command_line(["export", form]) == 0
     plain = capsys.readouterr().out
     assert plain.startswith(start)
@@ -42,7 +48,9 @@ def test_a_lock_is_printed_in_another_format(form: str, start: str, capsys: pyte
     assert document(capsys)["data"] == {"format": form, "path": None, "text": plain}
 
 
-def test_a_file_is_written_where_it_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_written_where_it_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
     data = document(capsys)["data"]
     assert data["path"] == "requirements.txt"
@@ -57,7 +65,9 @@ def test_without_a_lock_it_says_how_to_get_one(
     assert "do    gpuinstall lock" in capsys.readouterr().err
 
 
-def test_of_several_locks_one_has_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_locks_one_has_to_be_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, encoding="utf-8")
     assert run_command_line(["export", "requirements"]) == 2
     assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
@@ -65,12 +75,18 @@ def test_of_several_locks_one_has_to_be_named(folder: Path, capsys: pytest.Captu
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
-def test_a_pyproject_is_patched_in_place_and_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pyproject_is_patched_in_place_and_restored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     project = folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
     data = document(capsys)["data"]
-    assert (data["format"], data["path"], data["text"]) == ("uv", "pyproject.toml", project.read_text(encoding="utf-8"))
+    assert (data["format"], data["path"], data["text"]) == (
+        "uv",
+        "pyproject.toml",
+        project.read_text(encoding="utf-8"),
+    )
     assert "https://download.pytorch.org/whl/cu126" in data["text"]
     assert run_command_line(["export", "uv"]) == 0
     assert "uv sync --group torch-cu126" in capsys.readouterr().out
@@ -106,7 +122,10 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = folder / "pylock.cu126.toml"
-    lock.write_text(cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"), encoding="utf-8")
+    lock.write_text(
+        cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"),
+        encoding="utf-8",
+    )
     assert run_command_line(["export", "requirements"]) == 0
     captured = capsys.readouterr()
     assert "torch @ file:///wheels/" in captured.out

@@ -25,7 +25,9 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
     monkeypatch.setenv("GPUINSTALL_CACHE", str(tmp_path / "cache"))
     index = ExtensionIndex()
     good = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
-    bad = index.add("cu126", "flash-attn", "cu.12.6.torch.2.13", library(tmp_path, UNTIL_2_8), version="2.8.4")
+    bad = index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.13", library(tmp_path, UNTIL_2_8), version="2.8.4"
+    )
     host = index.host()
     monkeypatch.setenv("GPUINSTALL_EXTENSION_INDEX", f"{host.url}/simple")
 
@@ -37,9 +39,16 @@ def test_the_pair_is_shown_with_what_torch_would_be_without_it(
 
     assert "flash-attn 2.8.3+cu.12.6.torch.2.12 beside torch 2.12.1+cu126" in said
     assert "without it torch 2.14.1+cu126 would run here" in said
-    assert f"rejected {bad}: its name says torch 2.13, and its code works with torch 2.8" in " ".join(said.split())
+    assert (
+        f"rejected {bad}: its name says torch 2.13, and its code works with torch 2.8"
+        in " ".join(said.split())
+    )
     found = document["data"]["extensions"][0]
-    assert (found["fit"]["file"], found["fit"]["source"], len(found["fit"]["sha256"])) == (good, "astral", 64)
+    assert (found["fit"]["file"], found["fit"]["source"], len(found["fit"]["sha256"])) == (
+        good,
+        "astral",
+        64,
+    )
     assert [(file["file"], file["code"]) for file in found["rejected"]] == [(bad, "torch-abi")]
 
 

@@ -20,7 +20,10 @@ FULL = "disk-full"
 
 def begun(done: int) -> dict[NodeName, NodeState]:
     """The first of all nodes are done, but for one whose disk is full; of the others every second one is at it."""
-    states = {node: NodeState("ok" if i < done else "running" if i % 2 else "waiting") for i, node in enumerate(NODES)}
+    states = {
+        node: NodeState("ok" if i < done else "running" if i % 2 else "waiting")
+        for i, node in enumerate(NODES)
+    }
     return states | {NODES[6]: NodeState("failed", FULL)}
 
 
@@ -40,7 +43,8 @@ def test_two_thousand_nodes_are_a_table_of_a_few_rows_that_fits_the_terminal(
     assert max(map(len, lines)) <= columns
     assert len(lines) < 30
     first, second = (
-        lines.index(next(line for line in lines if f"install {done}/2000" in line)) for done in (1000, 1500)
+        lines.index(next(line for line in lines if f"install {done}/2000" in line))
+        for done in (1000, 1500)
     )
     assert first < second
     assert any(line.startswith("1 failed (disk-full)  n7") for line in lines)
@@ -56,7 +60,9 @@ def test_the_table_goes_and_one_line_stays(monkeypatch: pytest.MonkeyPatch) -> N
     assert [line for line in drawn if line.strip()][-1] == "Verify      1999 ok, 1 failed of 2000"
 
 
-def test_a_log_gets_a_line_now_and_then_where_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_a_line_now_and_then_where_something_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fleet, "PLAIN_S", 0.0)
     out = StringIO()
     view = StepView(Terminal(err=out))
@@ -86,7 +92,9 @@ def test_who_wants_no_words_gets_the_last_line_alone() -> None:
 
 def test_in_a_pipe_the_report_has_one_line_for_nodes_that_fared_alike() -> None:
     steps = dict.fromkeys(("survey", "plan", "install", "verify"), OK)
-    full = ReportRow(NODES[:1], {"survey": OK, "install": NodeState("failed", "no-space-left-at-all")})
+    full = ReportRow(
+        NODES[:1], {"survey": OK, "install": NodeState("failed", "no-space-left-at-all")}
+    )
     out = StringIO()
     fleet.show_report(Terminal(out=out), FleetReport((full, ReportRow(NODES[1::2], steps))))
     table = out.getvalue().splitlines()[:3]

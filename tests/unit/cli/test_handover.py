@@ -11,7 +11,9 @@ from gpuinstall.cli.main import handed_over, likely_command, suggestion
 from gpuinstall.errors import UsageError
 
 
-@pytest.mark.parametrize("line", [["doctor"], ["lock", "--check"], ["help", "lock"], ["-V"], ["install", "doctr"]])
+@pytest.mark.parametrize(
+    "line", [["doctor"], ["lock", "--check"], ["help", "lock"], ["-V"], ["install", "doctr"]]
+)
 def test_a_command_is_passed_on(line: list[str]) -> None:
     assert handed_over(line) == line
 
@@ -33,7 +35,9 @@ def test_everything_else_is_for_install(line: list[str]) -> None:
     assert handed_over(line) == ["install", *line]
 
 
-@pytest.mark.parametrize("line", [["doctr"], ["-q", "doctor"], ["torch", "verfy"], ["lcok"], ["Doctor"]])
+@pytest.mark.parametrize(
+    "line", [["doctr"], ["-q", "doctor"], ["torch", "verfy"], ["lcok"], ["Doctor"]]
+)
 def test_a_word_that_looks_like_a_command_is_never_a_package(line: list[str]) -> None:
     with pytest.raises(UsageError, match="no package of that name") as raised:
         handed_over(line)

@@ -66,7 +66,9 @@ def test_a_file_comes_back_to_the_byte(home: Path, name: str, text: bytes) -> No
 
 
 @pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"])
-def test_a_file_that_pip_cannot_read_is_named(home: Path, text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_pip_cannot_read_is_named(
+    home: Path, text: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = home / "pip" / "pip.conf"
     file.write_bytes(text)
     assert run_command_line(["hook", "pip", "--json"]) == 2
@@ -75,26 +77,41 @@ def test_a_file_that_pip_cannot_read_is_named(home: Path, text: bytes, capsys: p
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_a_constraint_of_another_file_still_counts(home: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constraint_of_another_file_still_counts(
+    home: Path, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = home / "venv"
     environment.mkdir()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
-    (environment / "pip.conf").write_text(f"[{section}]\nconstraint = /srv/mine.txt\n", encoding="utf-8")
+    (environment / "pip.conf").write_text(
+        f"[{section}]\nconstraint = /srv/mine.txt\n", encoding="utf-8"
+    )
     assert run_command_line(["hook", "pip"]) == 0
     own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
-    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text(encoding="utf-8")
+    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_constraint_of_the_file_itself_still_counts(home: Path) -> None:
     file = home / "pip" / "pip.conf"
-    file.write_text("[global]\nconstraint =\n    /srv/a.txt\n    https://index.example/b.txt\n", encoding="utf-8")
+    file.write_text(
+        "[global]\nconstraint =\n    /srv/a.txt\n    https://index.example/b.txt\n",
+        encoding="utf-8",
+    )
     assert run_command_line(["hook", "pip"]) == 0
-    assert "\nconstraint = /srv/a.txt https://index.example/b.txt file://" in file.read_text(encoding="utf-8")
+    assert "\nconstraint = /srv/a.txt https://index.example/b.txt file://" in file.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(f"{END} ", "# "), (OWN, "# "), ("torch-backend", 'keyring-provider = "disabled"\ntorch-backend')],
+    [
+        (f"{END} ", "# "),
+        (OWN, "# "),
+        ("torch-backend", 'keyring-provider = "disabled"\ntorch-backend'),
+    ],
 )
 def test_lines_that_may_be_the_users_are_not_removed(
     home: Path, before: str, after: str, capsys: pytest.CaptureFixture[str]
@@ -111,7 +128,9 @@ def test_lines_that_may_be_the_users_are_not_removed(
     assert file.read_text(encoding="utf-8") == changed
 
 
-def test_a_constraints_file_of_the_users_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_constraints_file_of_the_users_stays(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = home / "pip" / "gpuinstall-constraints.txt"
     file.write_text("six==1.0\n", encoding="utf-8")
     assert run_command_line(["hook", "pip", "--json"]) == 2
@@ -137,7 +156,9 @@ def test_a_refresh_that_failed_is_tried_again(home: Path) -> None:
         assert str(file) in (refresh(project) or [])
 
 
-def test_a_hook_whose_markers_pip_dropped_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hook_whose_markers_pip_dropped_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = home / "pip" / "pip.conf"
     assert run_command_line(["hook", "pip"]) == 0
     parser = RawConfigParser()
@@ -190,7 +211,9 @@ def test_no_link_of_a_folder_is_followed(home: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", ["pip.conf", ""])
-def test_a_relative_file_of_pip_is_hooked(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_relative_file_of_pip_is_hooked(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", name)
     file = Path(name).absolute() if name else home / "pip" / "pip.conf"
     assert run_command_line(["hook", "pip"]) == 0

@@ -18,7 +18,10 @@ LINES: dict[tuple[str, ...], tuple[str, list[str]] | None] = {
     ("--diff", "a", "b", "--json"): ("diff", ["a", "b", "--json"]),
     ("--json", "--diff", "a", "b"): ("diff", ["--json", "a", "b"]),
     ("--download=wheels", "--offline"): ("download", ["wheels", "--offline"]),
-    ("--gpu", "RTX 30", "--cover", "--driver", ">=470"): ("cover", ["--gpu", "RTX 30", "--driver", ">=470"]),
+    ("--gpu", "RTX 30", "--cover", "--driver", ">=470"): (
+        "cover",
+        ["--gpu", "RTX 30", "--driver", ">=470"],
+    ),
     ("--merge", "ours", "theirs"): ("merge", ["ours", "theirs"]),
     ("--audit",): ("audit", []),
     ("torch", "check"): None,
@@ -76,7 +79,9 @@ def test_a_subcommand_is_never_taken_for_a_package() -> None:
 def test_each_subcommand_has_only_options_that_it_reads() -> None:
     shared = {"as_json", "json_events", "quiet", "verbose", "progress", "color", "help"}
     own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
-    assert {name: names for name, names in own.items() if name in {"audit", "diff", "download", "merge"}} == {
+    assert {
+        name: names for name, names in own.items() if name in {"audit", "diff", "download", "merge"}
+    } == {
         "audit": {"offline"},
         "diff": {"old", "new"},
         "download": {"folder", "torch_index", "offline"},

@@ -29,7 +29,9 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
     assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == ["Options", *COMMAND_GROUPS]
-    assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(COMMANDS)
+    assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(
+        COMMANDS
+    )
 
 
 def test_the_program_by_itself_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +80,9 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(
             assert option in out
 
 
-def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(tmp_path: Path) -> None:
+def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
+    tmp_path: Path,
+) -> None:
     struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
     (tmp_path / "sitecustomize.py").write_text(struck)
     words = [sys.executable, "-m", "gpuinstall", "plan"]
@@ -86,9 +90,14 @@ def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(t
     assert (done.status, done.out, done.err.strip()) == (130, "", "error: interrupted")
 
 
-@pytest.mark.parametrize("words", [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]])
+@pytest.mark.parametrize(
+    "words", [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]]
+)
 def test_a_user_without_a_home_is_told_to_name_one(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

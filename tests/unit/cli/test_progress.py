@@ -24,7 +24,9 @@ WHEELS = {
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars_of_files_and_of_all_fit_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
     with screen(columns) as (stream, drawn):
@@ -34,14 +36,24 @@ def test_bars_of_files_and_of_all_fit_the_terminal(columns: int, monkeypatch: py
         Terminal(err=stream).step("Fetched", "3 files")
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= columns
-    assert any(line.startswith("Download    torch 2.14.1") and "of 850 MB" in line for line in lines)
+    assert any(
+        line.startswith("Download    torch 2.14.1") and "of 850 MB" in line for line in lines
+    )
     assert any("total" in line and "15 MB of 1.4 GB" in line for line in lines)
     assert lines[-1] == "Fetched     3 files"
 
 
 def test_a_line_is_no_wider_than_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
     widths = {}
-    for size, variable in ((120, "60"), (60, "120"), (0, "60"), (60, ""), (60, "wide"), (60, "0"), (0, "")):
+    for size, variable in (
+        (120, "60"),
+        (60, "120"),
+        (0, "60"),
+        (60, ""),
+        (60, "wide"),
+        (60, "0"),
+        (0, ""),
+    ):
         monkeypatch.setenv("COLUMNS", variable)
         with screen(size) as (stream, _):
             widths[size, variable] = columns(stream)
@@ -109,14 +121,18 @@ def test_a_wheel_is_called_by_its_package_and_version() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     catalog = load_catalog()
-    shown = condensed(served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog))))
+    shown = condensed(
+        served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog)))
+    )
     names = [named(row.kind) for row in shown.rows]
     with screen(width) as (stream, drawn):
         show_table(shown, names, (), catalog.date, Terminal(out=stream))
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= width
     text = " ".join(lines)
-    assert text.startswith(f"Newest PyTorch by GPU and driver: Linux x86_64, as of {catalog.date} GPU")
+    assert text.startswith(
+        f"Newest PyTorch by GPU and driver: Linux x86_64, as of {catalog.date} GPU"
+    )
     assert text.endswith("cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs")
     table = [line for line in lines if line.startswith(("GPU", *names))]
     assert len(table) % (1 + len(names)) == 0
@@ -143,7 +159,9 @@ def test_a_program_within_a_command_line_is_shown_by_its_beginning() -> None:
     assert out.getvalue() == "            $ python -c 'import os…'\n"
 
 
-def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below() -> None:
+def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below() -> (
+    None
+):
     error = UsageError(
         "users-packages",
         "the environment holds packages that its lock does not, and they would be lost",
@@ -153,7 +171,9 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
     )
     with screen(60) as (stream, drawn):
         Terminal(err=stream).fault(error)
-        Terminal(err=stream).warn("a warning that is longer than what a terminal of sixty columns takes in")
+        Terminal(err=stream).warn(
+            "a warning that is longer than what a terminal of sixty columns takes in"
+        )
     assert [line.rstrip() for line in drawn if line.strip()] == [
         "error: the environment holds packages that its lock does",
         "       not, and they would be lost",
@@ -173,6 +193,9 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
 
 def test_only_a_person_in_a_terminal_is_spared_the_same_notices() -> None:
     with screen(80) as (stream, _):
-        assert [Terminal(err=stream).is_brief, Terminal(err=stream, verbose=True).is_brief] == [True, False]
+        assert [Terminal(err=stream).is_brief, Terminal(err=stream, verbose=True).is_brief] == [
+            True,
+            False,
+        ]
         assert not EventTerminal(err=stream).is_brief
     assert not Terminal(err=StringIO()).is_brief

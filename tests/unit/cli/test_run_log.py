@@ -61,7 +61,9 @@ def test_only_the_last_runs_are_kept_and_none_grows_without_end() -> None:
     assert "more" not in text(log)
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_no_fault(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (state / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(state / "file"))
     log = RunLog("install", [])

@@ -57,14 +57,19 @@ def test_constraints_of_the_user_go_on_counting(
 
 
 def test_the_guard_of_another_project_ends(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = tmp_path / "other" / ".venv"
     other.mkdir(parents=True)
     make_environment(other, "one")
     (other / "constraints.txt").touch()
     (folder / ".venv" / "constraints.txt").touch()
-    monkeypatch.setenv("UV_CONSTRAINT", f"{(other / 'constraints.txt').as_uri()} /srv/constraints.txt")
+    monkeypatch.setenv(
+        "UV_CONSTRAINT", f"{(other / 'constraints.txt').as_uri()} /srv/constraints.txt"
+    )
     assert run_command_line(["shellenv", "--json"]) == 0
     own = (folder / ".venv" / "constraints.txt").as_uri()
     assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
@@ -109,7 +114,13 @@ def test_uv_add_installs_in_a_folder_whose_name_ends_in_a_line_break(folder: Pat
         (folder / name).chmod(0o755)
     text = functions(place / "env\n", "sh")
     environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", f"{text}\nuv add six"], env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", f"{text}\nuv add six"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     where, venv, _ = done.stdout.split("|")
     assert (Path(where), Path(venv)) == (place, place / "env\n"), done.stderr
 
@@ -118,8 +129,12 @@ def test_uv_add_installs_in_a_folder_whose_name_ends_in_a_line_break(folder: Pat
 @pytest.mark.parametrize("name", ["uv", "uvx", "pipx"])
 def test_an_alias_does_not_prevent_the_functions(name: str) -> None:
     text = functions(Path("project", ".venv"), "sh")
-    script = f'shopt -s expand_aliases\nalias {name}="command {name}"\neval "$1"\ntype -t uv uvx pipx'
-    done = subprocess.run(["bash", "-c", script, "bash", text], capture_output=True, text=True, check=False)
+    script = (
+        f'shopt -s expand_aliases\nalias {name}="command {name}"\neval "$1"\ntype -t uv uvx pipx'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", text], capture_output=True, text=True, check=False
+    )
     assert done.stdout.split() == ["function"] * 3, done.stderr
 
 
@@ -136,7 +151,9 @@ def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("folder")
-def test_without_an_environment_it_is_the_plan_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_environment_it_is_the_plan_for_this_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run_command_line(["plan", "--json"]) == 0
     planned = data(capsys)["build"]["backend"]
     assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0

@@ -41,7 +41,10 @@ def test_on_windows_too(shell: ShellName, plain: str, spaced: str) -> None:
 
 
 def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run() -> None:
-    assert on_path("C:\\tools", "powershell") == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
+    assert (
+        on_path("C:\\tools", "powershell")
+        == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
+    )
 
 
 def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> None:
@@ -62,7 +65,11 @@ def test_the_line_for_path_finds_the_command(shell: ShellName, tmp_path: Path) -
     (folder / "gpuinstall-here").chmod(0o755)
     line = on_path(str(folder), shell)
 
-    home = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}  # where fish keeps it for good
+    home = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }  # where fish keeps it for good
     words = [program, "-c", f"{line}; gpuinstall-here"]
     done = subprocess.run(words, env=home, capture_output=True, text=True, check=False)
     assert done.stdout == "found\n", done.stderr

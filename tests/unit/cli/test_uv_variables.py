@@ -66,7 +66,9 @@ def test_the_default_index_and_the_certificates_that_pip_knows_are_uvs_too() -> 
 
 
 def test_a_password_is_never_printed() -> None:
-    sources = Sources(default_index="https://index.example/simple", logins={"index.example": "me:secret"})
+    sources = Sources(
+        default_index="https://index.example/simple", logins={"index.example": "me:secret"}
+    )
     assert "UV_DEFAULT_INDEX" not in variables("cu126", sources, None)
     assert "password" in omissions("cu126", sources)[0]
     assert "secret" not in str(omissions("cu126", sources))

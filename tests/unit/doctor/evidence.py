@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents, ProjectFolder, read_shell
+from gpuinstall.doctor.evidence import (
+    DoctorEvidence,
+    EnvironmentContents,
+    ProjectFolder,
+    read_shell,
+)
 from gpuinstall.doctor.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.machine import Machine
@@ -19,10 +24,14 @@ NOWHERE = Path("absent")
 
 def holding(*packages: tuple[str, str], **parts: Any) -> EnvironmentContents:
     """An environment of which nothing is known but the names and versions of its packages."""
-    return EnvironmentContents(tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts)
+    return EnvironmentContents(
+        tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts
+    )
 
 
-def doctor_evidence(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> DoctorEvidence:
+def doctor_evidence(
+    machine: Machine | None = None, torch: str | None = None, **parts: Any
+) -> DoctorEvidence:
     """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
     evidence = {
         "contents": holding(("torch", torch)) if torch else EnvironmentContents(),

@@ -36,7 +36,9 @@ class Site:
         self.folder.mkdir(parents=True)
         (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
 
-    def add(self, name: str, version: str, *requires: str, files: dict[str, bytes] | None = None) -> None:
+    def add(
+        self, name: str, version: str, *requires: str, files: dict[str, bytes] | None = None
+    ) -> None:
         """Put a package with its record there."""
         files = files or {f"{name.replace('-', '_')}/__init__.py": b"x = 1\n"}
         record = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -47,20 +49,37 @@ class Site:
         rows = [f"{path},sha256=x,{len(content)}" for path, content in files.items()]
         (record / "RECORD").write_text("\n".join([*rows, f"{record.name}/RECORD,,", ""]))
         demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
-        (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext")
+        (record / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext"
+        )
 
     def findings(self, machine: Machine = LINUX) -> list[Finding]:
         """What the doctor says of it."""
         contents = read_contents(self.venv)
-        repair = read_repair(self.venv, contents.version("torch"), Sources(), frozen_catalog().family)
+        repair = read_repair(
+            self.venv, contents.version("torch"), Sources(), frozen_catalog().family
+        )
         words, renewing = advice_words(interpreter(self.venv)), renewing_arguments(self.venv)
-        return found_in(machine, venv=self.venv, contents=contents, repair=repair, words=words, renewing=renewing)
+        return found_in(
+            machine,
+            venv=self.venv,
+            contents=contents,
+            repair=repair,
+            words=words,
+            renewing=renewing,
+        )
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     made = Site(tmp_path / ".venv")
-    made.add("torch", "2.14.1+cu126", "filelock", 'triton==3.5 ; platform_system == "Linux"', 'numpy ; extra == "more"')
+    made.add(
+        "torch",
+        "2.14.1+cu126",
+        "filelock",
+        'triton==3.5 ; platform_system == "Linux"',
+        'numpy ; extra == "more"',
+    )
     made.add("filelock", "3.20")
     made.add("triton", "3.5.0")
     return made
@@ -78,9 +97,17 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site:
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
-    assert finding.message == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
-    where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
-    assert str(finding.fixes[0]) == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
+    assert (
+        finding.message
+        == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
+    )
+    where = (
+        f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
+    )
+    assert (
+        str(finding.fixes[0])
+        == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
+    )
 
 
 def test_a_file_that_was_cut_is_found(site: Site) -> None:
@@ -94,7 +121,9 @@ def test_what_torch_does_not_need_is_not_looked_at(site: Site) -> None:
     assert site.findings() == []
 
 
-@pytest.mark.parametrize(("missing", "asked"), [("filelock", "filelock"), ("triton", "triton==3.5")])
+@pytest.mark.parametrize(
+    ("missing", "asked"), [("filelock", "filelock"), ("triton", "triton==3.5")]
+)
 def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, asked: str) -> None:
     next(site.folder.glob(f"{missing}-*")).rename(site.folder / "away")
     (finding,) = site.findings()
@@ -105,12 +134,20 @@ def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, aske
 
 def test_a_requirement_in_another_version_is_named(site: Site) -> None:
     next(site.folder.glob("triton-*")).rename(site.folder / "triton-3.4.0.dist-info")
-    assert site.findings()[0].message == "torch 2.14.1+cu126 requires triton==3.5, and 3.4.0 is installed"
+    assert (
+        site.findings()[0].message
+        == "torch 2.14.1+cu126 requires triton==3.5, and 3.4.0 is installed"
+    )
 
 
 def test_extras_of_a_requirement_are_followed(site: Site) -> None:
     site.add("torchvision", "0.29.1+cu126", "cuda-toolkit[cublas]==12.6")
-    site.add("cuda-toolkit", "12.6", 'nvidia-cublas ; extra == "cublas"', 'nvidia-cufft ; extra == "cufft"')
+    site.add(
+        "cuda-toolkit",
+        "12.6",
+        'nvidia-cublas ; extra == "cublas"',
+        'nvidia-cufft ; extra == "cufft"',
+    )
     assert [finding.message for finding in site.findings()] == [
         "cuda-toolkit 12.6 requires nvidia-cublas, and it is not installed"
     ]
@@ -120,8 +157,13 @@ def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> Non
     site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
     (finding,) = site.findings()
     assert (finding.code, finding.id, finding.blocking) == ("torchaudio-mismatch", "F48", True)
-    assert finding.message == "torchaudio 2.10.0+cu126 requires torch==2.10.0, and 2.14.1+cu126 is installed"
-    assert (finding.fix or "").startswith(f"gpuinstall install --venv {site.venv} --replace torch torchaudio ")
+    assert (
+        finding.message
+        == "torchaudio 2.10.0+cu126 requires torch==2.10.0, and 2.14.1+cu126 is installed"
+    )
+    assert (finding.fix or "").startswith(
+        f"gpuinstall install --venv {site.venv} --replace torch torchaudio "
+    )
 
 
 def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
@@ -141,7 +183,9 @@ def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
 
 
 def test_compiled_files_of_another_python_are_named(site: Site) -> None:
-    site.add("markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY})
+    site.add(
+        "markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY}
+    )
     site.add("torchvision", "0.29.1+cu126", "markupsafe")
     assert [finding.message for finding in site.findings()] == [
         "markupsafe 3.0 is compiled for Python 3.11, and this is Python 3.12"
@@ -151,7 +195,10 @@ def test_compiled_files_of_another_python_are_named(site: Site) -> None:
 def test_libraries_for_another_processor_are_named(site: Site) -> None:
     site.add("torchvision", "0.29.1+cu126", files={"torchvision/image.so": FOREIGN})
     (finding,) = site.findings()
-    assert finding.message == "torchvision 0.29.1+cu126 is compiled for aarch64 processors, and this is x86_64"
+    assert (
+        finding.message
+        == "torchvision 0.29.1+cu126 is compiled for aarch64 processors, and this is x86_64"
+    )
     arm = Machine("linux", "arm64", "glibc", "2.36")
     assert site.findings(arm) == []
 

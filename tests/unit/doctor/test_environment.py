@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from gpuinstall.doctor.evidence import EnvironmentContents
 
 PASCAL = Machine(
-    "linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),)
+    "linux",
+    "x86_64",
+    gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),),
 )
-ADA = Machine("linux", "x86_64", gpus=(Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9)),))
+ADA = Machine(
+    "linux",
+    "x86_64",
+    gpus=(Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9)),),
+)
 SOUND = (
     ("torch", "2.11.0+cu126"),
     ("torchvision", "0.26.0+cu126"),
@@ -32,7 +38,9 @@ SOUND = (
 )
 
 
-def installed(*changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()) -> EnvironmentContents:
+def installed(
+    *changes: tuple[str, str], without: str = "", conda: tuple[str, ...] = ()
+) -> EnvironmentContents:
     changed = {name for name, _ in changes}
     kept = (pair for pair in SOUND if pair[0] not in {*changed, without})
     return holding(*kept, *changes, conda=conda)
@@ -48,7 +56,9 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
     [
         (installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1")), "torch-twice", "F34"),
         (
-            installed(("torch", "2.11.0+cpu"), ("torchvision", "0.26.0+cpu"), ("torchaudio", "2.11.0+cpu")),
+            installed(
+                ("torch", "2.11.0+cpu"), ("torchvision", "0.26.0+cpu"), ("torchaudio", "2.11.0+cpu")
+            ),
             "cpu-build-over-cuda",
             "F34",
         ),
@@ -61,14 +71,21 @@ def test_a_sound_environment_has_no_findings(machine: Machine) -> None:
             "F48",
         ),
         (
-            installed(("torch", "2.2.2"), ("torchvision", "0.17.2"), ("torchaudio", "2.2.2"), ("numpy", "2.1.0")),
+            installed(
+                ("torch", "2.2.2"),
+                ("torchvision", "0.17.2"),
+                ("torchaudio", "2.2.2"),
+                ("numpy", "2.1.0"),
+            ),
             "numpy-too-new",
             "F66",
         ),
         (installed(conda=("pytorch-2.5.1-cpu_mkl_py312_108",)), "conda-and-pip", "F34"),
     ],
 )
-def test_each_fault_is_found_with_its_entry_and_a_command(found: EnvironmentContents, code: str, identity: str) -> None:
+def test_each_fault_is_found_with_its_entry_and_a_command(
+    found: EnvironmentContents, code: str, identity: str
+) -> None:
     (finding,) = found_in(ADA, contents=found)
     assert (finding.code, finding.id, finding.blocking) == (code, identity, True)
     assert finding.fix
@@ -107,7 +124,9 @@ def test_a_pin_of_torch_counts_unless_only_an_extra_has_it(tmp_path: Path) -> No
     assert found == {"torch==2.0.1": ["F56"], 'torch==2.0.1; extra == "benchmarks"': []}
 
 
-def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> None:
+def test_what_was_built_for_another_torch_is_a_note_and_companions_are_judged_by_their_own_rule() -> (
+    None
+):
     built = (("torch-scatter", "2.1.2+pt25cu126"), ("torch-sparse", "0.6.18+pt211cu126"))
     (note,) = found_in(ADA, contents=installed(*built))
     assert (note.code, note.id, note.blocking) == ("extension-mismatch", "F56", False)

@@ -22,7 +22,9 @@ def record(venv: Path, name: str, metadata: str = "", lib: str = "lib") -> None:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{metadata}\n")
 
 
-def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(tmp_path: Path) -> None:
+def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(
+    tmp_path: Path,
+) -> None:
     site = tmp_path / "lib" / "python3.12" / "site-packages"
     for name in ("torch-2.11.0+cu126", "nvidia_cudnn_cu12-9.10.2.21", "Jinja2-3.1.6"):
         (site / f"{name}.dist-info").mkdir(parents=True)
@@ -82,7 +84,9 @@ def test_a_library_that_asks_for_an_executable_stack_is_told_from_one_that_does_
     tmp_path: Path, flag: str, *, asks: bool
 ) -> None:
     record(tmp_path, "torch-2.5.1")
-    library = tmp_path / "lib" / "python3.12" / "site-packages" / "torch" / "lib" / "libtorch_cpu.so"
+    library = (
+        tmp_path / "lib" / "python3.12" / "site-packages" / "torch" / "lib" / "libtorch_cpu.so"
+    )
     library.parent.mkdir(parents=True)
     source = tmp_path / "empty.c"
     source.write_text("int nothing(void) { return 0; }\n")

@@ -19,8 +19,12 @@ from tests.unit.plan.machines import machine
 
 MACHINE = Finding("driver-missing", "no driver", "F01", fixes=("sudo apt install x",))
 NOTE = Finding("gpu-not-ours", "1 of 8", blocking=False)
-ENVIRONMENT = Finding("kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment")
-POISON = Finding("library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False)
+ENVIRONMENT = Finding(
+    "kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment"
+)
+POISON = Finding(
+    "library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False
+)
 PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
 
 
@@ -29,7 +33,12 @@ def exit_code(findings: list[Finding], machine: Machine) -> int:
 
 
 def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
-    assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (MACHINE, ENVIRONMENT, NOTE, PROJECT)
+    assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (
+        MACHINE,
+        ENVIRONMENT,
+        NOTE,
+        PROJECT,
+    )
 
 
 def test_a_finding_is_said_once() -> None:
@@ -73,10 +82,16 @@ def test_a_request_that_install_refuses_is_a_finding() -> None:
         "the CPU build": (machine("GTX 1080", driver="430.40"), for_cpu, None),
         "what the machine's problems say": (machine("H100").with_problems([lost]), torch, None),
     }  # fmt: skip
-    found = {name: list(refused_request(on, (), request, frozen_catalog())) for name, (on, request, _) in cases.items()}
+    found = {
+        name: list(refused_request(on, (), request, frozen_catalog()))
+        for name, (on, request, _) in cases.items()
+    }
     said = {
         name: (findings[0].where, findings[0].blocking, findings[0].code) if findings else None
         for name, findings in found.items()
     }
     assert said == {name: expected for name, (*_, expected) in cases.items()}
-    assert "gpuinstall install --backend cpu   # the CPU build instead" in found["an old driver"][0].fixes
+    assert (
+        "gpuinstall install --backend cpu   # the CPU build instead"
+        in found["an old driver"][0].fixes
+    )

@@ -57,7 +57,10 @@ hashes = {sha256 = "{sha256}"}
 
 def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
     (folder / "pyproject.toml").write_text(text)
-    return [(finding.code, finding.id) for finding in found_in(HERE, torch, project=read_project(folder))]
+    return [
+        (finding.code, finding.id)
+        for finding in found_in(HERE, torch, project=read_project(folder))
+    ]
 
 
 def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
@@ -68,7 +71,10 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> No
     ("text", "torch"),
     [
         (UV + SOURCES, "2.11.0+cu126"),
-        (UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n', "2.11.0+cu126"),
+        (
+            UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n',
+            "2.11.0+cu126",
+        ),
         (UV + EXPORTED + BY_DEFAULT, "2.14.1+cu126"),
         (UV, "2.11.0"),
         (UV, "2.11.0+cpu"),
@@ -79,7 +85,9 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> No
         ('project = "no table"', "2.11.0+cu126"),
     ],
 )
-def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path: Path, text: str, torch: str | None) -> None:
+def test_a_project_that_does_not_undo_it_is_left_alone(
+    tmp_path: Path, text: str, torch: str | None
+) -> None:
     assert uv_codes(tmp_path, text, torch) == []
 
 
@@ -110,7 +118,9 @@ def test_a_broken_lock_is_found(tmp_path: Path) -> None:
 
 def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> None:
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (tmp_path / "pyproject.toml").write_text('[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n'
+    )
     assert lock_codes(tmp_path) == ["lock-other-request"]
 
 
@@ -131,14 +141,18 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
         ('[project]\nname = "x"\ndependencies = [3]\n', ()),
     ],
 )
-def test_the_request_is_read_from_the_project(tmp_path: Path, text: str, asked: tuple[str, ...]) -> None:
+def test_the_request_is_read_from_the_project(
+    tmp_path: Path, text: str, asked: tuple[str, ...]
+) -> None:
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     assert read_project(tmp_path).declaration.listed.requirements == asked
 
 
 def test_what_the_environment_lacks_of_its_project_is_named(tmp_path: Path) -> None:
     requirements = ["torch>=2.15", "numpy", "torchvision ; sys_platform == 'win32'", "filelock"]
-    (tmp_path / "pyproject.toml").write_text(f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8"
+    )
     venv = make_environment(tmp_path / ".venv", "ours")
     put_package(packages(venv), "filelock", {}, version="3.20.0")
     findings = found_in(HERE, "2.14.1", venv=venv, project=read_project(tmp_path))

@@ -26,13 +26,17 @@ wheels = [{{ url = "https://index.example/{0}-{1}-py3-none-any.whl", hashes = {{
 
 def environment(venv: Path, locked: dict[str, str], installed: dict[str, str]) -> DoctorEvidence:
     for name, version in installed.items():
-        (venv / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info").mkdir(parents=True)
+        (venv / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info").mkdir(
+            parents=True
+        )
     packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
     text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
     (venv / "pylock.cpu.toml").write_text(text, encoding="utf-8")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
-    return doctor_evidence(venv=venv, contents=read_contents(venv), renewing=("--venv", str(venv), "--replace"))
+    return doctor_evidence(
+        venv=venv, contents=read_contents(venv), renewing=("--venv", str(venv), "--replace")
+    )
 
 
 def test_an_environment_as_it_was_locked_is_no_finding(tmp_path: Path) -> None:
@@ -62,4 +66,8 @@ def test_locks_of_other_requests_are_stale(tmp_path: Path) -> None:
 def test_a_device_that_was_never_proven_is_a_note() -> None:
     busy = Device(1, "NVIDIA A100", unproven="busy")
     [found] = unproven_devices(Verdict(VerifiedEnvironment(), (busy,)))
-    assert (found.code, found.blocking, found.message) == ("unproven", False, "GPU 1 is not proven: busy")
+    assert (found.code, found.blocking, found.message) == (
+        "unproven",
+        False,
+        "GPU 1 is not proven: busy",
+    )

@@ -32,7 +32,10 @@ from gpuinstall.facts.source import own_words, scrubbed
         ("Authorization: Bearer abc.def", "Authorization: Bearer removed"),
         ("authorization=Basic dXNlcjpwYXNz", "authorization=Basic removed"),
         ("curl -H 'bearer abc.def'", "curl -H 'bearer removed"),
-        ("https://bucket.example/x?X-Amz-Signature=dead&n=1", "https://bucket.example/x?X-Amz-Signature=removed&n=1"),
+        (
+            "https://bucket.example/x?X-Amz-Signature=dead&n=1",
+            "https://bucket.example/x?X-Amz-Signature=removed&n=1",
+        ),
         ("uv publish --password hunter2", "uv publish --password removed"),
         ("AKIAIOSFODNN7EXAMPLE", "removed"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "removed"),
@@ -44,13 +47,21 @@ def test_secrets_are_taken_out(text: str, left: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["driver 535.183.01", "nvidia-cudnn-cu12 9.10.2.21-py3", "cuDNN 9.11.0.98 has no code", "cuda 12.2", "10de:20b2"],
+    [
+        "driver 535.183.01",
+        "nvidia-cudnn-cu12 9.10.2.21-py3",
+        "cuDNN 9.11.0.98 has no code",
+        "cuda 12.2",
+        "10de:20b2",
+    ],
 )
 def test_versions_stay(text: str) -> None:
     assert without_secrets(text) == text
 
 
-def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)  # as in a container that is run with --user

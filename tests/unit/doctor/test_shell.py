@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 
 def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
-    return [(finding.code, finding.id, finding.fix) for finding in found_in(shell=read_shell(environ))]
+    return [
+        (finding.code, finding.id, finding.fix) for finding in found_in(shell=read_shell(environ))
+    ]
 
 
 def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
-    assert found({"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}) == []
+    assert (
+        found({"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,14 +39,20 @@ def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
         (["libcudart.so.12", "libcublas.so.12", "libcudnn.so.9"], "F49"),
     ],
 )
-def test_a_library_path_to_a_toolkit_is_found(tmp_path: Path, libraries: list[str], entry: str) -> None:
+def test_a_library_path_to_a_toolkit_is_found(
+    tmp_path: Path, libraries: list[str], entry: str
+) -> None:
     for library in libraries:
         (tmp_path / library).touch()
     path = os.pathsep.join(("/nowhere", str(tmp_path)))
-    assert found({"LD_LIBRARY_PATH": path}) == [("library-path-poisoned", entry, "unset LD_LIBRARY_PATH")]
+    assert found({"LD_LIBRARY_PATH": path}) == [
+        ("library-path-poisoned", entry, "unset LD_LIBRARY_PATH")
+    ]
 
 
-@pytest.mark.parametrize(("torch", "entries"), [("2.14.1+rocm7.2", ["F114"]), ("2.14.1+cu126", []), (None, [])])
+@pytest.mark.parametrize(
+    ("torch", "entries"), [("2.14.1+rocm7.2", ["F114"]), ("2.14.1+cu126", []), (None, [])]
+)
 def test_a_library_path_to_another_rocm_is_found_where_torch_is_for_rocm(
     tmp_path: Path, torch: str | None, entries: list[str]
 ) -> None:
@@ -67,7 +78,11 @@ def test_a_moved_python_is_found() -> None:
 
 
 def test_what_decides_over_builds_is_one_finding() -> None:
-    environ = {"UV_TORCH_BACKEND": "cpu", "PIP_CONSTRAINT": "/etc/pip/constraint.txt", "UV_INDEX": ""}
+    environ = {
+        "UV_TORCH_BACKEND": "cpu",
+        "PIP_CONSTRAINT": "/etc/pip/constraint.txt",
+        "UV_INDEX": "",
+    }
     ((code, entry, fix),) = found(environ)
     assert (code, entry) == ("override-left-behind", "F32")
     assert (fix or "").startswith("unset UV_TORCH_BACKEND PIP_CONSTRAINT\n")
@@ -85,7 +100,9 @@ def test_what_decides_over_builds_is_one_finding() -> None:
         ("", "2.11.0+cu126", []),
     ],
 )
-def test_a_toolkit_of_another_major_is_a_note(tmp_path: Path, version: str, torch: str, codes: list[str]) -> None:
+def test_a_toolkit_of_another_major_is_a_note(
+    tmp_path: Path, version: str, torch: str, codes: list[str]
+) -> None:
     (tmp_path / "version.json").write_text(version)
     findings = found_in(torch=torch, shell=read_shell({"CUDA_HOME": str(tmp_path)}))
     assert [finding.code for finding in findings] == codes
@@ -98,5 +115,9 @@ def test_a_cuda_home_without_a_version_says_nothing(tmp_path: Path) -> None:
 
 
 def test_the_backend_that_shellenv_has_set_decides_nothing_else() -> None:
-    for backend, expected in (("cu126", set()), ("cu130", {"UV_TORCH_BACKEND"}), (None, {"UV_TORCH_BACKEND"})):
+    for backend, expected in (
+        ("cu126", set()),
+        ("cu130", {"UV_TORCH_BACKEND"}),
+        (None, {"UV_TORCH_BACKEND"}),
+    ):
         assert read_shell({"UV_TORCH_BACKEND": "cu126"}, backend).variables == expected

@@ -4,12 +4,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.environment import NAME, Marker, installed_packages, read_marker, unlocked_packages
+from gpuinstall.environments.environment import (
+    NAME,
+    Marker,
+    installed_packages,
+    read_marker,
+    unlocked_packages,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MARKER = Marker("1", "pylock.cpu.toml", "0" * 64, "3.11", "2.13.0+cpu", "cpu", "m", {"status": "passed"})
+MARKER = Marker(
+    "1", "pylock.cpu.toml", "0" * 64, "3.11", "2.13.0+cpu", "cpu", "m", {"status": "passed"}
+)
 
 
 def test_a_marker_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -17,7 +25,9 @@ def test_a_marker_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_marker(tmp_path) == MARKER
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"schema": "gpuinstall.environment/1"}', '{"schema": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"schema": "gpuinstall.environment/1"}', '{"schema": "x"}']
+)
 def test_any_other_file_is_no_marker(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text, encoding="utf-8")
     assert read_marker(tmp_path) is None
@@ -29,9 +39,17 @@ def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
 
 def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> None:
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
-    for name in ("typing_extensions-4.15.0.dist-info", "torch-2.14.1+cu126.dist-info", "Old.Egg-1.0-py3.12.egg-info"):
+    for name in (
+        "typing_extensions-4.15.0.dist-info",
+        "torch-2.14.1+cu126.dist-info",
+        "Old.Egg-1.0-py3.12.egg-info",
+    ):
         (packages / name).mkdir(parents=True)
-    assert installed_packages(tmp_path) == {"typing-extensions": "4.15.0", "torch": "2.14.1+cu126", "old-egg": "1.0"}
+    assert installed_packages(tmp_path) == {
+        "typing-extensions": "4.15.0",
+        "torch": "2.14.1+cu126",
+        "old-egg": "1.0",
+    }
 
 
 def test_equal_versions_in_another_spelling_are_the_same() -> None:
@@ -39,9 +57,19 @@ def test_equal_versions_in_another_spelling_are_the_same() -> None:
 
 
 def test_a_package_may_leave_out_what_its_files_name_says_of_torch() -> None:
-    locked = {"a": "1.0+cu12torch2.13", "b": "1.0+cu.12.6.torch.2.13", "torch": "2.13.0+cu126", "c": "1.0+cpu"}
-    assert unlocked_packages({"a": "1.0", "b": "1.0", "torch": "2.13.0+cu126", "c": "1.0+cpu"}, locked) == ()
-    assert unlocked_packages({"a": "1.1", "b": "1.0+cu126", "torch": "2.13.0", "c": "1.0"}, locked) == (
+    locked = {
+        "a": "1.0+cu12torch2.13",
+        "b": "1.0+cu.12.6.torch.2.13",
+        "torch": "2.13.0+cu126",
+        "c": "1.0+cpu",
+    }
+    assert (
+        unlocked_packages({"a": "1.0", "b": "1.0", "torch": "2.13.0+cu126", "c": "1.0+cpu"}, locked)
+        == ()
+    )
+    assert unlocked_packages(
+        {"a": "1.1", "b": "1.0+cu126", "torch": "2.13.0", "c": "1.0"}, locked
+    ) == (
         "a 1.1",
         "b 1.0+cu126",
         "c 1.0",

@@ -42,7 +42,9 @@ def test_the_version_of_what_a_build_lacks_is_a_version() -> None:
 
 
 def test_a_section_of_pip_names_every_file_by_one_word() -> None:
-    assert pip_section(("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)) == [
+    assert pip_section(
+        ("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)
+    ) == [
         "[install]",
         "constraint = /srv/mine.txt file:///a%20b/c.txt",
         "find-links =",
@@ -65,11 +67,17 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
-@pytest.mark.parametrize(("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)])
-def test_a_login_in_the_users_constraints_stays_private(tmp_path: Path, address: str, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)]
+)
+def test_a_login_in_the_users_constraints_stays_private(
+    tmp_path: Path, address: str, mode: int
+) -> None:
     usual = os.umask(0o022)
     try:
-        write_guard(tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",))
+        write_guard(
+            tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",)
+        )
     finally:
         os.umask(usual)
     written = next(tmp_path.glob("pip.*"))

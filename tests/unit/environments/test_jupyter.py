@@ -59,8 +59,14 @@ def test_environments_of_the_same_name_have_kernels_of_their_own() -> None:
     places = [VENV, VENV.with_name("env"), Path("/home/bob/My Project/.venv"), Path("/äöü/.venv")]
 
     assert len({kernel_folder(place) for place in places}) == len(places)
-    assert [kernel_name(place) for place in places[:2]] == ["My Project (PyTorch)", "My Project/env (PyTorch)"]
-    assert all(set(kernel_folder(place).name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for place in places)
+    assert [kernel_name(place) for place in places[:2]] == [
+        "My Project (PyTorch)",
+        "My Project/env (PyTorch)",
+    ]
+    assert all(
+        set(kernel_folder(place).name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+        for place in places
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,11 @@ def test_environments_of_the_same_name_have_kernels_of_their_own() -> None:
     ],
 )
 def test_jupyters_own_rule_says_where(
-    system: str, variables: dict[str, str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: str,
+    variables: dict[str, str],
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("JUPYTER_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -16,9 +16,14 @@ TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b"
 
 def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, ...] = ()) -> None:
     """Leave in a folder what an installation leaves in an environment."""
-    verdict: dict[str, Any] = {"status": "passed", "devices": [{"index": index} for index in devices]}
+    verdict: dict[str, Any] = {
+        "status": "passed",
+        "devices": [{"index": index} for index in devices],
+    }
     (venv / "pylock.cpu.toml").write_text(f'lock-version = "1.0"\n[tool.gpuinstall]\n{evidence}\n')
-    Marker("1", "pylock.cpu.toml", "0", "3.12", "2.15.0", "cpu", fingerprint(machine), verdict).write(venv)
+    Marker(
+        "1", "pylock.cpu.toml", "0", "3.12", "2.15.0", "cpu", fingerprint(machine), verdict
+    ).write(venv)
 
 
 @pytest.mark.parametrize(

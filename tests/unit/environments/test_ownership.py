@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 TOP = {
     "a file": (["thesis.txt"], "pyvenv.cfg", ("thesis.txt",)),
     "a folder": (["notes/a/1", "notes/b/2"], "pyvenv.cfg", ("notes",)),
-    "a folder beside what is owned": (["lib/x/notes/1", "lib/x/2"], "lib/x/y", ("lib/x/2", "lib/x/notes")),
+    "a folder beside what is owned": (
+        ["lib/x/notes/1", "lib/x/2"],
+        "lib/x/y",
+        ("lib/x/2", "lib/x/notes"),
+    ),
     "a folder of the same beginning": (["library/1"], "lib/y", ("library",)),
     "nothing": ([], "pyvenv.cfg", ()),
     "a folder that cannot be listed": (["", "lib"], "pyvenv.cfg", ("", "lib")),
@@ -35,7 +39,9 @@ TOP = {
 
 
 def test_a_path_is_named_as_high_as_it_is_the_users_alone() -> None:
-    found = {case: topmost_paths([*paths, owned], {owned}) for case, (paths, owned, _) in TOP.items()}
+    found = {
+        case: topmost_paths([*paths, owned], {owned}) for case, (paths, owned, _) in TOP.items()
+    }
     assert found == {case: expected for case, (_, _, expected) in TOP.items()}
 
 
@@ -58,7 +64,10 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         "tool-1.0.data/scripts/tool": "#!python\n",
         "tool-1.0.dist-info/entry_points.txt": "[console_scripts]\ntool-again = tool:main\n",
     }
-    wheels = (make_wheel(folder, "tool", "1.0", modules=modules), make_wheel(folder, "other", "2.0"))
+    wheels = (
+        make_wheel(folder, "tool", "1.0", modules=modules),
+        make_wheel(folder, "other", "2.0"),
+    )
     words = ("pip", "install", "--no-index", "--compile-bytecode", "--python", venv / "bin/python")
     done = process.run([uv.uv(), *words, *wheels])
     assert done.ok, done.err
@@ -102,7 +111,11 @@ def test_everything_else_in_an_environment_is_the_users(venv: Path) -> None:
 
 def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv: Path) -> None:
     cache = site(venv) / "tool" / "__pycache__"
-    for name in ("inner.cpython-313.opt-1.pyc", "inner.fast-3.py311.nbi", "inner.fast-3.py311.1.nbc"):
+    for name in (
+        "inner.cpython-313.opt-1.pyc",
+        "inner.fast-3.py311.nbi",
+        "inner.fast-3.py311.1.nbc",
+    ):
         (cache / name).touch()
     assert user_paths(venv) == ()
 
@@ -126,9 +139,14 @@ def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path: Pa
 
 def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> None:
     venv = make_environment(tmp_path / ".venv", "ours")
-    write_guard(venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",))
+    write_guard(
+        venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",)
+    )
     assert user_paths(venv) == ()
-    for name, line in (("pip.conf", "index-url = https://index.example/simple\n"), ("constraints.txt", "six==1.0\n")):
+    for name, line in (
+        ("pip.conf", "index-url = https://index.example/simple\n"),
+        ("constraints.txt", "six==1.0\n"),
+    ):
         with (venv / name).open("a", encoding="utf-8") as file:
             file.write(line)
     (venv / "pylock.mine.toml").touch()

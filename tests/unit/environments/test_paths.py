@@ -28,7 +28,9 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
         (os.fsdecode(b"\xff"), "not UTF-8"),
     ],
 )
-def test_a_name_that_no_environment_can_have_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_name_that_no_environment_can_have_is_refused(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         EnvironmentPaths.at(tmp_path / name)
 
@@ -39,7 +41,9 @@ def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
         EnvironmentPaths.at(tmp_path / ".venv")
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python follows such a link without complaint")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="this Python follows such a link without complaint"
+)
 def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot hold an environment"):

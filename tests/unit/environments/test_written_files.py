@@ -18,7 +18,9 @@ SITE = "lib/python3.12/site-packages"
 TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
 
 
-def add_package(root: Path, name: str, files: Mapping[str, str], *, hashed: Mapping[str, str] | None = None) -> None:
+def add_package(
+    root: Path, name: str, files: Mapping[str, str], *, hashed: Mapping[str, str] | None = None
+) -> None:
     """Lay out a package as uv does; ``hashed`` are the contents that its RECORD claims, where they differ."""
     rows = []
     for path, content in files.items():
@@ -27,14 +29,18 @@ def add_package(root: Path, name: str, files: Mapping[str, str], *, hashed: Mapp
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         claimed = (hashed or {}).get(path, content)
-        rows.append(f"{path},{digest(claimed)},{len(claimed)}" if claimed else f"{path},,{len(content)}")
+        rows.append(
+            f"{path},{digest(claimed)},{len(claimed)}" if claimed else f"{path},,{len(content)}"
+        )
     record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
     record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
 
 
 def digest(content: str) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode().rstrip("=")
+    return "sha256=" + base64.urlsafe_b64encode(
+        hashlib.sha256(content.encode()).digest()
+    ).decode().rstrip("=")
 
 
 def faults(root: Path, changed: Collection[str] | None = None) -> list[tuple[str, bool]]:
@@ -117,7 +123,9 @@ def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path: P
     for number, (path, owner) in enumerate(INTRUDING.items()):
         root = tmp_path / str(number)
         add_package(root, "torch", TORCH)
-        add_package(root, "torchvision", {"torchvision/__init__.py": "", "torchvision.libs/a.so": "a"})
+        add_package(
+            root, "torchvision", {"torchvision/__init__.py": "", "torchvision.libs/a.so": "a"}
+        )
         add_package(root, "nvidia_evil", {"evil.py": "", path: "evil"})
         expected = f"nvidia-evil 1.0 writes .*, a file of a module of {owner}"
         found = faults(root)
@@ -129,10 +137,16 @@ def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path: P
 def test_the_family_and_namespaces_may_share_folders(tmp_path: Path) -> None:
     add_package(tmp_path, "torch", TORCH)
     add_package(tmp_path, "triton", {"triton/__init__.py": "", "torch/of_triton.py": ""})
-    add_package(tmp_path, "setuptools", {"setuptools/__init__.py": "", "pkg_resources/__init__.py": ""})
+    add_package(
+        tmp_path, "setuptools", {"setuptools/__init__.py": "", "pkg_resources/__init__.py": ""}
+    )
     add_package(tmp_path, "mlflow_skinny", {"mlflow/__init__.py": "a"})
     add_package(tmp_path, "mlflow", {"mlflow/__init__.py": "a", "mlflow/server.py": "b"})
-    add_package(tmp_path, "nvidia_dali", {"nvidia/dali/__init__.py": "", "pip_tools/a.py": "", "uvloop/a.py": ""})
+    add_package(
+        tmp_path,
+        "nvidia_dali",
+        {"nvidia/dali/__init__.py": "", "pip_tools/a.py": "", "uvloop/a.py": ""},
+    )
     assert faults(tmp_path) == []
 
 
@@ -159,15 +173,30 @@ def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path: Path) -> None:
 
 OPENCV = {f"cv2/{number}.py": f"{number}" for number in range(4)}
 NAMESPACE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)"
-A_SCRIPT = ({"../../../bin/x": "a", "a.py": "", "aa.py": ""}, {"../../../bin/x": "b", "b.py": "", "bb.py": ""})
+A_SCRIPT = (
+    {"../../../bin/x": "a", "a.py": "", "aa.py": ""},
+    {"../../../bin/x": "b", "b.py": "", "bb.py": ""},
+)
 OF_OTHERS = {
-    "a module": ({"numpy/core.py": "a", "numpy/b.py": ""}, {"numpy/core.py": "evil", "evil.py": "", "e.py": ""}),
-    "a head": ({"numpy/__init__.py": "", "n.py": ""}, {"numpy/__init__.py": "evil", "evil.py": "", "e.py": ""}),
+    "a module": (
+        {"numpy/core.py": "a", "numpy/b.py": ""},
+        {"numpy/core.py": "evil", "evil.py": "", "e.py": ""},
+    ),
+    "a head": (
+        {"numpy/__init__.py": "", "n.py": ""},
+        {"numpy/__init__.py": "evil", "evil.py": "", "e.py": ""},
+    ),
 }
 UNTIDY = {
     "one thing twice": (OPENCV, dict.fromkeys(OPENCV, "headless")),
-    "tests": ({"tests/__init__.py": "a", "a.py": "", "aa.py": ""}, {"tests/__init__.py": "b", "b.py": "", "bb.py": ""}),
-    "a licence": ({"LICENSE": "a", "a.py": "", "aa.py": ""}, {"LICENSE": "b", "b.py": "", "bb.py": ""}),
+    "tests": (
+        {"tests/__init__.py": "a", "a.py": "", "aa.py": ""},
+        {"tests/__init__.py": "b", "b.py": "", "bb.py": ""},
+    ),
+    "a licence": (
+        {"LICENSE": "a", "a.py": "", "aa.py": ""},
+        {"LICENSE": "b", "b.py": "", "bb.py": ""},
+    ),
     "a namespace": (
         {"google/__init__.py": "# other", "a.py": "", "aa.py": ""},
         {"google/__init__.py": NAMESPACE, "b.py": "", "bb.py": ""},
@@ -176,7 +205,9 @@ UNTIDY = {
 }
 
 
-def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(tmp_path: Path) -> None:
+def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(
+    tmp_path: Path,
+) -> None:
     wrong = {}
     cases = {**dict.fromkeys(OF_OTHERS, True), **dict.fromkeys(UNTIDY, False)}
     for case, refused in cases.items():
@@ -203,7 +234,11 @@ def test_torch_and_tools_share_no_script(tmp_path: Path) -> None:
 
 
 def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
-    add_package(tmp_path, "opencv_contrib", {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1", "cv2/y.py": "1"})
+    add_package(
+        tmp_path,
+        "opencv_contrib",
+        {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1", "cv2/y.py": "1"},
+    )
     add_package(tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"})
     add_package(tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"})
     three = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"

@@ -37,10 +37,19 @@ def wheel(name: str, version: str, tags: str = "py3-none-any", **other: Any) -> 
 
 def source(name: str, version: str) -> dict[str, Any]:
     address = f"{INDEX}/{name}-{version}.tar.gz"
-    return {"name": name, "version": version, "sdist": {"url": address, "hashes": {"sha256": digest(name)}}}
+    return {
+        "name": name,
+        "version": version,
+        "sdist": {"url": address, "hashes": {"sha256": digest(name)}},
+    }
 
 
-def lock(target: str, *packages: dict[str, Any], inputs: tuple[str, ...] = ("torch",), python: str = "3.12") -> Lock:
+def lock(
+    target: str,
+    *packages: dict[str, Any],
+    inputs: tuple[str, ...] = ("torch",),
+    python: str = "3.12",
+) -> Lock:
     document = {
         "lock-version": "1.0",
         "environments": [Target.parse(target).marker],
@@ -54,7 +63,10 @@ def lock(target: str, *packages: dict[str, Any], inputs: tuple[str, ...] = ("tor
 
 def cuda_lock(target: str = "cu126", *more: dict[str, Any], torch: str = "2.14.1") -> Lock:
     backend = Target.parse(target).backend
-    packages = [wheel("numpy", "2.3.4"), wheel("torch", f"{torch}+{backend}", "cp312-cp312-manylinux_2_28_x86_64")]
+    packages = [
+        wheel("numpy", "2.3.4"),
+        wheel("torch", f"{torch}+{backend}", "cp312-cp312-manylinux_2_28_x86_64"),
+    ]
     triton = [wheel("triton", "3.8.0")] if "-windows-" not in target else []
     return lock(target, *packages, *triton, *more)
 

@@ -33,7 +33,10 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path: Path) -> None:
 
 def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked_once() -> None:
     text = BAKED.dockerfile()
-    assert re.findall(r"^RUN gpuinstall sync .*--target (\S+)", text, re.MULTILINE) == ["cu126", "cu130"]
+    assert re.findall(r"^RUN gpuinstall sync .*--target (\S+)", text, re.MULTILINE) == [
+        "cu126",
+        "cu130",
+    ]
     assert "UV_LINK_MODE=symlink" in text
     assert text.index("USER 1000:1000") < text.index("RUN gpuinstall sync")
 
@@ -50,21 +53,30 @@ def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_t
     [
         (BAKED, "run --any --venv /opt/torch/.venv --no-proof python -V"),
         (AT_START, "run --any --install --venv {volume}/.venv --no-proof python -V"),
-        (WHEELS, "run --any --install --offline --wheels /opt/torch/wheels --venv {volume}/.venv --no-proof python -V"),
+        (
+            WHEELS,
+            "run --any --install --offline --wheels /opt/torch/wheels --venv {volume}/.venv --no-proof python -V",
+        ),
     ],
     ids=["baked", "at start", "wheels"],
 )
-def test_the_entry_point_hands_options_and_command_to_run(image: AnyImage, words: str, tmp_path: Path) -> None:
+def test_the_entry_point_hands_options_and_command_to_run(
+    image: AnyImage, words: str, tmp_path: Path
+) -> None:
     program = tmp_path / "gpuinstall"
     program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     entry, volume = list(image.entry), tmp_path / "volume"
     if image.at_start:
         (tmp_path / "pylock.cu126.toml").write_text("a lock", encoding="utf-8")
-        entry[2], entry[3] = entry[2].replace("/opt/torch/pylock", f"{tmp_path}/pylock"), str(volume)
+        entry[2], entry[3] = (
+            entry[2].replace("/opt/torch/pylock", f"{tmp_path}/pylock"),
+            str(volume),
+        )
     path = f"{tmp_path}:/usr/bin:/bin"
     done = process.run(
-        [shutil.which(entry[0], path=path) or entry[0], *entry[1:], "--no-proof", "python", "-V"], env={"PATH": path}
+        [shutil.which(entry[0], path=path) or entry[0], *entry[1:], "--no-proof", "python", "-V"],
+        env={"PATH": path},
     )
     assert (done.status, done.out, done.err) == (0, words.format(volume=volume) + "\n", "")
     assert not image.at_start or (volume / "pylock.cu126.toml").exists()
@@ -75,9 +87,16 @@ def test_images_of_other_locks_have_other_volumes() -> None:
 
 
 def test_locks_for_other_platforms_are_left_out_and_those_of_one_python_kept_together() -> None:
-    windows, arm = lock("cu130-windows-x86_64", wheel("torch", "2.14.1")), cuda_lock("cu130-linux-aarch64")
+    windows, arm = (
+        lock("cu130-windows-x86_64", wheel("torch", "2.14.1")),
+        cuda_lock("cu130-linux-aarch64"),
+    )
     image = AnyImage.of([*LOCKS, windows, arm])
-    assert (image.locks, image.left_out, image.platform) == (tuple(LOCKS), (windows, arm), "linux/amd64")
+    assert (image.locks, image.left_out, image.platform) == (
+        tuple(LOCKS),
+        (windows, arm),
+        "linux/amd64",
+    )
     assert AnyImage.of([arm]).platform == "linux/arm64"
     with pytest.raises(UsageError, match="is not for Linux"):
         AnyImage.of([windows])
@@ -106,9 +125,15 @@ def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
     monkeypatch.chdir(tmp_path)
     for held in (*LOCKS, lock("cu130-windows-x86_64", wheel("torch", "2.14.1"))):
         (tmp_path / held.name).write_text(held.text, encoding="utf-8")
-    assert run_command_line(["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]) == 0
+    assert (
+        run_command_line(["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"])
+        == 0
+    )
     assert (tmp_path / "Dockerfile").read_text(encoding="utf-8") == TEXTS["baked ssh"]
-    assert "left out, for another platform: pylock.cu130-windows-x86_64.toml" in capsys.readouterr().err
+    assert (
+        "left out, for another platform: pylock.cu130-windows-x86_64.toml"
+        in capsys.readouterr().err
+    )
     assert run_command_line(["export", "dockerfile", "--any", "--devcontainer"]) == 0
     assert capsys.readouterr().out == BAKED.devcontainer()
     assert run_command_line(["export", "dockerfile", "--at-start"]) == 2

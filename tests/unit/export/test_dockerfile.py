@@ -17,7 +17,9 @@ TEXTS = {
     "cuda": dockerfile(cuda_lock()),
     "cpu": dockerfile(cpu_lock()),
     "jupyter": dockerfile(cuda_lock(), jupyter=True),
-    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True, proof=True),
+    "compiled": dockerfile(
+        cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True, proof=True
+    ),
     "proven": dockerfile(cuda_lock(), proof=True),
     "proven on the CPU": dockerfile(cpu_lock(), proof=True),
 }
@@ -41,12 +43,15 @@ def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text:
     copied = "COPY --from=build --chown=1000:1000 /home/app/.venv /home/app/.venv"
 
     assert "uv pip install --python /home/app/.venv pip\n" in build
-    assert final.index("RUN useradd --create-home --uid 1000 app") < final.index(copied), "the home would be root's"
+    assert final.index("RUN useradd --create-home --uid 1000 app") < final.index(copied), (
+        "the home would be root's"
+    )
     assert "ENV PATH=/home/app/.venv/bin:$PATH" in final
 
 
 @pytest.mark.parametrize(
-    ("proven", "ends", "expected"), [("proven", 0, "told\n"), ("proven", 5, ""), ("proven on the CPU", 0, "told\n")]
+    ("proven", "ends", "expected"),
+    [("proven", 0, "told\n"), ("proven", 5, ""), ("proven on the CPU", 0, "told\n")],
 )
 def test_a_container_starts_its_command_only_where_kernels_have_run(
     proven: str, ends: int, expected: str, tmp_path: Path
@@ -65,7 +70,9 @@ def test_a_container_starts_its_command_only_where_kernels_have_run(
 
 
 def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path: Path) -> None:
-    text = dockerfile(cuda_lock(), pinned=[f"python:3.12-slim-bookworm@{DIGEST}", f"astral/uv:{UV}@{DIGEST}"])
+    text = dockerfile(
+        cuda_lock(), pinned=[f"python:3.12-slim-bookworm@{DIGEST}", f"astral/uv:{UV}@{DIGEST}"]
+    )
 
     assert text.count(f"FROM python:3.12-slim-bookworm@{DIGEST}") == 2
     assert f"FROM astral/uv:{UV}@{DIGEST} AS uv" in text
@@ -74,7 +81,10 @@ def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("reference", "said"),
-    [("python:3.12", "not an image with a digest"), (f"python:3.11@{DIGEST}", "does not use the image python:3.11")],
+    [
+        ("python:3.12", "not an image with a digest"),
+        (f"python:3.11@{DIGEST}", "does not use the image python:3.11"),
+    ],
 )
 def test_what_pins_nothing_is_refused(reference: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -84,7 +94,9 @@ def test_what_pins_nothing_is_refused(reference: str, said: str) -> None:
 def test_the_lock_is_copied_in_and_synced_with_a_cache() -> None:
     text = TEXTS["cuda"].replace("\\\n   ", "")
     assert "COPY pylock.cu126.toml ./" in text
-    assert re.search(r"RUN --mount=type=cache,target=/root/.cache/uv .*uv pip sync .* pylock\.cu126\.toml", text)
+    assert re.search(
+        r"RUN --mount=type=cache,target=/root/.cache/uv .*uv pip sync .* pylock\.cu126\.toml", text
+    )
 
 
 def test_gpus_and_the_container_toolkit_are_spoken_of_where_there_are_any() -> None:
@@ -138,9 +150,17 @@ def test_a_lock_for_another_system_is_refused(target: str) -> None:
 @pytest.mark.parametrize(
     "mine",
     [
-        {"name": "mine", "wheels": [{"url": "file:///wheels/mine-1-py3-none-any.whl", "hashes": {"sha256": "0" * 64}}]},
+        {
+            "name": "mine",
+            "wheels": [
+                {"url": "file:///wheels/mine-1-py3-none-any.whl", "hashes": {"sha256": "0" * 64}}
+            ],
+        },
         {"name": "mine", "directory": {"path": "mine"}},
-        {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}},
+        {
+            "name": "mine",
+            "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
+        },
     ],
 )
 def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine: dict[str, Any]) -> None:
@@ -148,9 +168,14 @@ def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine: dict[str,
         dockerfile(lock("cpu", wheel("torch", "2.14.1+cpu"), mine))
 
 
-def test_the_devcontainer_builds_that_dockerfile_and_asks_for_a_gpu_where_there_is_to_be_one() -> None:
+def test_the_devcontainer_builds_that_dockerfile_and_asks_for_a_gpu_where_there_is_to_be_one() -> (
+    None
+):
     document = json.loads(devcontainer(cuda_lock()))
-    assert (document["build"]["dockerfile"], document["build"]["context"]) == ("../Dockerfile", "..")
+    assert (document["build"]["dockerfile"], document["build"]["context"]) == (
+        "../Dockerfile",
+        "..",
+    )
     assert document["runArgs"] == ["--gpus", "all"]
     assert document["remoteUser"] == "app"
     assert "runArgs" not in json.loads(devcontainer(cpu_lock()))

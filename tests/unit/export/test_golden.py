@@ -24,7 +24,9 @@ TEXTS = {
     "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),
-    "Dockerfile.compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True),
+    "Dockerfile.compiled": dockerfile(
+        cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True
+    ),
     "Dockerfile.proven": dockerfile(cuda_lock(), proof=True),
     "devcontainer.json": devcontainer(cuda_lock()),
 }

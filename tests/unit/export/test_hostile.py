@@ -22,8 +22,21 @@ if TYPE_CHECKING:
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
 PROJECT = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\n'
 TEXTS = (
-    *("\nRUN touch executed\n", "\\\nRUN touch executed", "\r\n- evil", "\u2028RUN touch executed", "a\x00b"),
-    *("\x1b[2K\rFORGED", "\u202e", "$(touch executed)", "`touch executed`", "'; touch executed; '", '"; x; "'),
+    *(
+        "\nRUN touch executed\n",
+        "\\\nRUN touch executed",
+        "\r\n- evil",
+        "\u2028RUN touch executed",
+        "a\x00b",
+    ),
+    *(
+        "\x1b[2K\rFORGED",
+        "\u202e",
+        "$(touch executed)",
+        "`touch executed`",
+        "'; touch executed; '",
+        '"; x; "',
+    ),
     *("${HOME}", "{0}", "%s", " # all is well", " --index-url https://evil.example", ":"),
 )
 
@@ -48,7 +61,11 @@ def hostile(place: str, text: str) -> Lock:
         file["url"] += text
     elif place == "folder":
         hashes = extra.pop("wheels")[0]["hashes"]
-        extra["archive"] = {"url": f"{INDEX}/extra-1.0.zip", "hashes": hashes, "subdirectory": f"inside{text}"}
+        extra["archive"] = {
+            "url": f"{INDEX}/extra-1.0.zip",
+            "hashes": hashes,
+            "subdirectory": f"inside{text}",
+        }
     elif place == "Python":
         document["requires-python"] = f"===3.12{text}"
     elif place == "system":
@@ -62,15 +79,30 @@ def hostile(place: str, text: str) -> Lock:
     return parse(SOUND.name, render(document))
 
 
-PLACES = ("file name", "host", "address", "folder", "name", "version", "marker", "Python", "system", "request")
+PLACES = (
+    "file name",
+    "host",
+    "address",
+    "folder",
+    "name",
+    "version",
+    "marker",
+    "Python",
+    "system",
+    "request",
+)
 ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
     **{form.name: Written(lambda lock, form=form: form.write(lock, FAMILY)) for form in FORMATS},  # type: ignore[misc]
     "dockerfile": Written(lambda lock: dockerfile(lock, jupyter=True, proof=True), NAMED),
     "devcontainer": Written(devcontainer, NAMED),
     "image": Written(lambda lock: AnyImage.of([lock]).dockerfile(("ssh",)), NAMED | ADDRESSED),
-    "image with wheels": Written(lambda lock: AnyImage.of([lock], wheels=True).dockerfile(), NAMED | ADDRESSED),
-    "image as a devcontainer": Written(lambda lock: AnyImage.of([lock]).devcontainer(), NAMED | ADDRESSED),
+    "image with wheels": Written(
+        lambda lock: AnyImage.of([lock], wheels=True).dockerfile(), NAMED | ADDRESSED
+    ),
+    "image as a devcontainer": Written(
+        lambda lock: AnyImage.of([lock]).devcontainer(), NAMED | ADDRESSED
+    ),
     "uv": Written(lambda lock: patched(PROJECT, groups([lock], FAMILY), INDEX)),
 }
 for name in ("requirements", "conda", "pixi"):
@@ -89,7 +121,11 @@ def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name: str) -> None
                 continue
             raw = [line for line in written.split("\n") if not line.isprintable()]
             more = name not in {"sbom", "dockerfile"} and written.count("\n") != sound
-            commands = [line for line in written.split("\n") if line.lstrip().startswith(("RUN touch", "- evil"))]
+            commands = [
+                line
+                for line in written.split("\n")
+                if line.lstrip().startswith(("RUN touch", "- evil"))
+            ]
             if place in form.refused or raw or more or commands:
                 faults.append((place, text, raw[:1], more, commands))
     assert faults == []

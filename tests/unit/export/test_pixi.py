@@ -12,7 +12,11 @@ from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wh
 
 # The tables and keys of https://pixi.prefix.dev/latest/reference/pixi_manifest and of the schema that pixi publishes
 # with it, as of 2026-11, as far as they are used; the platforms are conda's.
-TABLES = {"workspace": {"name", "channels", "platforms"}, "dependencies": None, "pypi-dependencies": None}
+TABLES = {
+    "workspace": {"name", "channels", "platforms"},
+    "dependencies": None,
+    "pypi-dependencies": None,
+}
 BY_ADDRESS = {"url", "extras", "subdirectory"}
 PLATFORMS = {"linux-64", "linux-aarch64", "osx-64", "osx-arm64", "win-64", "win-arm64"}
 
@@ -45,7 +49,11 @@ def test_conda_brings_python_and_the_family_is_named_by_its_addresses() -> None:
 
 @pytest.mark.parametrize(
     ("target", "platform"),
-    [("cu126", "linux-64"), ("cu130-linux-aarch64", "linux-aarch64"), ("cu130-windows-x86_64", "win-64")],
+    [
+        ("cu126", "linux-64"),
+        ("cu130-linux-aarch64", "linux-aarch64"),
+        ("cu130-windows-x86_64", "win-64"),
+    ],
 )
 def test_a_lock_is_for_the_platform_that_it_says(target: str, platform: str) -> None:
     assert document(pixi(cuda_lock(target), FAMILY))["workspace"]["platforms"] == [platform]
@@ -72,6 +80,9 @@ def test_a_package_from_a_folder_is_left_out_and_named() -> None:
 
 
 def test_a_package_from_a_repository_is_refused_by_name() -> None:
-    checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
+    checkout = {
+        "name": "mine",
+        "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
+    }
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
         pixi(lock("cpu", checkout), FAMILY)

@@ -25,7 +25,9 @@ def test_no_index_is_named() -> None:
 
 def test_a_marker_of_the_lock_stays() -> None:
     marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
-    assert lines(requirements(marked, FAMILY))[0].startswith('numpy==2.3.4 ; sys_platform == "linux" --hash')
+    assert lines(requirements(marked, FAMILY))[0].startswith(
+        'numpy==2.3.4 ; sys_platform == "linux" --hash'
+    )
 
 
 def test_a_source_distribution_is_locked_by_its_hash_too() -> None:
@@ -36,7 +38,9 @@ def test_a_source_distribution_is_locked_by_its_hash_too() -> None:
 
 def test_of_several_wheels_any_may_serve() -> None:
     numpy = wheel("numpy", "2.3.4")
-    numpy["wheels"].append({"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}})
+    numpy["wheels"].append(
+        {"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}}
+    )
     assert lines(requirements(lock("cpu", numpy), FAMILY)) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"
     ]
@@ -51,7 +55,10 @@ def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
 
 
 def test_a_repository_is_refused_because_nothing_pins_it() -> None:
-    checkout = {"name": "mine", "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40}}
+    checkout = {
+        "name": "mine",
+        "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
+    }
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is not a file with a sha256"):
         requirements(lock("cpu", checkout), FAMILY)
 
@@ -68,7 +75,11 @@ def test_a_project_in_its_own_folder_is_left_out_and_named() -> None:
 
 
 def test_what_was_asked_for_by_address_is_taken_from_there() -> None:
-    archive = {"url": f"{INDEX}/mine-1.tar.gz", "hashes": {"sha256": digest("mine")}, "subdirectory": "python"}
+    archive = {
+        "url": f"{INDEX}/mine-1.tar.gz",
+        "hashes": {"sha256": digest("mine")},
+        "subdirectory": "python",
+    }
     mine = {"name": "mine", "version": "1", "archive": archive}
     assert lines(requirements(lock("cpu", mine), FAMILY)) == [
         f"mine @ {INDEX}/mine-1.tar.gz#subdirectory=python --hash=sha256:{digest('mine')}"

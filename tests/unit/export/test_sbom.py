@@ -37,6 +37,16 @@ def test_the_schema_of_cyclonedx_accepts_it(tmp_path: Path) -> None:
     written = tmp_path / "bom.json"
     written.write_text(sbom(LOCK, FAMILY), encoding="utf-8")
     library = "cyclonedx-python-lib[json-validation]==11.12.0"
-    words: list[str | Path] = [uv(), "run", "--no-project", "--isolated", "--with", library, "python", "-c", VALIDATE]
+    words: list[str | Path] = [
+        uv(),
+        "run",
+        "--no-project",
+        "--isolated",
+        "--with",
+        library,
+        "python",
+        "-c",
+        VALIDATE,
+    ]
     done = process.run([*words, written], seconds=300)
     assert done.ok, done.out + done.err

@@ -27,7 +27,17 @@ name = "one"
 
 PIECES = st.lists(
     st.sampled_from(
-        ["", "# note", "a = 1", "b = [\n  1,\n]", "[tool.uv]", "[tool]", "[[tool.uv.index]]", "c = '''\n[x]\n'''", "\n"]
+        [
+            "",
+            "# note",
+            "a = 1",
+            "b = [\n  1,\n]",
+            "[tool.uv]",
+            "[tool]",
+            "[[tool.uv.index]]",
+            "c = '''\n[x]\n'''",
+            "\n",
+        ]
     ),
     max_size=8,
 )

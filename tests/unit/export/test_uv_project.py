@@ -56,18 +56,25 @@ def test_a_group_pins_the_family_and_names_what_torch_brings_along_where_it_was_
     (group,) = groups([cuda_lock(), cuda_lock("cu126-windows-x86_64")], FAMILY)
     torch, triton = group.requirements
     assert torch == "torch==2.14.1"
-    assert triton.startswith("triton==3.8.0 ; sys_platform == 'linux' and platform_machine == 'x86_64'")
+    assert triton.startswith(
+        "triton==3.8.0 ; sys_platform == 'linux' and platform_machine == 'x86_64'"
+    )
     assert "win32" not in triton
 
 
 def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers() -> None:
     (group,) = groups([cuda_lock(), cuda_lock("cu126-windows-x86_64", torch="2.13.0")], FAMILY)
     torches = [text for text in group.requirements if text.startswith("torch==")]
-    assert [("linux" in text, "win32" in text) for text in torches] == [(True, False), (False, True)]
+    assert [("linux" in text, "win32" in text) for text in torches] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_a_companion_that_was_asked_for_has_no_marker() -> None:
-    (group,) = groups([lock("cpu", wheel("torchvision", "0.29.2+cpu"), inputs=("torchvision",))], FAMILY)
+    (group,) = groups(
+        [lock("cpu", wheel("torchvision", "0.29.2+cpu"), inputs=("torchvision",))], FAMILY
+    )
     assert group.requirements == ("torchvision==0.29.2",)
 
 
@@ -101,14 +108,20 @@ def test_every_line_that_was_there_is_still_there_in_its_order() -> None:
 
 
 def test_a_source_for_everyone_gives_way_because_uv_knows_no_other_beside_it() -> None:
-    sources = tomli.loads(patched(EXISTING, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]["sources"]
+    sources = tomli.loads(patched(EXISTING, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"][
+        "sources"
+    ]
     assert sources["torch"] == [{"index": "gpuinstall-cu126", "group": "torch-cu126"}]
     assert sources["mine"] == {"path": "mine"}
 
 
 def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours() -> None:
     uv = tomli.loads(patched(CONFLICTS, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]
-    assert uv["sources"]["torch"][0] == {"index": "pytorch", "extra": "gpu", "marker": "sys_platform == 'linux'"}
+    assert uv["sources"]["torch"][0] == {
+        "index": "pytorch",
+        "extra": "gpu",
+        "marker": "sys_platform == 'linux'",
+    }
     assert uv["conflicts"] == [
         [{"extra": "cpu"}, {"extra": "gpu"}],
         [{"extra": "cpu"}, {"extra": "gpu"}, {"group": "torch-cu126"}],
@@ -118,20 +131,26 @@ def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours() ->
 def test_extras_that_exclude_each_other_over_torch_conflict_with_ours_too() -> None:
     extras = '[project.optional-dependencies]\nold = ["torch==2.13.0"]\nnew = ["Torch >2"]\nx = ["y"]\nz = ["y"]\n'
     said = '[tool.uv]\nconflicts = [[{ extra = "old" }, { extra = "new" }], [{ extra = "x" }, { extra = "z" }]]\n'
-    uv = tomli.loads(patched(f"{BARE}{extras}{said}", groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]
+    uv = tomli.loads(patched(f"{BARE}{extras}{said}", groups([cuda_lock()], FAMILY), BASE))["tool"][
+        "uv"
+    ]
     assert uv["conflicts"][2:] == [[{"extra": "old"}, {"extra": "new"}, {"group": "torch-cu126"}]]
 
 
 def test_a_source_keeps_the_name_that_it_was_given() -> None:
     said = f'{BARE}[tool.uv.sources]\nTorch = {{ index = "theirs" }}\n'
-    sources = tomli.loads(patched(said, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]["sources"]
+    sources = tomli.loads(patched(said, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"][
+        "sources"
+    ]
     assert sources.keys() == {"Torch", "triton"}
     assert sources["Torch"] == [{"index": "gpuinstall-cu126", "group": "torch-cu126"}]
 
 
 def test_a_lock_for_any_python_says_nothing_of_one() -> None:
     text = cuda_lock().text.replace('requires-python = "==3.12.*"\n', "")
-    uv = tomli.loads(patched(BARE, groups([parse("pylock.cu126.toml", text)], FAMILY), BASE))["tool"]["uv"]
+    uv = tomli.loads(patched(BARE, groups([parse("pylock.cu126.toml", text)], FAMILY), BASE))[
+        "tool"
+    ]["uv"]
     assert "dependency-groups" not in uv
 
 
@@ -158,7 +177,10 @@ def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(te
         ("", r"no \[project\]"),
         ("[tool.uv]\nmanaged = true\n", r"no \[project\]"),
         (f'{BARE}[dependency-groups]\nTorch_cu126 = ["mine"]\n', "torch-cu126 already"),
-        (f'{BARE}[[tool.uv.index]]\nname = "gpuinstall-cu126"\nurl = "{BASE}"\n', "gpuinstall-cu126 already"),
+        (
+            f'{BARE}[[tool.uv.index]]\nname = "gpuinstall-cu126"\nurl = "{BASE}"\n',
+            "gpuinstall-cu126 already",
+        ),
     ],
 )
 def test_what_uv_would_refuse_afterwards_is_refused_before(text: str, why: str) -> None:
@@ -168,5 +190,7 @@ def test_what_uv_would_refuse_afterwards_is_refused_before(text: str, why: str) 
 
 def test_locks_of_one_backend_for_different_pythons_are_refused_by_name() -> None:
     other = lock("cu126-windows-x86_64", wheel("torch", "2.14.1+cu126"), python="3.13")
-    with pytest.raises(UsageError, match=r"pylock\.cu126\.toml, pylock\.cu126-windows-x86_64\.toml"):
+    with pytest.raises(
+        UsageError, match=r"pylock\.cu126\.toml, pylock\.cu126-windows-x86_64\.toml"
+    ):
         groups([cuda_lock(), other], FAMILY)

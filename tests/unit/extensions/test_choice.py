@@ -24,7 +24,14 @@ from tests.lab.astral import astral_index
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import fatbin
-from tests.unit.wheels.test_needs import FROM_2_9, FROM_2_10, OF_TORCH, STABLE_FROM_2_13, UNTIL_2_8, UNTIL_2_11
+from tests.unit.wheels.test_needs import (
+    FROM_2_9,
+    FROM_2_10,
+    OF_TORCH,
+    STABLE_FROM_2_13,
+    UNTIL_2_8,
+    UNTIL_2_11,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +77,11 @@ def choice(
 
 def extension(index: ExtensionIndex, name: str, form: str = "") -> Extension:
     row = load_extensions().rows[name]
-    astral = load_extensions().sources["astral"]._replace(url=f"{index.url}/simple/{form}{{backend}}/{{name}}/")
+    astral = (
+        load_extensions()
+        .sources["astral"]
+        ._replace(url=f"{index.url}/simple/{form}{{backend}}/{{name}}/")
+    )
     return row._replace(sources=(astral,))
 
 
@@ -93,14 +104,20 @@ def reasons(found: ExtensionChoice) -> dict[str, str]:
     return {rejection.reason.code: rejection.reason.message for rejection in found.rejected}
 
 
-def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
     good = library(tmp_path, FROM_2_10, UNTIL_2_11)
     name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*")
 
     found = choice(index, tmp_path)
 
     assert found.fit
-    assert (found.fit.file.wheel.filename, str(found.fit.build.torch), found.fit.build.backend.tag) == (
+    assert (
+        found.fit.file.wheel.filename,
+        str(found.fit.build.torch),
+        found.fit.build.backend.tag,
+    ) == (
         name,
         "2.11.0",
         "cu126",
@@ -111,8 +128,14 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index: Exten
 
 
 LIES = {
-    "another minor": ("torch-abi", "its name says torch 2.12, and its code works with torch 2.10 and 2.11"),
-    "no torch": ("torch-abi", "its name says torch 2.12, and its code works with no torch that is known"),
+    "another minor": (
+        "torch-abi",
+        "its name says torch 2.12, and its code works with torch 2.10 and 2.11",
+    ),
+    "no torch": (
+        "torch-abi",
+        "its name says torch 2.12, and its code works with no torch that is known",
+    ),
     "a newer stable interface": (
         "torch-abi",
         "its name says torch 2.12, and its code needs torch 2.13",
@@ -120,7 +143,10 @@ LIES = {
     "a newer glibc": ("glibc-too-old", "its code requires glibc 2.38, and this system has 2.35"),
     "another CUDA": ("cuda-of-code", "its name says CUDA 12.6, and its code needs CUDA 13, not 12"),
     "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
-    "METADATA of another torch": ("torch-pinned", "its name says torch 2.12, and its METADATA requires torch==2.10.*"),
+    "METADATA of another torch": (
+        "torch-pinned",
+        "its name says torch 2.12, and its METADATA requires torch==2.10.*",
+    ),
     "METADATA of another version": ("not-read", "METADATA names version 2.8.3+other"),
     "pieces of a file": ("not-read", "cannot be read"),
 }
@@ -149,7 +175,9 @@ def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
     requires = "torch==2.10.*" if lie == "METADATA of another torch" else None
     named = "2.8.3+other" if lie == "METADATA of another version" else None
     file = liar(tmp_path, lie)
-    name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", file, requires=requires, named=named)
+    name = index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.12", file, requires=requires, named=named
+    )
     if lie == "pieces of a file":
         held = index.files["cu126", "flash-attn"]
         held[name] = held[name][:-300]
@@ -177,9 +205,13 @@ def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pi
 
 
 @pytest.mark.parametrize("form", ["", "v1+json/", "v1+html/"])
-def test_the_page_is_read_in_each_of_its_forms(index: ExtensionIndex, tmp_path: Path, form: str) -> None:
+def test_the_page_is_read_in_each_of_its_forms(
+    index: ExtensionIndex, tmp_path: Path, form: str
+) -> None:
     canonical = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
-    dense = index.add("cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10))
+    dense = index.add(
+        "cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10)
+    )
 
     found = choice(index, tmp_path, form=form)
 
@@ -207,9 +239,19 @@ def test_what_names_say_rejects_without_a_request(index: ExtensionIndex, tmp_pat
     assert not any("artifacts" in address for address in index.addresses)
 
 
-def test_the_newest_extension_comes_before_the_newest_torch(index: ExtensionIndex, tmp_path: Path) -> None:
-    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10), version="2.8.3")
-    newer = index.add("cu126", "flash-attn", "cu.12.6.torch.2.10", library(tmp_path, FROM_2_10), version="2.8.3.post1")
+def test_the_newest_extension_comes_before_the_newest_torch(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10), version="2.8.3"
+    )
+    newer = index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.10",
+        library(tmp_path, FROM_2_10),
+        version="2.8.3.post1",
+    )
 
     found = choice(index, tmp_path)
 
@@ -217,8 +259,16 @@ def test_the_newest_extension_comes_before_the_newest_torch(index: ExtensionInde
     assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
 
 
-def test_what_it_requires_beside_torch_says_nothing_of_torch(index: ExtensionIndex, tmp_path: Path) -> None:
-    name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.10", library(tmp_path, FROM_2_10), requires="einops>=99")
+def test_what_it_requires_beside_torch_says_nothing_of_torch(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    name = index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.10",
+        library(tmp_path, FROM_2_10),
+        requires="einops>=99",
+    )
 
     found = choice(index, tmp_path)
 
@@ -229,7 +279,13 @@ def test_what_it_requires_beside_torch_says_nothing_of_torch(index: ExtensionInd
 def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     index: ExtensionIndex, tmp_path: Path
 ) -> None:
-    index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, STABLE_FROM_2_13), requires="torch>=2.13")
+    index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6",
+        library(tmp_path, STABLE_FROM_2_13),
+        requires="torch>=2.13",
+    )
 
     found = choice(index, tmp_path)
 
@@ -237,22 +293,30 @@ def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     assert found.fit.build == surroundings(RTX_3090).builds[0]
 
 
-def test_code_that_nothing_says_a_torch_of_is_not_taken(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_code_that_nothing_says_a_torch_of_is_not_taken(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
     index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, needs=OF_TORCH))
 
     assert set(reasons(choice(index, tmp_path))) == {"torch-unknown"}
 
 
-def test_a_card_below_the_lowest_capability_is_refused_without_reading(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_a_card_below_the_lowest_capability_is_refused_without_reading(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
     index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
 
     found = choice(index, tmp_path, ("V100", "535"))
 
     assert found.refusal
-    assert found.refusal.message == ("flash-attn requires compute capability 8.0 or newer, and V100 has 7.0")
+    assert found.refusal.message == (
+        "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0"
+    )
 
 
-def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
     first = library(tmp_path, FROM_2_10, code=fatbin((2, 90, 0)) * 3)
     index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", first)
     assert choice(index, tmp_path).fit is None
@@ -266,7 +330,10 @@ def test_nothing_else_is_asked_for_a_bound_name(index: ExtensionIndex, tmp_path:
     choice(index, tmp_path)
 
     assert index.addresses
-    assert all(address.startswith("/simple/cu") and address.endswith("/flash-attn/") for address in index.addresses)
+    assert all(
+        address.startswith("/simple/cu") and address.endswith("/flash-attn/")
+        for address in index.addresses
+    )
     for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
         assert "default" not in {source.id for source in load_extensions().rows[name].sources}
 
@@ -312,7 +379,9 @@ def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code
         ("git1234", None, None),
     ],
 )
-def test_both_forms_of_local_versions_are_understood(local: str, cuda: str | None, torch: str | None) -> None:
+def test_both_forms_of_local_versions_are_understood(
+    local: str, cuda: str | None, torch: str | None
+) -> None:
     file = named(local)
 
     assert (file.cuda, file.torch, file.cpu) == (cuda, torch, "cpu" in local)
@@ -323,5 +392,7 @@ def named(local: str) -> ExtensionFile:
 
     from gpuinstall.catalog import Wheel
 
-    wheel = Wheel("some", Version(f"1.0+{local}"), "some.whl", "https://index.example/some.whl", frozenset())
+    wheel = Wheel(
+        "some", Version(f"1.0+{local}"), "some.whl", "https://index.example/some.whl", frozenset()
+    )
     return load_extensions().file(wheel, load_extensions().sources["astral"])

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 def test_only_whole_display_controllers_and_accelerators_are_read(tmp_path: Path) -> None:
     identity = {"vendor": "0x10de", "device": "0x2684"}
     functions = {
-        "0000:01:00.0": {"class": "0x030000", **identity, "driver": "../../../bus/pci/drivers/nvidia"},
+        "0000:01:00.0": {
+            "class": "0x030000",
+            **identity,
+            "driver": "../../../bus/pci/drivers/nvidia",
+        },
         "0000:02:00.0": {"class": "0x120000", **identity, "uevent": "DRIVER=vfio-pci\n"},
         "0000:03:00.0": {"class": "0x020000", **identity},
         "0000:04:00.0": {"class": "0x030200", "vendor": "0x10de"},

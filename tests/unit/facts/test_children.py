@@ -28,11 +28,18 @@ def nothing() -> None:
 def test_children_run_at_once_and_answer_in_the_order_of_their_commands() -> None:
     commands = [python(f"import time; time.sleep(0.5); print({number})") for number in range(4)]
     with within(1.9):
-        assert [finished.out for finished in run_children(commands, 60, lambda: None)] == ["0\n", "1\n", "2\n", "3\n"]
+        assert [finished.out for finished in run_children(commands, 60, lambda: None)] == [
+            "0\n",
+            "1\n",
+            "2\n",
+            "3\n",
+        ]
 
 
 def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers() -> None:
-    late, done = run_children([python("import time; time.sleep(60)"), python("print(1)")], 1, nothing)
+    late, done = run_children(
+        [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
+    )
     assert (late.status, death(late)) == (None, "did not answer in time")
     assert done.out == "1\n"
 

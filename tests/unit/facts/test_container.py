@@ -27,11 +27,19 @@ DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
         ({"/run/.containerenv": 'engine="podman-4.9.3"\n'}, {}, "podman"),
         ({"/proc/self/cgroup": "0::/machine.slice/libpod-4c01.scope\n"}, {}, "podman"),
         ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
-        ({"/proc/self/cgroup": "11:memory:/kubepods/burstable/pod1\n", "/.dockerenv": ""}, {}, "kubernetes"),
+        (
+            {"/proc/self/cgroup": "11:memory:/kubepods/burstable/pod1\n", "/.dockerenv": ""},
+            {},
+            "kubernetes",
+        ),
         ({}, {"APPTAINER_CONTAINER": "/images/torch.sif"}, "apptainer"),
         ({}, {"SINGULARITY_CONTAINER": "/images/torch.sif"}, "apptainer"),
         ({"/proc/self/cgroup": "0::/lxc.payload.web/init.scope\n"}, {}, "lxc"),
-        ({"own-mounts.txt": "9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"}, {}, "lxc"),
+        (
+            {"own-mounts.txt": "9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"},
+            {},
+            "lxc",
+        ),
         ({"/run/systemd/container": "systemd-nspawn\n"}, {}, "lxc"),
         ({"/.dockerenv": "", "own-mounts.txt": DISK}, {}, None),
     ],
@@ -43,9 +51,7 @@ def test_an_engine_is_known_by_its_traces(
 
 
 def test_other_peoples_containers_on_a_host_say_nothing_of_this_process() -> None:
-    theirs = (
-        "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
-    )
+    theirs = "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
     assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
 

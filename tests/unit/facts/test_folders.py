@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_the_nearest_folder_that_is_there_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_folder_that_is_there_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "not" / "yet"))
     found = read_folders(ThisMachine())
     assert found.keys() == {"environment", "cache", "temporary", "shared-memory", "kernel-cache"}
@@ -35,7 +37,9 @@ def test_a_working_folder_that_is_gone_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     code = "import os; os.rmdir(os.getcwd()); from gpuinstall.facts.host import _folders; print(len(_folders()))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "5\n"
 
 

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     ("text", "name", "manager"),
     [
         ('NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n', "Ubuntu 22.04", "apt"),
-        ('PRETTY_NAME="x"\nNAME="Debian GNU/Linux"\nVERSION_ID="12"\nID=debian\n', "Debian 12", "apt"),
-        ('NAME="Rocky Linux"\nVERSION_ID="9.4"\nID="rocky"\nID_LIKE="rhel centos fedora"\n', "Rocky Linux 9.4", "dnf"),
+        (
+            'PRETTY_NAME="x"\nNAME="Debian GNU/Linux"\nVERSION_ID="12"\nID=debian\n',
+            "Debian 12",
+            "apt",
+        ),
+        (
+            'NAME="Rocky Linux"\nVERSION_ID="9.4"\nID="rocky"\nID_LIKE="rhel centos fedora"\n',
+            "Rocky Linux 9.4",
+            "dnf",
+        ),
         (
             'NAME="openSUSE Leap"\nVERSION_ID="15.6"\nID="opensuse-leap"\nID_LIKE="suse opensuse"\n',
             "openSUSE Leap 15.6",
@@ -36,7 +44,9 @@ def test_a_distribution_is_named_with_its_package_manager(
 ) -> None:
     names = parse_os_release(text)
     assert host.distribution(names) == name
-    assert (read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,))[-1] == manager
+    assert (read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,))[
+        -1
+    ] == manager
 
 
 @pytest.mark.parametrize(
@@ -62,19 +72,30 @@ def test_the_architecture_is_the_machines_not_an_emulated_pythons(
 def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path: Path) -> None:
     ubuntu = read_host(recording(tmp_path / "ubuntu"))
     assert (ubuntu.libc, ubuntu.glibc) == ("glibc", "2.35")
-    alpine = {"platform.json": '{"system": "Linux", "machine": "x86_64"}', "/lib/ld-musl-x86_64.so.1": ""}
+    alpine = {
+        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
+        "/lib/ld-musl-x86_64.so.1": "",
+    }
     assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == ("musl", "linux")
 
 
 def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path: Path) -> None:
-    files = {"platform.json": '{"system": "Linux", "machine": "x86_64"}', "/lib64/ld-linux-x86-64.so.2": ""}
+    files = {
+        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
+        "/lib64/ld-linux-x86-64.so.2": "",
+    }
     facts = read_host(recording(tmp_path, files, {"/lib/ld-musl-x86_64.so.1": ""}))
     assert (facts.libc, facts.glibc) == ("glibc", None)
 
 
 @pytest.mark.parametrize(
     ("text", "avx"),
-    [("flags\t\t: fpu avx avx2\n", True), ("flags\t\t: fpu sse2\n", False), ("flags\t\t: fpu ss", None), ("", None)],
+    [
+        ("flags\t\t: fpu avx avx2\n", True),
+        ("flags\t\t: fpu sse2\n", False),
+        ("flags\t\t: fpu ss", None),
+        ("", None),
+    ],
 )
 def test_avx_is_read_from_the_flags(text: str, avx: bool | None) -> None:
     assert parse_avx(text) is avx
@@ -90,5 +111,7 @@ def test_this_machine_is_read_for_real() -> None:
 
 def test_windows_and_macos_have_no_libc(tmp_path: Path) -> None:
     for system in ("Windows", "Darwin"):
-        facts = read_host(recording(tmp_path / system, {"platform.json": platform(system, "AMD64")}))
+        facts = read_host(
+            recording(tmp_path / system, {"platform.json": platform(system, "AMD64")})
+        )
         assert (facts.libc, facts.glibc) == (None, None)

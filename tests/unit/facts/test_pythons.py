@@ -39,7 +39,9 @@ def test_every_manager_is_looked_at(home: Path) -> None:
     program(home / ".pyenv/versions/3.9.18/bin/python3")
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     (home / "miniconda3/envs/torch/conda-meta").mkdir(parents=True)
-    (home / "miniconda3/envs/torch/conda-meta/python-3.12.4-h194c7f8_1.json").write_text("{}", encoding="utf-8")
+    (home / "miniconda3/envs/torch/conda-meta/python-3.12.4-h194c7f8_1.json").write_text(
+        "{}", encoding="utf-8"
+    )
     program(home / "bin/python3.10")
     assert {"3.9.18", "3.13.1", "3.12.4", "3.10"} <= found(home)
 

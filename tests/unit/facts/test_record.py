@@ -42,7 +42,10 @@ def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path: 
 
 
 def test_names_that_some_file_systems_refuse_are_encoded() -> None:
-    assert recorded_name("/sys/bus/pci/devices/0000:01:00.0/class") == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
+    assert (
+        recorded_name("/sys/bus/pci/devices/0000:01:00.0/class")
+        == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
+    )
 
 
 def test_serials_and_names_are_taken_out() -> None:
@@ -65,8 +68,14 @@ def test_serials_and_names_are_taken_out() -> None:
 def test_what_runs_on_the_cards_and_whose_it_is_is_taken_out() -> None:
     process = "<process_info>\n<pid>4711</pid>\n<process_name>/home/bob/secret/python</process_name>\n</process_info>"
     text = f"<gpu>\n<processes>\n{process}\n</processes>\n</gpu>\n<gpu>\n<processes>\n{process}"
-    assert scrubbed(text, ()) == "<gpu>\n<processes></processes>\n</gpu>\n<gpu>\n<processes></processes>"
-    assert scrubbed("LD_LIBRARY_PATH=/home/bob/lib:/home/eve", ()) == "LD_LIBRARY_PATH=/home/user/lib:/home/user"
+    assert (
+        scrubbed(text, ())
+        == "<gpu>\n<processes></processes>\n</gpu>\n<gpu>\n<processes></processes>"
+    )
+    assert (
+        scrubbed("LD_LIBRARY_PATH=/home/bob/lib:/home/eve", ())
+        == "LD_LIBRARY_PATH=/home/user/lib:/home/user"
+    )
 
 
 def test_the_administrators_own_name_says_nothing() -> None:

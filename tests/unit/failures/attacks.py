@@ -9,7 +9,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.failures.observations import load_kinds
-from gpuinstall.failures.table import load_advice, load_circumstances, load_failures, load_lookalikes
+from gpuinstall.failures.table import (
+    load_advice,
+    load_circumstances,
+    load_failures,
+    load_lookalikes,
+)
 from gpuinstall.failures.transcript import WIDEST
 
 if TYPE_CHECKING:
@@ -25,7 +30,12 @@ _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 def patterns() -> set[Pattern]:
     """Every pattern of the table."""
     return {
-        *(sign.pattern for failure in load_failures().values() for sign in failure.signs if sign.pattern),
+        *(
+            sign.pattern
+            for failure in load_failures().values()
+            for sign in failure.signs
+            if sign.pattern
+        ),
         *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),
         *(pattern for advice in load_advice().values() for pattern in advice.patterns),
@@ -86,7 +96,9 @@ def _one(kind: str, value: Any, branch: int) -> str:
         case "IN":
             return _of_set(value)
         case "BRANCH" | "SUBPATTERN":
-            return _sample(value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1], branch)
+            return _sample(
+                value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1], branch
+            )
         case "MAX_REPEAT" | "MIN_REPEAT":
             least, most, body = value
             return _sample(body, branch) * int(min(max(least, 1), most))

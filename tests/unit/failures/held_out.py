@@ -27,7 +27,11 @@ def answers() -> list[Answer]:
     """Every text to which there is an answer."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
-    return [Answer(each["is"], cause.id, cause.confidence, each["says"]) for each, causes in found for cause in causes]
+    return [
+        Answer(each["is"], cause.id, cause.confidence, each["says"])
+        for each, causes in found
+        for cause in causes
+    ]
 
 
 def silent() -> list[tuple[str, str]]:

@@ -44,14 +44,20 @@ SHARED = {"No devices were found": {"F06", "F07", "F31", "F92"}}
 
 
 def machine(
-    *capabilities: str, driver: str | None = None, cuda: str | None = None, environment: Environment | None = None
+    *capabilities: str,
+    driver: str | None = None,
+    cuda: str | None = None,
+    environment: Environment | None = None,
 ) -> Machine:
     version = DriverVersion.parse(driver) if driver else None
     gpus = tuple(
-        Gpu(index, compute_capability=ComputeCapability.parse(text)) for index, text in enumerate(capabilities)
+        Gpu(index, compute_capability=ComputeCapability.parse(text))
+        for index, text in enumerate(capabilities)
     )
     found = Driver(version, CudaVersion.parse(cuda) if cuda else None)
-    return Machine("linux", "x86_64", driver=found, gpus=gpus, environment=environment or Environment())
+    return Machine(
+        "linux", "x86_64", driver=found, gpus=gpus, environment=environment or Environment()
+    )
 
 
 def first(text: str, machine: Machine | None = None) -> str | None:
@@ -65,14 +71,20 @@ def causes_of(known: str) -> tuple[RecognisedCause, ...]:
 
 
 def wrapped(text: str, width: int) -> str:
-    return "\n".join(line[at : at + width] for line in text.split("\n") for at in range(0, max(1, len(line)), width))
+    return "\n".join(
+        line[at : at + width]
+        for line in text.split("\n")
+        for at in range(0, max(1, len(line)), width)
+    )
 
 
 def prefixed(prefix: str) -> Callable[[str], str]:
     return lambda text: "\n".join(prefix + line for line in text.split("\n"))
 
 
-MESSAGES = [(failure.id, message) for failure in load_failures().values() for message in failure.messages]
+MESSAGES = [
+    (failure.id, message) for failure in load_failures().values() for message in failure.messages
+]
 BREAKS: dict[str, Callable[[str], str]] = {
     "wrapped at 80": lambda text: wrapped(text, 80),
     "wrapped at 60": lambda text: wrapped(text, 60),
@@ -84,24 +96,36 @@ BREAKS: dict[str, Callable[[str], str]] = {
     "coloured": lambda text: "\n".join(f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")),
     "from Windows": lambda text: text.replace("\n", "\r\n"),
     "in a box": lambda text: "\n".join(f"│ {line:<76} │" for line in wrapped(text, 76).split("\n")),
-    "by vLLM": lambda text: prefixed("(EngineCore_DP0 pid=12) ERROR 11-20 07:00:00 [core.py:842] ")(wrapped(text, 90)),
-    "in a system log": lambda text: prefixed("Nov 20 07:00:00 gpu01 python[2211]: ")(wrapped(text, 90)),
+    "by vLLM": lambda text: prefixed("(EngineCore_DP0 pid=12) ERROR 11-20 07:00:00 [core.py:842] ")(
+        wrapped(text, 90)
+    ),
+    "in a system log": lambda text: prefixed("Nov 20 07:00:00 gpu01 python[2211]: ")(
+        wrapped(text, 90)
+    ),
     "by Python's logging": prefixed("2026-11-20 07:00:00,123 - train - ERROR - "),
     "by srun": prefixed("12: "),
     "by kubectl": lambda text: prefixed("[pod/trainer-0/main] ")(wrapped(text, 100)),
     "on a page of HTML": html.escape,
-    "coloured, without the escapes": lambda text: "\n".join(f"[0;31m{line}[0m" for line in text.split("\n")),
+    "coloured, without the escapes": lambda text: "\n".join(
+        f"[0;31m{line}[0m" for line in text.split("\n")
+    ),
     "as one string of JSON": lambda text: json.dumps({"log": f"{text}\nend\n"}),
     "indented": prefixed("        "),
     "below a list of packages": lambda text: PACKAGES + text,
     "above a list of packages": lambda text: f"{text}\n{PACKAGES}",
-    "in a long log": lambda text: "".join(f"step {number} loss 0.{number}\n" for number in range(300)) + text,
+    "in a long log": lambda text: (
+        "".join(f"step {number} loss 0.{number}\n" for number in range(300)) + text
+    ),
 }
 
 
 def test_each_message_is_recognised() -> None:
     found = [(identity, message, causes_of(message)) for identity, message in MESSAGES]
-    wrong = {message: causes for identity, message, causes in found if not causes or causes[0].id != identity}
+    wrong = {
+        message: causes
+        for identity, message, causes in found
+        if not causes or causes[0].id != identity
+    }
     shared = {message: {cause.id for cause in causes_of(message)} for message in SHARED}
     assert {message: causes for message, causes in wrong.items() if message not in SHARED} == {}
     assert shared == SHARED
@@ -128,12 +152,19 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence() -
 
 
 def test_further_wordings_of_public_threads_are_recognised() -> None:
-    found = {(identity, text): causes_of(text) for identity, texts in VARIANTS.items() for text in texts}
-    assert {said: causes for said, causes in found.items() if not causes or causes[0].id != said[0]} == {}
+    found = {
+        (identity, text): causes_of(text) for identity, texts in VARIANTS.items() for text in texts
+    }
+    assert {
+        said: causes for said, causes in found.items() if not causes or causes[0].id != said[0]
+    } == {}
 
 
 def test_alternatives_share_one_confidence() -> None:
-    texts = [*(message for _, message in MESSAGES), *(text for texts in VARIANTS.values() for text in texts)]
+    texts = [
+        *(message for _, message in MESSAGES),
+        *(text for texts in VARIANTS.values() for text in texts),
+    ]
     texts += [log.read_text(encoding="utf-8") for log in FAILING]
     assert [text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1] == []
 
@@ -153,7 +184,9 @@ def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against() -> None:
 
     assert len(HEALTHY) >= 30
     assert {name: causes for name, text in texts.items() if (causes := classify(text))} == {}
-    assert {name: causes for name, text in texts.items() if (causes := classify(wrapped(text, 80)))} == {}
+    assert {
+        name: causes for name, text in texts.items() if (causes := classify(wrapped(text, 80)))
+    } == {}
     assert {name: advice for name, text in texts.items() if (advice := advised(text))} == {}
 
 
@@ -206,12 +239,27 @@ def test_what_a_text_contradicts_is_no_answer() -> None:
     smi = "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |"
     rows = [
         (f"{smi}\nCould not find cuda drivers on your machine, GPU will not be used.", "F102"),
-        (f"CUDA runtime version: 11.2\nGPU models and configuration: GPU 0: GeForce GTX 1080\n{NO_KERNEL}", "F37"),
-        ("CuPy failed to load nvrtc64_112_0.dll: Could not find module 'nvrtc64_112_0.dll'", "F102"),
-        ("dkms install -m nvidia\nError! Bad return status for module build on kernel: 5.13.18.amdgpu.ubuntu", "F04"),
+        (
+            f"CUDA runtime version: 11.2\nGPU models and configuration: GPU 0: GeForce GTX 1080\n{NO_KERNEL}",
+            "F37",
+        ),
+        (
+            "CuPy failed to load nvrtc64_112_0.dll: Could not find module 'nvrtc64_112_0.dll'",
+            "F102",
+        ),
+        (
+            "dkms install -m nvidia\nError! Bad return status for module build on kernel: 5.13.18.amdgpu.ubuntu",
+            "F04",
+        ),
         (f"我的5090显卡\n{NO_KERNEL}", "F38"),
-        ("after connection broken by 'ProxyError('Cannot connect to proxy.')'\n(from versions: none)", "F153"),
-        ("xFormers can't load C++/CUDA extensions. xFormers was built for: with CUDA 1201 (you have 2.1.2+cpu)", "F33"),
+        (
+            "after connection broken by 'ProxyError('Cannot connect to proxy.')'\n(from versions: none)",
+            "F153",
+        ),
+        (
+            "xFormers can't load C++/CUDA extensions. xFormers was built for: with CUDA 1201 (you have 2.1.2+cpu)",
+            "F33",
+        ),
         ("This laptop has only Intel graphics\nFound no NVIDIA driver on your system.", "F141"),
     ]
 
@@ -263,11 +311,23 @@ def test_the_machine_decides_between_causes() -> None:
         ("CUDA error: operation not supported", machine("8.0", driver="525.60.13"), "F19"),
         ("CUDA error: operation not supported", machine("8.0", driver="535.183.01"), "F18"),
         ("No devices were found", machine("6.1", driver="590.48.01"), "F06"),
-        ("Found no NVIDIA driver on your system.", machine(environment=Environment(container="docker")), "F25"),
-        ("Found no NVIDIA driver on your system.", machine(environment=Environment(wsl=True)), "F23"),
+        (
+            "Found no NVIDIA driver on your system.",
+            machine(environment=Environment(container="docker")),
+            "F25",
+        ),
+        (
+            "Found no NVIDIA driver on your system.",
+            machine(environment=Environment(wsl=True)),
+            "F23",
+        ),
     ]
 
-    assert [(text, known, found) for text, known, cause in rows if (found := first(text, known)) != cause] == []
+    assert [
+        (text, known, found)
+        for text, known, cause in rows
+        if (found := first(text, known)) != cause
+    ] == []
 
 
 def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
@@ -280,7 +340,8 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("distribution", "tool"), [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")]
+    ("distribution", "tool"),
+    [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")],
 )
 def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
     here = Machine("linux", "x86_64", distribution=distribution)
@@ -290,18 +351,27 @@ def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
 
 def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
     fix = classify("fatal error: Python.h: No such file or directory")[0].fix
-    assert [line.partition("   # with ")[2] for line in fix[:4]] == ["apt", "dnf", "zypper", "pacman"]
+    assert [line.partition("   # with ")[2] for line in fix[:4]] == [
+        "apt",
+        "dnf",
+        "zypper",
+        "pacman",
+    ]
     assert all(line.startswith("sudo ") for line in fix[:4])
 
 
 def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command() -> None:
-    fix = classify("RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not installed.")[0].fix
+    fix = classify(
+        "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not installed."
+    )[0].fix
     assert [line for line in fix if "&& The" in line] == []
     assert sum(line.startswith("The torchcodec of this torch: ") for line in fix) == 1
 
 
 def test_a_command_for_an_environment_that_is_not_known_can_be_pasted() -> None:
-    fix = classify("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash")[0].fix
+    fix = classify(
+        "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash"
+    )[0].fix
     assert fix[0] == "uv pip install --python python 'numpy<2'"
 
 
@@ -342,12 +412,16 @@ def test_a_line_without_an_error_is_no_sign(text: str) -> None:
 
 
 def test_a_path_of_wsl_does_not_silence_another_driver() -> None:
-    text = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
+    text = (
+        "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
+    )
     assert first(text) == "F01"
 
 
 def test_what_follows_from_a_cause_counts_less_than_it() -> None:
-    causes = classify("Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available")
+    causes = classify(
+        "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
+    )
     assert [cause.id for cause in causes] == ["F10", "F15"]
     assert causes[1].confidence < 0.6
 
@@ -374,7 +448,10 @@ def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: st
         ("run sudo nvidia-smi -r and try again", "reset-in-use"),
         ("sudo nvidia-smi --gpu-reset -i 0", "reset-in-use"),
         ("torch sees no GPU, so it is a libcudart mismatch", "libcudart-mismatch"),
-        ("pip install torch --extra-index-url https://download.pytorch.org/whl/cu121", "extra-index"),
+        (
+            "pip install torch --extra-index-url https://download.pytorch.org/whl/cu121",
+            "extra-index",
+        ),
         ("sudo ln -s /usr/lib/libcudnn.so.8 /usr/lib/libcudnn.so.9", "symlink"),
         ("apt install cuda-compat-12-4", "cuda-compat-on-geforce"),
         ("RUN apt-get install -y nvidia-driver-535", "driver-inside-container"),
@@ -416,7 +493,8 @@ def test_no_piece_of_a_log_raises(log: Path, start: int, length: int) -> None:
 
 def test_fifty_megabytes_are_read_in_seconds() -> None:
     lines = "".join(
-        f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n" for n in range(1_000_000)
+        f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
+        for n in range(1_000_000)
     )
     start = time.process_time()
     assert first(f"{lines}{NO_KERNEL}\n{lines[:1000]}") == "F37"

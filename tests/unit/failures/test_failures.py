@@ -54,7 +54,9 @@ def says_what_why_and_where_from(failure: Failure) -> bool:
 
 def names_its_threads(failure: Failure) -> bool:
     """Whether an entry has sources, all of which can be looked up."""
-    sources = [re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source) for source in failure.sources]
+    sources = [
+        re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source) for source in failure.sources
+    ]
     return bool(sources) and all(sources)
 
 
@@ -65,7 +67,11 @@ def has_signs_that_can_be_looked_for(failure: Failure) -> bool:
 
 def is_sign(sign: Sign) -> bool:
     """Whether a sign is one thing to look for, and holds among circumstances that there are."""
-    is_one = sign.sees is not None if sign.pattern is None else sign.sees is None and can_be_looked_for(sign.pattern)
+    is_one = (
+        sign.sees is not None
+        if sign.pattern is None
+        else sign.sees is None and can_be_looked_for(sign.pattern)
+    )
     return is_one and 0 < sign.weight < 1 and {*sign.when, *sign.unless} <= NAMES
 
 
@@ -81,7 +87,9 @@ def can_be_looked_for(pattern: Pattern) -> bool:
 def refers_to_what_exists(failure: Failure) -> bool:
     """Whether the entries and advice that an entry refers to are there."""
     others = load_failures().keys() - {failure.id}
-    return {*failure.behind, *failure.narrows} <= others and set(failure.advice) <= load_advice().keys()
+    return {*failure.behind, *failure.narrows} <= others and set(
+        failure.advice
+    ) <= load_advice().keys()
 
 
 def says_what_to_do_on_every_platform(failure: Failure) -> bool:
@@ -99,17 +107,26 @@ RULES = (
 
 
 def test_every_entry_keeps_every_rule() -> None:
-    wrong = [(failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)]
+    wrong = [
+        (failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)
+    ]
 
     assert wrong == []
 
 
 def test_every_circumstance_is_used_and_compiles() -> None:
-    used = {name for failure in FAILURES for sign in failure.signs for name in (*sign.when, *sign.unless)}
+    used = {
+        name
+        for failure in FAILURES
+        for sign in failure.signs
+        for name in (*sign.when, *sign.unless)
+    }
     used |= {name for failure in FAILURES for name in failure.unless}
     assert used - NAMES == set()
     for patterns in load_circumstances().values():
-        assert all(pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns)
+        assert all(
+            pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns
+        )
 
 
 def test_advice_and_lookalikes_give_reasons() -> None:

@@ -43,10 +43,16 @@ def test_what_is_searched_with_one_pattern_has_an_end() -> None:
     [
         pytest.param(f"{NOISE}{LINE}{NOISE}", id="one line"),
         pytest.param(
-            re.sub(r"(.{70})", r"\1\n", NOISE) + f"\n{LINE}\n" + re.sub(r"(.{70})", r"\1\n", NOISE), id="noise"
+            re.sub(r"(.{70})", r"\1\n", NOISE) + f"\n{LINE}\n" + re.sub(r"(.{70})", r"\1\n", NOISE),
+            id="noise",
         ),
-        pytest.param("".join(f"step {n} loss 0.{n}\n" for n in range(400_000)) + LINE, id="training"),
-        pytest.param("\r".join(f"{n:>7}/400000 [#####]" for n in range(400_000)) + f"\r{LINE}", id="progress bar"),
+        pytest.param(
+            "".join(f"step {n} loss 0.{n}\n" for n in range(400_000)) + LINE, id="training"
+        ),
+        pytest.param(
+            "\r".join(f"{n:>7}/400000 [#####]" for n in range(400_000)) + f"\r{LINE}",
+            id="progress bar",
+        ),
     ],
 )
 def test_an_error_is_found_in_megabytes(text: str) -> None:
@@ -74,13 +80,23 @@ def test_a_short_text_is_kept_as_it_is() -> None:
 
 def test_of_a_long_text_beginning_errors_and_end_are_kept_in_order() -> None:
     noise = "\n".join(NOISE[at : at + 70] for at in range(0, len(NOISE), 70))
-    kept = excerpt(f"the beginning\n{noise}\nbefore it\nValueError: in the middle\n{noise[::-1]}\nthe end")
-    places = [kept.index(part) for part in ("the beginning", "before it\nValueError: in the middle", "the end")]
+    kept = excerpt(
+        f"the beginning\n{noise}\nbefore it\nValueError: in the middle\n{noise[::-1]}\nthe end"
+    )
+    places = [
+        kept.index(part)
+        for part in ("the beginning", "before it\nValueError: in the middle", "the end")
+    ]
     assert places == sorted(places)
 
 
 def test_the_lines_before_an_error_are_kept_with_it() -> None:
-    blocks = [NOISY[:2_000_000], "\nthe line before it\n", "ValueError: in the middle\n", NOISY[2_000_000:5_000_000]]
+    blocks = [
+        NOISY[:2_000_000],
+        "\nthe line before it\n",
+        "ValueError: in the middle\n",
+        NOISY[2_000_000:5_000_000],
+    ]
     kept, _ = excerpt_of(blocks)
     assert "the line before it\nValueError: in the middle\n" in kept
 

@@ -62,7 +62,11 @@ PROGRAMS = (
     "error: $it: executable file not found in $$PATH",
     "RuntimeError: could not find $it",
 )
-MODULES = ("ModuleNotFoundError: No module named '$it'", "ImportError: No module named $it", 'No module named "$it"')
+MODULES = (
+    "ModuleNotFoundError: No module named '$it'",
+    "ImportError: No module named $it",
+    'No module named "$it"',
+)
 RESOLVERS = (
     "ERROR: Could not find a version that satisfies the requirement $it==2.1.0 (from versions: none)",
     "ERROR: No matching distribution found for $it",
@@ -80,7 +84,12 @@ CUDA = (
     "CUDA failure $it: see the log ; GPU=0 ; hostname=x ; expr=cudaSetDevice",
     "ggml_cuda_init: failed to initialize CUDA: error $it",
 )
-WINDOWS = ("OSError: [WinError $it] x", "Error code: $it", "LoadLibrary failed with error $it", "x (os error $it)")
+WINDOWS = (
+    "OSError: [WinError $it] x",
+    "Error code: $it",
+    "LoadLibrary failed with error $it",
+    "x (os error $it)",
+)
 
 #: Class of observation, the wordings that state it, and what they may be about.
 FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -92,7 +101,10 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "missing library torch": ((*LOADERS,), ("libc10.so", "libtorch_cpu.so")),
     "missing symbol cuda/nccl": (SYMBOLS, ("ncclCommRegister", "ncclMemFree")),
     "missing symbol cuda/cublas": (SYMBOLS, ("cublasLtGetStatusString", "cublasSetWorkspace_v2")),
-    "missing symbol torch": (SYMBOLS, ("_ZN3c104cuda9SetDeviceEi", "_ZN2at4_ops4view4callERKNS_6TensorE")),
+    "missing symbol torch": (
+        SYMBOLS,
+        ("_ZN3c104cuda9SetDeviceEi", "_ZN2at4_ops4view4callERKNS_6TensorE"),
+    ),
     "missing symbol driver": (SYMBOLS, ("cuTensorMapEncodeTiled", "cuMemGetHandleForAddressRange")),
     "missing command nvcc": (SHELLS, ("nvcc",)),
     "missing command nvidia-smi": (SHELLS, ("nvidia-smi",)),
@@ -121,20 +133,45 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "非法指令",
         "died with <Signals.SIGILL: 4>",
     ),
-    "refused disk": ("[Errno 28] No space left on device", "(os error 28)", "设备上没有空间", "Disk quota exceeded"),
-    "refused proxy": ("Cannot connect to proxy.", "Tunnel connection failed: 407 Proxy Authentication Required"),
+    "refused disk": (
+        "[Errno 28] No space left on device",
+        "(os error 28)",
+        "设备上没有空间",
+        "Disk quota exceeded",
+    ),
+    "refused proxy": (
+        "Cannot connect to proxy.",
+        "Tunnel connection failed: 407 Proxy Authentication Required",
+    ),
     "refused certificate": ("CERTIFICATE_VERIFY_FAILED", "invalid peer certificate: UnknownIssuer"),
     "winerror 127": (
         "The specified procedure could not be found",
         "找不到指定的程序",
         "Не найдена указанная процедура",
     ),
-    "winerror 1114": ("A dynamic link library (DLL) initialization routine failed", "动态链接库(DLL)初始化例程失败"),
-    "winerror 1455": ("The paging file is too small for this operation", "页面文件太小，无法完成操作"),
-    "no driver": ("Found no NVIDIA driver on your system", "NVIDIA driver is not installed", "no CUDA driver found"),
-    "driver old": ("your NVIDIA drivers are too old", "CUDA driver version is insufficient", "驱动程序版本过低"),
+    "winerror 1114": (
+        "A dynamic link library (DLL) initialization routine failed",
+        "动态链接库(DLL)初始化例程失败",
+    ),
+    "winerror 1455": (
+        "The paging file is too small for this operation",
+        "页面文件太小，无法完成操作",
+    ),
+    "no driver": (
+        "Found no NVIDIA driver on your system",
+        "NVIDIA driver is not installed",
+        "no CUDA driver found",
+    ),
+    "driver old": (
+        "your NVIDIA drivers are too old",
+        "CUDA driver version is insufficient",
+        "驱动程序版本过低",
+    ),
     "cuda 46": ("CUDA-capable device(s) is/are busy or unavailable", "cudaErrorDevicesUnavailable"),
-    "cuda 209": ("no kernel image is available for execution on the device", "cudaErrorNoKernelImageForDevice"),
+    "cuda 209": (
+        "no kernel image is available for execution on the device",
+        "cudaErrorNoKernelImageForDevice",
+    ),
     "nvml mismatch": ("NVMLError_LibRmVersionMismatch", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
 }
 
@@ -163,13 +200,23 @@ def test_no_wording_of_a_family_is_lost() -> None:
     assert lost == []
 
 
-DRESSES = ("in a compose log", "coloured", "quoted", "with times", "in a system log", "as one string of JSON")
+DRESSES = (
+    "in a compose log",
+    "coloured",
+    "quoted",
+    "with times",
+    "in a system log",
+    "as one string of JSON",
+)
 
 
 def test_no_wording_is_lost_however_its_line_is_broken() -> None:
     # The libraries have more than twenty wordings each as they are.
     texts = [(name, text) for name, text in families() if not name.startswith("missing library")]
-    broken = [(name, BREAKS[dress](f"before\n{text}\nafter")) for (name, text), dress in product(texts, DRESSES)]
+    broken = [
+        (name, BREAKS[dress](f"before\n{text}\nafter"))
+        for (name, text), dress in product(texts, DRESSES)
+    ]
 
     assert [(name, text) for name, text in broken if name not in names_in(text)] == []
 
@@ -191,6 +238,13 @@ def test_every_sign_sees_what_can_be_observed() -> None:
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
-    signs = [(failure.id, sign.sees) for failure in load_failures().values() for sign in failure.signs if sign.sees]
+    signs = [
+        (failure.id, sign.sees)
+        for failure in load_failures().values()
+        for sign in failure.signs
+        if sign.sees
+    ]
 
-    assert [(entry, sees.pattern) for entry, sees in signs if not any(map(sees.fullmatch, names))] == []
+    assert [
+        (entry, sees.pattern) for entry, sees in signs if not any(map(sees.fullmatch, names))
+    ] == []

@@ -11,7 +11,14 @@ import pytest
 
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.failures.classify import ASKERS, PLACES, Circumstances, classify
-from gpuinstall.failures.problems import FixContext, code_told, distribution_keys, finding_for, fix, fix_of
+from gpuinstall.failures.problems import (
+    FixContext,
+    code_told,
+    distribution_keys,
+    finding_for,
+    fix,
+    fix_of,
+)
 from gpuinstall.failures.table import (
     load_distributions,
     load_errors,
@@ -50,10 +57,16 @@ MACHINES = {
     "unknown": Machine("linux", "x86_64"),
     "windows": Machine("windows", "x86_64"),
     "macos": Machine("macos", "arm64"),
-    "wsl": Machine("linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)),
-    "jetson": Machine("linux", "aarch64", distribution="Ubuntu 22.04", environment=Environment(l4t="36.4.0")),
+    "wsl": Machine(
+        "linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)
+    ),
+    "jetson": Machine(
+        "linux", "aarch64", distribution="Ubuntu 22.04", environment=Environment(l4t="36.4.0")
+    ),
     **{
-        engine: Machine("linux", "x86_64", distribution="Debian 12", environment=Environment(container=engine))
+        engine: Machine(
+            "linux", "x86_64", distribution="Debian 12", environment=Environment(container=engine)
+        )
         for engine in CONTAINERS
     },
 }
@@ -74,8 +87,18 @@ def _fixes(failure: Failure, machine: Machine) -> set[str]:
         "\n".join(fix(failure.id, context)),
         "\n".join(map(str, proof.failed("linear", "failed", failure.id).fixes)),
     }
-    said.add(str(finding_for("its-code", "x", context, why="y", entry=failure.id, where="environment").fix))
-    return said | {str(finding_for(kind.code, "x", context).fix) for kind in failure.problems if kind.fix is None}
+    said.add(
+        str(
+            finding_for(
+                "its-code", "x", context, why="y", entry=failure.id, where="environment"
+            ).fix
+        )
+    )
+    return said | {
+        str(finding_for(kind.code, "x", context).fix)
+        for kind in failure.problems
+        if kind.fix is None
+    }
 
 
 def _usable(fixes: set[str]) -> set[str]:
@@ -86,7 +109,12 @@ def _usable(fixes: set[str]) -> set[str]:
 @pytest.mark.parametrize("place", ["ubuntu", "windows", "docker"])
 def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place: str) -> None:
     machine = MACHINES[place]
-    texts = [(failure.id, text) for failure in FAILURES for text in failure.messages if not _says_where(text)]
+    texts = [
+        (failure.id, text)
+        for failure in FAILURES
+        for text in failure.messages
+        if not _says_where(text)
+    ]
     explained = {
         (entry, text): [cause.fix for cause in classify(text, here=machine) if cause.id == entry]
         for entry, text in texts
@@ -98,7 +126,11 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
 def _context(text: str, machine: Machine) -> FixContext:
     """Where a fix is read, with the words that the text itself says."""
     transcript = Transcript(text)
-    rows = {row.word: value for row in reversed(load_readings()) if (value := transcript.read(row.pattern, row.value))}
+    rows = {
+        row.word: value
+        for row in reversed(load_readings())
+        if (value := transcript.read(row.pattern, row.value))
+    }
     return FixContext.of_machine(machine).knowing(**rows)
 
 
@@ -115,12 +147,16 @@ def test_a_code_belongs_to_one_entry() -> None:
         for kind in failure.problems:
             entries[kind.code].append((failure.id, kind.id))
 
-    assert {code: found for code, found in entries.items() if len(found) > 1 or len(set(found[0])) > 1} == {}
+    assert {
+        code: found for code, found in entries.items() if len(found) > 1 or len(set(found[0])) > 1
+    } == {}
 
 
 def test_no_code_stands_twice() -> None:
     assert len(KINDS) == len({kind.code for kind in KINDS})
-    listed = sum(len(failure.problems) for failure in FAILURES) + sum(kind.id is None for kind in KINDS)
+    listed = sum(len(failure.problems) for failure in FAILURES) + sum(
+        kind.id is None for kind in KINDS
+    )
     assert len(KINDS) == listed
 
 
@@ -134,7 +170,11 @@ def test_every_problem_and_every_fix_is_well_formed() -> None:
 
 def is_well_formed(kind: ProblemKind) -> bool:
     """Whether a problem's code, message and needs are written as all are."""
-    return kind.code == kind.code.lower() and set(kind.needs) <= {"root", "reboot"} and not kind.message.endswith(".")
+    return (
+        kind.code == kind.code.lower()
+        and set(kind.needs) <= {"root", "reboot"}
+        and not kind.message.endswith(".")
+    )
 
 
 def can_be_filled_in(table: FixTable) -> bool:
@@ -151,7 +191,9 @@ def can_be_filled_in(table: FixTable) -> bool:
 
 def test_a_number_of_a_library_means_one_code() -> None:
     for library in ("cuda", "nvml"):
-        numbers = [error.number for kind in KINDS for error in kind.errors if error.library == library]
+        numbers = [
+            error.number for kind in KINDS for error in kind.errors if error.library == library
+        ]
         assert sorted(numbers) == sorted(load_errors(library))
 
 
@@ -165,7 +207,9 @@ def test_a_code_or_an_id_that_is_not_in_the_table_is_refused() -> None:
 def test_every_code_of_the_table_is_reported_somewhere() -> None:
     package = Path(__file__).resolve().parents[3] / "src" / "gpuinstall"
     source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
-    silent = [kind.code for kind in KINDS if not (kind.errors or kind.told or f'"{kind.code}"' in source)]
+    silent = [
+        kind.code for kind in KINDS if not (kind.errors or kind.told or f'"{kind.code}"' in source)
+    ]
     assert silent == []
 
 
@@ -187,7 +231,9 @@ def test_every_code_of_the_table_is_reported_somewhere() -> None:
         (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
     ],
 )
-def test_a_driver_is_installed_by_the_commands_of_the_place(keys: tuple[str, ...], legacy: bool, start: str) -> None:
+def test_a_driver_is_installed_by_the_commands_of_the_place(
+    keys: tuple[str, ...], legacy: bool, start: str
+) -> None:
     found = fix_of("driver-missing", FixContext(keys), legacy=legacy)
     assert found is not None
     assert found.startswith(start)
@@ -196,21 +242,32 @@ def test_a_driver_is_installed_by_the_commands_of_the_place(keys: tuple[str, ...
 @pytest.mark.parametrize(
     ("failure", "place", "command"),
     [
-        ("F03", "ubuntu", "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia; sudo modprobe nvidia"),
+        (
+            "F03",
+            "ubuntu",
+            "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia; sudo modprobe nvidia",
+        ),
         ("F04", "fedora", "akmods --force --kernels $(uname -r)"),
         ("F04", "rhel", "sudo dkms autoinstall"),
         ("F04", "arch", "sudo pacman -S --needed linux-headers nvidia-open-dkms"),
         ("F20", "ubuntu", "sudo rm -rf ~/.nv"),
     ],
 )
-def test_where_rooms_once_disagreed_the_facts_decide(failure: str, place: str, command: str) -> None:
+def test_where_rooms_once_disagreed_the_facts_decide(
+    failure: str, place: str, command: str
+) -> None:
     assert command in "\n".join(fix(failure, FixContext.of_machine(MACHINES[place])))
 
 
 def test_an_entry_about_old_gpus_always_gives_the_old_driver() -> None:
     assert "nvidia-driver-580 &&" in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
-    assert "nvidia-driver-470 &&" in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
-    assert "580-open" in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    assert (
+        "nvidia-driver-470 &&"
+        in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
+    )
+    assert (
+        "580-open" in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    )
 
 
 def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not() -> None:
@@ -239,7 +296,9 @@ def test_what_only_one_check_knows_goes_before_the_platform() -> None:
         (("",), ()),
     ],
 )
-def test_a_distribution_is_known_by_its_name_or_its_ids(names: tuple[str, ...], keys: tuple[str, ...]) -> None:
+def test_a_distribution_is_known_by_its_name_or_its_ids(
+    names: tuple[str, ...], keys: tuple[str, ...]
+) -> None:
     assert distribution_keys(*names) == keys
 
 

@@ -42,7 +42,9 @@ def known(tmp_path: Path) -> dict[str, str]:
 
 def test_no_healthy_counterpart_is_recognised() -> None:
     assert HEALTHY.keys() == load_failures().keys()
-    assert {identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))} == {}
+    assert {
+        identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))
+    } == {}
 
 
 def test_each_fix_names_its_environment(known: dict[str, str]) -> None:
@@ -85,8 +87,12 @@ def of_distribution(name: str) -> FixContext:
 def test_a_fix_is_for_its_distribution() -> None:
     wrong = {}
     for identity, system in product(load_failures(), DISTRIBUTIONS):
-        others = "|".join(pattern for manager, pattern in MANAGERS.items() if manager != DISTRIBUTIONS[system])
-        lines = [line for line in fix(identity, of_distribution(system)) if "in wsl" not in line.lower()]
+        others = "|".join(
+            pattern for manager, pattern in MANAGERS.items() if manager != DISTRIBUTIONS[system]
+        )
+        lines = [
+            line for line in fix(identity, of_distribution(system)) if "in wsl" not in line.lower()
+        ]
         wrong[identity, system] = [line for line in lines if re.search(others, line)]
 
     assert {place: lines for place, lines in wrong.items() if lines} == {}

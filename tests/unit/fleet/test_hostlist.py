@@ -23,14 +23,19 @@ def test_a_list_is_read(text: str, names: list[str]) -> None:
     assert list(expand(text)) == names
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n[a]", "n[1]]", "../x", "n[1-99999999]", "a b", ",,", "n[2-1"])
+@pytest.mark.parametrize(
+    "text", ["n[1-", "n[a]", "n[1]]", "../x", "n[1-99999999]", "a b", ",,", "n[2-1"]
+)
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         expand(text)
 
 
 def test_names_that_differ_in_their_last_number_are_put_together() -> None:
-    assert compress(["n3", "n1", "n2", "m01", "m02", "login", "a1.x", "a2.x"]) == "login,a[1-2].x,m[01-02],n[1-3]"
+    assert (
+        compress(["n3", "n1", "n2", "m01", "m02", "login", "a1.x", "a2.x"])
+        == "login,a[1-2].x,m[01-02],n[1-3]"
+    )
 
 
 @given(st.sets(st.from_regex(r"[a-z]{1,3}(-[a-z])?[0-9]{0,3}(\.x)?", fullmatch=True)))

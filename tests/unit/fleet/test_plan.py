@@ -23,9 +23,21 @@ from tests.frozen import frozen_catalog
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-H100, A100, V100 = ("H100 SXM", "580.95.05"), ("A100 SXM4 80GB", "535.183.01"), ("V100", "470.256.02")
+H100, A100, V100 = (
+    ("H100 SXM", "580.95.05"),
+    ("A100 SXM4 80GB", "535.183.01"),
+    ("V100", "470.256.02"),
+)
 RTX_5090, B300, K80 = ("RTX 5090", "570.86.10"), ("B300", "580.95.05"), ("K80", "470.256.02")
-DRIVERS = ("470.256.02", "525.60.13", "535.183.01", "550.144.03", "570.86.10", "580.95.05", "610.43.02")
+DRIVERS = (
+    "470.256.02",
+    "525.60.13",
+    "535.183.01",
+    "550.144.03",
+    "570.86.10",
+    "580.95.05",
+    "610.43.02",
+)
 GPUS = ("V100", "T4", "A100 SXM4 80GB", "L40S", "H100 SXM", "B200")
 
 
@@ -59,7 +71,9 @@ def test_nodes_that_a_choice_cannot_tell_apart_are_one_class() -> None:
 
 
 def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
-    gpus = [{"index": 0, "name": "AMD Radeon Graphics", "vendor": "amd", "compute_capability": None}]
+    gpus = [
+        {"index": 0, "name": "AMD Radeon Graphics", "vendor": "amd", "compute_capability": None}
+    ]
     least = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
     documents = [
         (NodeName(f"n{number}"), {**least, "gpus": [{**gpus[0], "architecture": chip}]})
@@ -73,10 +87,23 @@ def test_gpus_of_one_name_and_other_code_are_two_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    "machine", [None, 7, [], {}, {"driver": 5}, {"gpus": 1}, {"pythons": [3]}, {"schema": []}, {"os": {"a": 1}}]
+    "machine",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"driver": 5},
+        {"gpus": 1},
+        {"pythons": [3]},
+        {"schema": []},
+        {"os": {"a": 1}},
+    ],
 )
 def test_a_machine_that_is_none_is_that_of_its_node_alone(machine: Any) -> None:
-    classes, (malformed,) = node_classes([(NodeName("n1"), document(*H100)), (NodeName("n2"), machine)])
+    classes, (malformed,) = node_classes(
+        [(NodeName("n1"), document(*H100)), (NodeName("n2"), machine)]
+    )
 
     assert [kind.nodes for kind in classes] == [("n1",)]
     assert (malformed.nodes, malformed.code) == (("n2",), "machine-malformed")
@@ -109,10 +136,14 @@ def test_every_lock_has_the_same_python() -> None:
     assert len({group.python for group in planned(H100, A100, V100, K80, B300).groups}) == 1
 
 
-@pytest.mark.parametrize(("asked", "python"), [("3.12", "3.12"), (">=3.12", "3.12"), ("3.13t", "3.13t")])
+@pytest.mark.parametrize(
+    ("asked", "python"), [("3.12", "3.12"), (">=3.12", "3.12"), ("3.13t", "3.13t")]
+)
 def test_the_python_that_is_asked_for_comes_before_those_preferred(asked: str, python: str) -> None:
     request = Request(python=asked, preferred_pythons=("3.11", "3.12"))
-    assert {group.python for group in plan_fleet(fleet(H100, A100), request, frozen_catalog()).groups} == {python}
+    assert {
+        group.python for group in plan_fleet(fleet(H100, A100), request, frozen_catalog()).groups
+    } == {python}
 
 
 def test_a_lock_is_for_the_gpus_of_every_class_under_its_own_driver() -> None:
@@ -122,7 +153,9 @@ def test_a_lock_is_for_the_gpus_of_every_class_under_its_own_driver() -> None:
 
     # Driver 610 no longer drives a V100, which has another.
     assert wanted.plan.warnings == ()
-    assert [gpu.label for _, gpu in served_gpus(wanted, wanted.plan)] == ["V100"] * 8 + ["H100 SXM"] * 8
+    assert [gpu.label for _, gpu in served_gpus(wanted, wanted.plan)] == ["V100"] * 8 + [
+        "H100 SXM"
+    ] * 8
 
 
 def test_what_no_lock_serves_is_named_with_its_reason() -> None:
@@ -138,11 +171,22 @@ def test_nobody_surveyed_is_no_plan() -> None:
     assert plan_fleet((), Request(), frozen_catalog()).groups == ()
 
 
-@given(st.lists(st.tuples(st.sampled_from(GPUS), st.sampled_from(DRIVERS)), min_size=1, max_size=5, unique=True))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(GPUS), st.sampled_from(DRIVERS)),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    )
+)
 @settings(max_examples=25)
-def test_no_smaller_set_serves_all_and_every_lock_runs_where_it_is_for(kinds: list[tuple[str, str]]) -> None:
+def test_no_smaller_set_serves_all_and_every_lock_runs_where_it_is_for(
+    kinds: list[tuple[str, str]],
+) -> None:
     plan = planned(*kinds)
-    runs = [{build.name for build in each.runnable} for each in plan.plans if isinstance(each, Plan)]
+    runs = [
+        {build.name for build in each.runnable} for each in plan.plans if isinstance(each, Plan)
+    ]
     names = set().union(*runs)
     fewer = combinations(sorted(names), max(0, len(plan.groups) - 1))
 

@@ -52,7 +52,12 @@ def test_only_what_another_time_may_help_is_retried() -> None:
         record = BEGUN.failed(InstallationError(code, "…"), 1.0)
         return reconcile([N1], [record], RUN)[N1].may_be_retried
 
-    assert [retried(code) for code in ("network", "busy", "no-space", "hash-mismatch")] == [True, True, False, False]
+    assert [retried(code) for code in ("network", "busy", "no-space", "hash-mismatch")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_nodes_with_different_releases_are_named() -> None:
@@ -67,7 +72,9 @@ def test_states_are_counted_for_people() -> None:
 
 
 def test_a_verdict_that_nobody_knows_is_a_failure() -> None:
-    assert state(replace(DONE, data={"sha256": "1", "verdict": "zzz"}), "1") == f"failed ({MALFORMED})"
+    assert (
+        state(replace(DONE, data={"sha256": "1", "verdict": "zzz"}), "1") == f"failed ({MALFORMED})"
+    )
     assert state(replace(DONE, data={"sha256": "1"}), "1") == f"failed ({MALFORMED})"
 
 
@@ -94,7 +101,9 @@ def test_a_record_survives_being_written() -> None:
         ({"data": []}, "data"),
     ],
 )
-def test_a_record_that_is_not_what_it_must_be_is_refused_with_the_key(change: dict[str, Any], key: str) -> None:
+def test_a_record_that_is_not_what_it_must_be_is_refused_with_the_key(
+    change: dict[str, Any], key: str
+) -> None:
     with pytest.raises(MalformedError, match=rf"^{key} "):
         NodeRecord.read(DONE.to_dict() | change)
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.fleet.hostlist import NodeName, expand
-from gpuinstall.fleet.search import Culprit, Findings, GroupResult, JobGroup, read_together, result_of, search
+from gpuinstall.fleet.search import (
+    Culprit,
+    Findings,
+    GroupResult,
+    JobGroup,
+    read_together,
+    result_of,
+    search,
+)
 
 if TYPE_CHECKING:
     Nodes = tuple[NodeName, ...]
@@ -48,12 +56,23 @@ def test_a_good_group_takes_one_try() -> None:
 @pytest.mark.parametrize(
     ("rank", "why"),
     [
-        ({"rank": 0, "status": "hung", "stage": "met", "message": "it hung"}, "rank 0 hung: it hung"),
-        ({"rank": 0, "status": "died", "stage": "met", "message": "by SIGKILL"}, "rank 0 died: by SIGKILL"),
-        ({"rank": 0, "status": "failed", "stage": "start", "message": "no torch"}, "rank 0 failed: no torch"),
+        (
+            {"rank": 0, "status": "hung", "stage": "met", "message": "it hung"},
+            "rank 0 hung: it hung",
+        ),
+        (
+            {"rank": 0, "status": "died", "stage": "met", "message": "by SIGKILL"},
+            "rank 0 died: by SIGKILL",
+        ),
+        (
+            {"rank": 0, "status": "failed", "stage": "start", "message": "no torch"},
+            "rank 0 failed: no torch",
+        ),
     ],
 )
-def test_who_stood_still_or_died_is_at_fault_and_not_who_waited(rank: dict[str, Any], why: str) -> None:
+def test_who_stood_still_or_died_is_at_fault_and_not_who_waited(
+    rank: dict[str, Any], why: str
+) -> None:
     result = result_of(NODES[:2], {NODES[0]: [WAITED], NODES[1]: [rank]})
 
     assert dict(result.suspects) == {"n2": why}
@@ -69,7 +88,11 @@ def test_a_name_is_given_after_the_others_have_passed() -> None:
 
     def run(nodes: Nodes) -> GroupResult:
         tries.append(nodes)
-        return GroupResult({NODES[2]: "died"}, {NODES[2]: "died"}) if "n3" in nodes else GroupResult({}, {}, 1.5)
+        return (
+            GroupResult({NODES[2]: "died"}, {NODES[2]: "died"})
+            if "n3" in nodes
+            else GroupResult({}, {}, 1.5)
+        )
 
     found = search(NODES, run)
 

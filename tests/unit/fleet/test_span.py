@@ -14,17 +14,26 @@ NAMES = ("RTX 30", "RTX 40", "A800")
 
 def covered(*names: str, drivers: str | None = None, newest: bool = False) -> FleetPlan:
     catalog = load_catalog()
-    return plan_fleet(classes_in(names, drivers, "x86_64", catalog), Request(), catalog, newest=newest)
+    return plan_fleet(
+        classes_in(names, drivers, "x86_64", catalog), Request(), catalog, newest=newest
+    )
 
 
 def served(plan: FleetPlan) -> list[tuple[str, str]]:
-    return [(group.build.name, spanned(plan.classes[at] for at in group.classes)) for group in plan.groups]
+    return [
+        (group.build.name, spanned(plan.classes[at] for at in group.classes))
+        for group in plan.groups
+    ]
 
 
 def test_a_series_is_every_card_of_its_code_under_each_branch_of_the_range() -> None:
     classes = classes_in(NAMES, ">=525,<590", "x86_64", load_catalog())
     assert spanned(classes) == "RTX 30, RTX 40, A800 with driver 525–580"
-    assert {str(kind.machine.gpus[0].compute_capability) for kind in classes} == {"8.6", "8.9", "8.0"}
+    assert {str(kind.machine.gpus[0].compute_capability) for kind in classes} == {
+        "8.6",
+        "8.9",
+        "8.0",
+    }
     assert spanned(classes_in(["A800"], "570", "x86_64", load_catalog())) == "A800 with driver 570"
 
 

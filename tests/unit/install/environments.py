@@ -28,7 +28,9 @@ def lock_text(version: str = "2.14.1") -> str:
     return LOCK.format(version=version)
 
 
-def make_environment(folder: Path, name: str, version: str = "2.14.1", lock: str = "pylock.cu126.toml") -> Path:
+def make_environment(
+    folder: Path, name: str, version: str = "2.14.1", lock: str = "pylock.cu126.toml"
+) -> Path:
     """An environment of ours whose marker is ``name``."""
     packages = folder / "lib" / "python3.12" / "site-packages"
     (packages / f"torch-{version}.dist-info").mkdir(parents=True)
@@ -36,7 +38,9 @@ def make_environment(folder: Path, name: str, version: str = "2.14.1", lock: str
     (folder / "bin" / "python").touch()
     text = lock_text(version)
     (folder / lock).write_text(text, encoding="utf-8")
-    Marker(name, lock, parse(lock, text).sha256, "3.12", version, "cu126", "here", {"status": "passed"}).write(folder)
+    Marker(
+        name, lock, parse(lock, text).sha256, "3.12", version, "cu126", "here", {"status": "passed"}
+    ).write(folder)
     return folder
 
 

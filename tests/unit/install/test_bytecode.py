@@ -48,7 +48,9 @@ def compiled_files(venv: Path) -> list[str]:
     return sorted(path.relative_to(venv / SITE).as_posix() for path in venv.rglob("*.pyc"))
 
 
-def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(proven: Path, tmp_path: Path) -> None:
+def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(
+    proven: Path, tmp_path: Path
+) -> None:
     fresh = environment(tmp_path / "fresh")
 
     link_bytecode(fresh, {"torch"})

@@ -58,7 +58,9 @@ def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_pa
     assert not (older / SITE / "einops").exists()
 
 
-def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv: Path, tmp_path: Path) -> None:
+def test_nothing_behind_a_link_in_an_older_environment_is_touched(
+    venv: Path, tmp_path: Path
+) -> None:
     elsewhere, older = tmp_path / "elsewhere", tmp_path / "older"
     put_package(elsewhere, "torch", {"torch/__init__.py": "not ours"})
     (older / SITE).mkdir(parents=True)
@@ -78,4 +80,7 @@ def test_a_file_that_two_packages_wrote_stays_while_both_stay(venv: Path, tmp_pa
     put_package(venv / SITE, "opencv_headless", {"cv2/__init__.py": "7777777", "cv2/a.py": "6"})
     every = {"torch", "numpy", "opencv", "opencv-headless"}
     assert link_packages(venv, tmp_path / "both", every, NOW) == every
-    assert link_packages(venv, tmp_path / "one", every - {"opencv-headless"}, NOW) == {"torch", "numpy"}
+    assert link_packages(venv, tmp_path / "one", every - {"opencv-headless"}, NOW) == {
+        "torch",
+        "numpy",
+    }

@@ -87,7 +87,9 @@ def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths: Environ
     assert [*paths.work.iterdir()] == []
 
 
-def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths: EnvironmentPaths, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_is_kept_as_it_is(
+    paths: EnvironmentPaths, tmp_path: Path
+) -> None:
     write(tmp_path / "project" / ".git" / "HEAD")
     write(tmp_path / "project" / "bin" / "python")
     dispose(tmp_path / "project", paths, SilentReporter())

@@ -39,7 +39,9 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) ->
     assert is_idle(paths)
 
 
-@pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"])
+@pytest.mark.parametrize(
+    "left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"]
+)
 def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> None:
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     paths.work.mkdir()

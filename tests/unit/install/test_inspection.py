@@ -24,7 +24,9 @@ def refused(paths: EnvironmentPaths) -> UsageError:
     return caught.value
 
 
-def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(paths: EnvironmentPaths) -> None:
+def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
+    paths: EnvironmentPaths,
+) -> None:
     inspect_environment(paths).check_ownership()
     paths.venv.mkdir()
     inspect_environment(paths).check_ownership()
@@ -48,13 +50,17 @@ def test_a_version_that_was_changed_by_hand_is_the_users(paths: EnvironmentPaths
     assert "torch is 2.13.0" in refused(paths).message
 
 
-def test_everything_is_the_users_where_the_environments_lock_is_gone(paths: EnvironmentPaths) -> None:
+def test_everything_is_the_users_where_the_environments_lock_is_gone(
+    paths: EnvironmentPaths,
+) -> None:
     (make_environment(paths.venv, "ours") / "pylock.cu126.toml").unlink()
     assert inspect_environment(paths).lock is None
     assert refused(paths).code == "users-packages"
 
 
-def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(paths: EnvironmentPaths) -> None:
+def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(
+    paths: EnvironmentPaths,
+) -> None:
     make_environment(paths.venv, "ours")
     inspect_environment(paths).check_unchanged()
     packages = paths.venv / "lib/python3.12/site-packages"

@@ -31,15 +31,23 @@ CATALOG = frozen_catalog()
 
 
 def lock(torch: str = "2.14.1+cpu", name: str = "pylock.cpu.toml") -> Lock:
-    return parse(name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}"))
+    return parse(
+        name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}")
+    )
 
 
-def environment(held: Lock, *locks: Lock, is_proven: bool = True, status: str = "passed") -> ExistingEnvironment:
+def environment(
+    held: Lock, *locks: Lock, is_proven: bool = True, status: str = "passed"
+) -> ExistingEnvironment:
     """An environment made of ``held``, beside ``locks``."""
-    marker = Marker("1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", fingerprint(MACHINE), {})
+    marker = Marker(
+        "1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", fingerprint(MACHINE), {}
+    )
     cover = ProofCover(PATHS.venv, packages={}, programs={}, files={"torch": {}}, startup={})
     proof = cover.record(fingerprint(MACHINE), {"status": status}) if is_proven else None
-    return ExistingEnvironment(PATHS, False, marker, held, held.versions, has_python=True, locks=locks, proof=proof)
+    return ExistingEnvironment(
+        PATHS, False, marker, held, held.versions, has_python=True, locks=locks, proof=proof
+    )
 
 
 Source = Literal["its own", "the folder's", "a new one", "refused"]
@@ -62,14 +70,18 @@ OLDER = lock("2.13.0+cpu")
 NEWER = lock("2.14.1+cpu")
 DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"})
 CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
-BROKEN = replace(MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),))
+BROKEN = replace(
+    MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),)
+)
 ANOTHER = replace(MACHINE, arch="aarch64")
 
 EXAMPLES = {
     "nothing there": Example(NOTHING, "a new one"),
     "a lock that fits": Example(replace(NOTHING, locks=(NEWER,)), "the folder's"),
     "a lock for other machines": Example(replace(NOTHING, locks=(CUDA,)), "a new one"),
-    "a lock, and an upgrade": Example(replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)),
+    "a lock, and an upgrade": Example(
+        replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)
+    ),
     "its own lock, proven": Example(environment(NEWER, NEWER), "its own", action=Action.NOTHING),
     "its own lock alone, proven": Example(environment(NEWER), "its own", action=Action.NOTHING),
     "its own lock alone, and only the folder's count": Example(
@@ -78,8 +90,12 @@ EXAMPLES = {
     "proven, and to be proven again": Example(
         environment(NEWER, NEWER), "its own", InstallOptions(verify=True), Action.VERIFY
     ),
-    "proven on another machine": Example(environment(NEWER, NEWER, is_proven=False), "its own", action=Action.VERIFY),
-    "not proven yet": Example(environment(NEWER, NEWER, status="unproven"), "its own", action=Action.VERIFY),
+    "proven on another machine": Example(
+        environment(NEWER, NEWER, is_proven=False), "its own", action=Action.VERIFY
+    ),
+    "not proven yet": Example(
+        environment(NEWER, NEWER, status="unproven"), "its own", action=Action.VERIFY
+    ),
     "not proven yet, and the GPUs are elsewhere": Example(
         environment(NEWER, NEWER, status="unproven"), "its own", action=Action.NOTHING, here=None
     ),
@@ -107,7 +123,9 @@ def state(
     request: Request = CPU,
     here: Machine | None = MACHINE,
 ) -> InstallState:
-    return InstallState(existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options)
+    return InstallState(
+        existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options
+    )
 
 
 def test_where_the_lock_comes_from_and_what_there_is_to_do() -> None:
@@ -137,7 +155,9 @@ def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone() -> 
 
 
 def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead() -> None:
-    assert [misfit.candidate for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits] == [CUDA]
+    assert [
+        misfit.candidate for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits
+    ] == [CUDA]
 
 
 @pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])
@@ -150,7 +170,9 @@ def test_why_there_is_no_lock_to_install_is_said(locks: tuple[Lock, ...], code: 
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked: bool) -> None:
     existing = replace(NOTHING, locks=(CUDA,))
-    there = state(existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",)))
+    there = state(
+        existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",))
+    )
     with pytest.raises(MachineError) as refused:
         there.check_lockable()
     assert refused.value.data is not None

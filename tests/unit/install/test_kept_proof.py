@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from gpuinstall.proof_record import ProofRecord
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
-MACHINE = Machine("linux", "x86_64", "glibc", "2.36", gpus=(GPU,), driver=Driver(DriverVersion.parse("570.86.10")))
+MACHINE = Machine(
+    "linux", "x86_64", "glibc", "2.36", gpus=(GPU,), driver=Driver(DriverVersion.parse("570.86.10"))
+)
 MARKER = Marker("an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {})
 PASSED = {"status": "passed", "devices": []}
 HASHES = {"torch": ("1" * 64,)}
@@ -42,7 +44,12 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     venv = tmp_path / "old"
     make_skeleton(venv)
     site = venv / SITE
-    put_package(site, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"}, requires=("sympy",))
+    put_package(
+        site,
+        "torch",
+        {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"},
+        requires=("sympy",),
+    )
     put_package(site, "sympy", {"sympy/__init__.py": "333"})
     put_package(site, "numpy", {"numpy/__init__.py": "4444"})
     put_package(site, "torchvision", {"torchvision/__init__.py": "5"}, requires=("torch", "pillow"))
@@ -66,7 +73,9 @@ def proven(venv: Path) -> ProofRecord:
 def cloned(venv: Path, *left_out: str) -> Path:
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
-    names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops", "starter"} - set(left_out)
+    names = {"torch", "sympy", "numpy", "torchvision", "pillow", "einops", "starter"} - set(
+        left_out
+    )
     assert link_packages(venv, new, names, time.time_ns()) == names
     make_skeleton(new)
     return new
@@ -130,11 +139,15 @@ CHANGES = {
     "what torch requires": appended(f"{SITE}/sympy/__init__.py"),
     "numpy, which a check uses": appended(f"{SITE}/numpy/__init__.py"),
     "a program": appended(f"{SITE}/torchvision/__init__.py"),
-    "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text("import os\n"),
+    "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text(
+        "import os\n"
+    ),
     "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
     "a sitecustomize that is a package": put_startup_package,
     "a module that Python imports at its start": appended(f"{SITE}/starter.py"),
-    "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text("include-system-site-packages = true\n"),
+    "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text(
+        "include-system-site-packages = true\n"
+    ),
     "another Python": another_python,
 }
 
@@ -144,7 +157,11 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
     for name, change in CHANGES.items():
         proof_file(MARKER.id, MACHINE).unlink(missing_ok=True)
         proven(venv).write(proof_file(MARKER.id, MACHINE))
-        before = {path: path.read_bytes() for path in venv.rglob("*") if path.is_file() and not path.is_symlink()}
+        before = {
+            path: path.read_bytes()
+            for path in venv.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }
         change(venv)
         if standing_proof(venv, MARKER, MACHINE):
             kept.append(name)
@@ -269,7 +286,13 @@ def test_packages_on_another_disk_are_linked_and_covered(venv: Path, linked: str
 def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv: Path) -> None:
     record = proven(venv)
     new = cloned(venv, "torchvision")
-    put_package(new / SITE, "torchvision", {"torchvision/__init__.py": "5"}, version="2.0", requires=("torch",))
+    put_package(
+        new / SITE,
+        "torchvision",
+        {"torchvision/__init__.py": "5"},
+        version="2.0",
+        requires=("torch",),
+    )
     put_package(new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",))
 
     cover = read_cover(new, HASHES)
@@ -291,7 +314,11 @@ def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) 
 
     linked = link_packages(venv, new, {"torch", "pillow"}, time.time_ns())
 
-    names = {path.relative_to(new / SITE).as_posix() for path in (new / SITE).rglob("*") if path.is_file()}
+    names = {
+        path.relative_to(new / SITE).as_posix()
+        for path in (new / SITE).rglob("*")
+        if path.is_file()
+    }
     assert linked == {"torch"}
     assert {name for name in names if not name.startswith("torch-")} == {
         "torch/__init__.py",
@@ -325,7 +352,9 @@ def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
     new = venv.with_name("new")
     make_skeleton(new)
 
-    linked = link_packages(venv, new, {"nvidia-cublas", "nvidia-cudnn", "nvidia-nccl"}, time.time_ns())
+    linked = link_packages(
+        venv, new, {"nvidia-cublas", "nvidia-cudnn", "nvidia-nccl"}, time.time_ns()
+    )
 
     assert linked == {"nvidia-cudnn", "nvidia-nccl"}
     names = {path.name for path in (new / SITE / "nvidia").iterdir()}
@@ -339,5 +368,8 @@ def test_a_verdict_has_the_checks_of_the_programs_that_are_there() -> None:
 
     left = without_programs(verdict, ["torchvision", "flash_attn"])
 
-    assert [check["name"] for check in left["devices"][0]["checks"]] == ["matmul", "flash-attn-3-attention"]
+    assert [check["name"] for check in left["devices"][0]["checks"]] == [
+        "matmul",
+        "flash-attn-3-attention",
+    ]
     assert without_programs(verdict, []) == verdict

@@ -28,7 +28,10 @@ CU130 = next(build for build in BUILDS if build.backend.tag == "cu130")
 
 
 def failing(cause: str | None) -> Verdict:
-    checks = (CheckResult("matmul-float32", "failed", id=cause), CheckResult("sort", "passed", id="F19"))
+    checks = (
+        CheckResult("matmul-float32", "failed", id=cause),
+        CheckResult("sort", "passed", id="F19"),
+    )
     return Verdict(verdict.VerifiedEnvironment(), (Device(0, "GPU", checks),))
 
 
@@ -64,7 +67,8 @@ def test_what_another_build_would_not_repair_is_not_tried_again(cause: str | Non
 
 def test_only_what_failed_counts() -> None:
     passed = Verdict(
-        verdict.VerifiedEnvironment(), (Device(0, "GPU", (replace(CheckResult("sort", "passed"), id="F37"),)),)
+        verdict.VerifiedEnvironment(),
+        (Device(0, "GPU", (replace(CheckResult("sort", "passed"), id="F37"),)),),
     )
     assert catalog_without(CATALOG, CU130, passed) is None
 
@@ -87,12 +91,22 @@ def linked(site: Path, *named: str) -> list[str]:
     return warnings.texts
 
 
-def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_that_brings_it(tmp_path: Path) -> None:
+def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_that_brings_it(
+    tmp_path: Path,
+) -> None:
     strings = ["libcublas.so.12"]
-    place(tmp_path, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=strings)
+    place(
+        tmp_path,
+        "ctranslate2",
+        "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5",
+        strings=strings,
+    )
     with pytest.raises(InstallationError) as refused:
         linked(tmp_path, "ctranslate2")
-    assert "needs libcublas.so.12, which is neither in the environment nor on the system" in refused.value.message
+    assert (
+        "needs libcublas.so.12, which is neither in the environment nor on the system"
+        in refused.value.message
+    )
     assert refused.value.hint == "the same with nvidia-cublas-cu12"
     assert len(linked(tmp_path, "faster-whisper")) == 1
 
@@ -116,7 +130,9 @@ def test_two_packages_with_the_same_files_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path: Path) -> None:
-    place(tmp_path, "tensorrt-cu12-libs", "tensorrt_libs/libnvinfer.so.10", soname="libnvinfer.so.10")
+    place(
+        tmp_path, "tensorrt-cu12-libs", "tensorrt_libs/libnvinfer.so.10", soname="libnvinfer.so.10"
+    )
     place(tmp_path, "some", "some/_C.so", needs=["libnvinfer.so.10"])
     assert linked(tmp_path, "some") == []
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no program that runs")
-def test_the_environment_of_a_script_that_runs_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_script_that_runs_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     paths = Script(tmp_path / "train.py", ("torch",), None).paths
@@ -41,7 +43,9 @@ def test_the_environment_of_a_script_that_runs_is_not_removed(tmp_path: Path, mo
 def running_in(folder: Path) -> Iterator[None]:
     """Run a program in an environment of the cache, as ``gpuinstall run`` does."""
     code = f"from gpuinstall.in_use import hold; print(hold({str(folder)!r}), flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"True\n"
         yield

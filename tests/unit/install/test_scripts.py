@@ -70,11 +70,15 @@ def test_a_file_of_the_user_in_an_unused_environment_is_kept(cache: Path) -> Non
     folder = make_unused(cache, "old", 15)
     (folder / ".venv" / "notes.txt").write_text("mine")
     remove_unused_scripts(SilentReporter())
-    assert [path.relative_to(folder).parts[::2] for path in folder.rglob("*.txt")] == [(".venv.kept", "notes.txt")]
+    assert [path.relative_to(folder).parts[::2] for path in folder.rglob("*.txt")] == [
+        (".venv.kept", "notes.txt")
+    ]
     assert not (folder / ".venv").exists()
 
 
-def test_the_oldest_go_while_all_have_too_many_bytes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_go_while_all_have_too_many_bytes(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scripts, "MOST_SCRIPT_BYTES", 250_000)
     for days in range(4):
         make_unused(cache, str(days), days, size=100_000)
@@ -108,16 +112,28 @@ def test_a_lock_of_a_script_that_is_no_file_is_named(cache: Path, tmp_path: Path
     script = Script(tmp_path / "train.py", ("torch",), None)
     script.locks.mkdir()
     os.mkfifo(script.locks / "pylock.cpu.toml")
-    with pytest.raises(LockError, match=r"pylock\.cpu\.toml cannot be read: it is not a regular file") as refused:
+    with pytest.raises(
+        LockError, match=r"pylock\.cpu\.toml cannot be read: it is not a regular file"
+    ) as refused:
         script.bring_locks()
     assert not cache.exists()
-    assert (refused.value.hint or "").startswith(f"gpuinstall lock --script {script.file} --upgrade")
+    assert (refused.value.hint or "").startswith(
+        f"gpuinstall lock --script {script.file} --upgrade"
+    )
 
 
 def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")]
+    files = [
+        tmp_path / name for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
+    ]
     places = [Script(file, ("torch",), None).paths.folder for file in files]
-    assert [place.name.rpartition("-")[0] for place in places] == ["train", "_", "ä_b_", "n" * 40, "-c"]
+    assert [place.name.rpartition("-")[0] for place in places] == [
+        "train",
+        "_",
+        "ä_b_",
+        "n" * 40,
+        "-c",
+    ]
     assert {place.parent for place in places} == {cache}
 
 

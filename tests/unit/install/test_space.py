@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
     from gpuinstall.session import Session
 
-TORCH = LockedFile("torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64)
-NUMPY = LockedFile("numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64)
+TORCH = LockedFile(
+    "torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64
+)
+NUMPY = LockedFile(
+    "numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64
+)
 
 
 def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
@@ -31,7 +35,10 @@ def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
 
 def keep(tmp_path: Path, file: LockedFile, index: str, sha256: str) -> Path:
     """Write what uv keeps of a wheel; return the folder that it is unpacked in."""
-    folder, archive = tmp_path / "uv" / "wheels-v7" / index / file.package, tmp_path / "uv" / "archive-v0" / sha256[:16]
+    folder, archive = (
+        tmp_path / "uv" / "wheels-v7" / index / file.package,
+        tmp_path / "uv" / "archive-v0" / sha256[:16],
+    )
     folder.mkdir(parents=True, exist_ok=True)
     archive.mkdir(parents=True)
     facts = f"\0{archive.name}\0Sha256\0{sha256}\0{file.name}"
@@ -100,7 +107,9 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
     assert " free" in caught.value.message
 
 
-@pytest.mark.parametrize(("size", "text"), [(880, "1 kB"), (16_900_000, "17 MB"), (2_900_000_000, "2.9 GB")])
+@pytest.mark.parametrize(
+    ("size", "text"), [(880, "1 kB"), (16_900_000, "17 MB"), (2_900_000_000, "2.9 GB")]
+)
 def test_bytes_are_written_as_people_do(size: int, text: str) -> None:
     assert readable(size) == text
 
@@ -118,16 +127,25 @@ class Hosts:
 
 def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> None:
     hosts = Hosts()
-    session = cast("Session", SimpleNamespace(client=hosts, cache=AnswerCache(tmp_path / "ours", FileHash)))
+    session = cast(
+        "Session", SimpleNamespace(client=hosts, cache=AnswerCache(tmp_path / "ours", FileHash))
+    )
     for _ in range(2):
-        assert sizes((TORCH, NUMPY), {NUMPY.url: 100}, {TORCH, NUMPY}, session) == {TORCH: 1000, NUMPY: 100}
+        assert sizes((TORCH, NUMPY), {NUMPY.url: 100}, {TORCH, NUMPY}, session) == {
+            TORCH: 1000,
+            NUMPY: 100,
+        }
     assert hosts.asked == [TORCH.url]
     assert sizes((TORCH,), {}, (), session) == {TORCH: 1000}
-    assert hosts.asked == [TORCH.url] * 2, "whoever has a file that is to be fetched is asked whether he is there"
+    assert hosts.asked == [TORCH.url] * 2, (
+        "whoever has a file that is to be fetched is asked whether he is there"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
 def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path: Path, text: str) -> None:
-    session = cast("Session", SimpleNamespace(client=Hosts(), cache=AnswerCache(tmp_path, FileHash)))
+    session = cast(
+        "Session", SimpleNamespace(client=Hosts(), cache=AnswerCache(tmp_path, FileHash))
+    )
     (tmp_path / "sizes.json").write_text(text, encoding="utf-8")
     assert sizes((TORCH,), {}, {TORCH}, session) == {TORCH: 1000}

@@ -30,7 +30,9 @@ def commands(*unchanged: str, base: Path | None = Path("/usr/bin/python3.12")) -
     """The first words of the commands that build an environment of one package, torch."""
     fit = Fit(parse("pylock.cu126.toml", lock_text()), Plan("ok", CHOICE))
     priced = PricedLock(fit, unchanged=frozenset(unchanged))
-    return [command[1:3] for command in build_commands(priced, base, EnvironmentPaths(Path("/x/.venv")))]
+    return [
+        command[1:3] for command in build_commands(priced, base, EnvironmentPaths(Path("/x/.venv")))
+    ]
 
 
 def test_a_python_that_is_not_here_is_fetched_first() -> None:
@@ -50,7 +52,9 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment built in one place, with a script, and moved to another whose name has a blank and a quote."""
     folder = tmp_path_factory.mktemp("it's here")
     built, final = folder / "staging", folder / "the venv"
-    done = process.run(uv.create(Path(sys.executable), built), env={**os.environ, "UV_NO_CONFIG": "1"})
+    done = process.run(
+        uv.create(Path(sys.executable), built), env={**os.environ, "UV_NO_CONFIG": "1"}
+    )
     assert done.ok, done.err
     settle_activate(built, final)
     built.rename(final)
@@ -58,7 +62,8 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("program", "shell"), [("sh", "sh"), ("dash", "sh"), ("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")]
+    ("program", "shell"),
+    [("sh", "sh"), ("dash", "sh"), ("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")],
 )
 def test_the_line_that_people_are_given_activates_it_after_the_move(
     program: str, shell: ShellName, moved: Path
@@ -66,11 +71,15 @@ def test_the_line_that_people_are_given_activates_it_after_the_move(
     if shutil.which(program) is None:
         pytest.skip(f"no {program} here")
     line = activation(str(moved), shell, windows=False)
-    done = process.run([program, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent)
+    done = process.run(
+        [program, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent
+    )
     assert done.ok, done.err
     assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
 
 
 def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved: Path) -> None:
-    done = process.run(["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent)
+    done = process.run(
+        ["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent
+    )
     assert done.out.strip() == str(moved / "bin" / "python")

@@ -33,7 +33,9 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
         pytest.param(True, id="each driver's newest", marks=pytest.mark.heavy),
     ],
 )
-def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], str]:
+def image(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Build], str]:
     """A folder with a lock for each build of the cover, from driver 525 on."""
     catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")
     classes = classes_in((), ">=525", "x86_64", catalog)
@@ -43,7 +45,9 @@ def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         build = group.build
         tags = f"cp{python.replace('.', '')}-cp{python.replace('.', '')}-manylinux_2_28_x86_64"
         held = lock(
-            str(Target(build.backend.tag)), wheel("torch", f"{build.torch}+{build.backend}", tags), python=python
+            str(Target(build.backend.tag)),
+            wheel("torch", f"{build.torch}+{build.backend}", tags),
+            python=python,
         )
         (folder / held.name).write_text(held.text, encoding="utf-8")
     return folder, [group.build for group in groups], python
@@ -70,7 +74,9 @@ def test_each_recorded_machine_has_the_planned_build_or_the_refusal(
     for recording in RECORDED:
         machine = read_recording(recording)
         plan = choose(machine, Request(python=python), load_catalog().only(*builds))
-        expected = plan.choice.build.backend.tag if plan.choice and plan.status != "cpu" else "refused"
+        expected = (
+            plan.choice.build.backend.tag if plan.choice and plan.status != "cpu" else "refused"
+        )
         taken.append(entered(folder, machine))
         if taken[-1] != expected:
             differing[recording.name] = (taken[-1], expected)

@@ -59,7 +59,9 @@ def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentP
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(replaced: EnvironmentPaths) -> None:
+def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(
+    replaced: EnvironmentPaths,
+) -> None:
     swap_in(replaced, replaced.staging, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
@@ -77,7 +79,9 @@ def put_torch(paths: EnvironmentPaths) -> None:
         (folder / record).hardlink_to(paths.staging / record)
 
 
-def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(replaced: EnvironmentPaths) -> None:
+def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(
+    replaced: EnvironmentPaths,
+) -> None:
     put_torch(replaced)
     swap_in(replaced, replaced.staging, SilentReporter())
 
@@ -97,7 +101,9 @@ def test_none_is_kept_where_none_is_wanted(replaced: EnvironmentPaths) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(replaced: EnvironmentPaths) -> None:
+def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
+    replaced: EnvironmentPaths,
+) -> None:
     swap_in(replaced, replaced.staging, SilentReporter())
     swap_in(replaced, replaced.previous, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
@@ -155,7 +161,10 @@ def test_a_run_killed_between_two_renames_is_repaired(
         with pytest.raises(Killed):
             swap_in(replaced, replaced.staging, SilentReporter())
     finish_swap(replaced, SilentReporter())
-    assert (name_of(replaced.venv), name_of(replaced.previous)) in {("old", "older"), ("new", "old")}
+    assert (name_of(replaced.venv), name_of(replaced.previous)) in {
+        ("old", "older"),
+        ("new", "old"),
+    }
     assert not replaced.aside.exists()
 
 
@@ -257,14 +266,18 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
-def test_something_that_is_no_environment_is_kept_as_the_previous_one(paths: EnvironmentPaths) -> None:
+def test_something_that_is_no_environment_is_kept_as_the_previous_one(
+    paths: EnvironmentPaths,
+) -> None:
     paths.venv.mkdir()
     (paths.venv / "thesis.txt").write_text("mine", encoding="utf-8")
     swap_in(paths, paths.staging, SilentReporter())
     assert (paths.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.skipif(sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders")
+@pytest.mark.skipif(
+    sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
+)
 def test_two_folders_change_places(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -275,7 +288,9 @@ def test_two_folders_change_places(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "one").exists()
 
 
-@pytest.mark.skipif(sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders")
+@pytest.mark.skipif(
+    sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
+)
 def test_what_is_missing_is_an_error_and_not_an_inability(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with pytest.raises(FileNotFoundError):

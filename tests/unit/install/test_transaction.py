@@ -52,7 +52,9 @@ def test_what_gpuinstall_did_not_make_is_not_replaced(paths: EnvironmentPaths) -
     assert name_of(paths.previous) == "previous"
 
 
-def test_what_others_made_comes_back_and_goes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_made_comes_back_and_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     paths = EnvironmentPaths(tmp_path / "project" / ".venv")
     (paths.venv / "bin").mkdir(parents=True)

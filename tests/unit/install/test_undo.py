@@ -19,7 +19,14 @@ from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.options import Action, InstallOptions
 from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.transaction import ForeignPlace, roll_back, transact
-from gpuinstall.install.undo import UNDO_SCHEMA, UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import (
+    UNDO_SCHEMA,
+    UndoRecord,
+    find_undo,
+    finish_undo,
+    plan_undo,
+    undo_folder,
+)
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.lock import parse
 from gpuinstall.machine import Machine
@@ -43,7 +50,11 @@ def environment(
     (site / "torch").mkdir(parents=True)
     (site / "torch-1.dist-info").mkdir()
     scripts.mkdir()
-    files = [site / "torch" / "__init__.py", site / "torch" / "old.py", site / "torch-1.dist-info" / "METADATA"]
+    files = [
+        site / "torch" / "__init__.py",
+        site / "torch" / "old.py",
+        site / "torch-1.dist-info" / "METADATA",
+    ]
     for file in (*files, site / "app.py"):
         file.write_text("1")
     monkeypatch.setattr(ForeignEnvironment, "files_of", lambda _self, _packages: files)
@@ -59,9 +70,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
     """An unpacked wheel, with ``further`` files in it."""
     wheel = folder / "unpacked"
-    contents = dict.fromkeys(("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further), "2")
+    contents = dict.fromkeys(
+        ("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further), "2"
+    )
     contents["torch-2.dist-info/WHEEL"] = "Root-Is-Purelib: true"
-    contents["torch-2.dist-info/entry_points.txt"] = f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
+    contents["torch-2.dist-info/entry_points.txt"] = (
+        f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
+    )
     for name, text in contents.items():
         (wheel / name).parent.mkdir(parents=True, exist_ok=True)
         (wheel / name).write_text(text)
@@ -84,7 +99,9 @@ def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
     (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
 
 
-def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_what_was_put_in_goes_and_what_was_there_comes_back(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     before = tree(environment)
     saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     assert "lib/torch/old.py" not in tree(environment)
@@ -94,7 +111,9 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment: Foreign
     assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
 
 
-def test_what_a_program_that_failed_halfway_has_left_goes_too(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_what_a_program_that_failed_halfway_has_left_goes_too(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     before = tree(environment)
     saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     shutil.copytree(wheel, environment.paths["purelib"], dirs_exist_ok=True)
@@ -112,11 +131,17 @@ def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
     return record
 
 
-def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_what_is_proven_stays_and_is_undone_when_that_is_asked(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     before = tree(environment)
     record = changed(environment, wheel)
 
-    there = {name: text for name, text in tree(environment).items() if not name.startswith("lib/.gpuinstall")}
+    there = {
+        name: text
+        for name, text in tree(environment).items()
+        if not name.startswith("lib/.gpuinstall")
+    }
     assert there["lib/torch/__init__.py"] == "2"
     assert not any(name.startswith("lib/torch-1") or name.endswith("old.py") for name in there)
     assert not finish_undo(environment), "nobody died"
@@ -131,7 +156,9 @@ def place_of(environment: ForeignEnvironment) -> ForeignPlace:
     return ForeignPlace(environment, project, InstallOptions(wait=0))
 
 
-def test_a_failing_transaction_puts_back_what_was_there(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_a_failing_transaction_puts_back_what_was_there(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     before = tree(environment)
     plan_undo(environment, ["torch"], [wheel]).begin().save()
     put_in(environment, wheel)
@@ -198,7 +225,9 @@ def test_going_back_is_finished_by_the_next_run_if_it_dies(
     assert tree(environment) == before
 
 
-def test_a_change_by_another_program_is_not_undone(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_a_change_by_another_program_is_not_undone(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     record = changed(environment, wheel)
     site = environment.paths["purelib"]
     (site / "app.py").write_text("nothing of torch's")
@@ -212,7 +241,9 @@ def test_a_change_by_another_program_is_not_undone(environment: ForeignEnvironme
     assert not record.is_last_change, "uninstalled"
 
 
-def test_an_old_version_that_came_back_is_not_overwritten(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_an_old_version_that_came_back_is_not_overwritten(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     record = changed(environment, wheel)
 
     (environment.paths["purelib"] / "torch-1.dist-info").mkdir()
@@ -221,7 +252,9 @@ def test_an_old_version_that_came_back_is_not_overwritten(environment: ForeignEn
     assert not record.is_last_change
 
 
-def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_a_change_that_fails_leaves_the_one_before_to_be_undone(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     original = tree(environment)
     changed(environment, wheel)
 
@@ -233,7 +266,9 @@ def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment: For
     assert tree(environment) == original
 
 
-def test_the_next_change_drops_what_was_kept_for_the_one_before(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_the_next_change_drops_what_was_kept_for_the_one_before(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     changed(environment, wheel)
     shutil.rmtree(environment.paths["purelib"] / "torch" / "__pycache__")
     changed(environment, wheel)
@@ -243,7 +278,9 @@ def test_the_next_change_drops_what_was_kept_for_the_one_before(environment: For
     assert not any(name.endswith("old.py") or ".earlier" in name for name in kept)
 
 
-def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_files_of_the_users_in_the_place_of_new_ones_are_kept(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     """``torch/new.py`` is the user's; ``torchrun`` and the folder of torch 2 are in the records of packages."""
     site = environment.paths["purelib"]
     (site / "torch" / "new.py").write_text("mine")
@@ -256,7 +293,11 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment: Forei
     put_in(environment, wheel)
     saved.keep(SilentReporter())
     [kept] = site.glob(".gpuinstall.kept-*")
-    files = {path.relative_to(kept).as_posix(): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(kept).as_posix(): path.read_text()
+        for path in kept.rglob("*")
+        if path.is_file()
+    }
     assert files == {"lib/torch/new.py": "mine"}
     assert (site / "torch" / "new.py").read_text() == "2"
 
@@ -296,12 +337,22 @@ def forge(environment: ForeignEnvironment, state: str, **changes: list[str]) -> 
     """Write a record as the environment of a stranger could have it."""
     folder = undo_folder(environment)
     (folder / "saved").mkdir(parents=True, exist_ok=True)
-    document = {"schema": UNDO_SCHEMA, "state": state, "new": [], "old": [], "users": [], "marks": {}, **changes}
+    document = {
+        "schema": UNDO_SCHEMA,
+        "state": state,
+        "new": [],
+        "old": [],
+        "users": [],
+        "marks": {},
+        **changes,
+    }
     (folder / "record.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("state", ["saving", "saved", "restoring", "proven"])
-def test_a_record_that_this_user_did_not_write_undoes_nothing(environment: ForeignEnvironment, state: str) -> None:
+def test_a_record_that_this_user_did_not_write_undoes_nothing(
+    environment: ForeignEnvironment, state: str
+) -> None:
     forge(environment, state, new=["lib/app.py"])
     before = tree(environment)
     assert find_undo(environment) is None
@@ -314,7 +365,9 @@ def test_a_record_that_this_user_did_not_write_undoes_nothing(environment: Forei
     assert tree(environment) == before
 
 
-def test_a_record_of_ours_with_other_paths_undoes_nothing(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_a_record_of_ours_with_other_paths_undoes_nothing(
+    environment: ForeignEnvironment, wheel: Path
+) -> None:
     changed(environment, wheel)
     record = json.loads((undo_folder(environment) / "record.json").read_text())
     lists = {name: record[name] for name in ("new", "old", "users")}
@@ -377,10 +430,19 @@ def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
 
 
 @pytest.mark.parametrize("marks", [[], "", None, 1, {"torch": 1}])
-def test_a_record_with_malformed_marks_is_refused(environment: ForeignEnvironment, marks: object) -> None:
+def test_a_record_with_malformed_marks_is_refused(
+    environment: ForeignEnvironment, marks: object
+) -> None:
     folder = undo_folder(environment)
     (folder / "saved").mkdir(parents=True)
-    record = {"schema": UNDO_SCHEMA, "state": "saved", "new": [], "old": [], "users": [], "marks": marks}
+    record = {
+        "schema": UNDO_SCHEMA,
+        "state": "saved",
+        "new": [],
+        "old": [],
+        "users": [],
+        "marks": marks,
+    }
     (folder / "record.json").write_text(json.dumps(record))
     with pytest.raises(UsageError) as refused:
         finish_undo(environment)

@@ -32,7 +32,11 @@ ROW = LearnedRow(
     architectures=("sm_80", "sm_90a", "compute_90"),
     cuda="14.0",
     witness="flags",
-    requires=('nvidia-cudnn-cu14==9.30.1.2; platform_system == "Linux"', "filelock", "not a requirement !"),
+    requires=(
+        'nvidia-cudnn-cu14==9.30.1.2; platform_system == "Linux"',
+        "filelock",
+        "not a requirement !",
+    ),
     pythons=("3.12",),
     glibc="2.28",
     source="https://index.example/whl/cu140",
@@ -55,9 +59,18 @@ def test_a_row_is_read_as_it_was_written() -> None:
 def test_a_row_is_the_build_that_it_describes() -> None:
     build = ROW.build()
 
-    assert (build.name, build.os, build.arch, build.code) == ("2.16.0+cu140", "linux", "x86_64", ROW.architectures)
+    assert (build.name, build.os, build.arch, build.code) == (
+        "2.16.0+cu140",
+        "linux",
+        "x86_64",
+        ROW.architectures,
+    )
     assert (build.toolkit, build.libraries) == ((14, 0), (("cudnn", "9.30.1.2"),))
-    assert (build.learned, build.index("https://other.example"), build.labelled) == ("2026-11-20", ROW.source, True)
+    assert (build.learned, build.index("https://other.example"), build.labelled) == (
+        "2026-11-20",
+        ROW.source,
+        True,
+    )
     assert ROW.base == "https://index.example/whl"
 
 

@@ -20,7 +20,12 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path: Path) -> None:
         ("-e .", "pyproject.toml", (DYNAMIC, f"{DYNAMIC}[tool.builder]\n"), True),
         ("-e .", "pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), False),
         ("./my lib", "my lib/setup.py", ("setup(a)\n", "setup(b)\n"), True),
-        ("lib @ ./my lib", "my lib/pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), True),
+        (
+            "lib @ ./my lib",
+            "my lib/pyproject.toml",
+            (STATIC, STATIC.replace("numpy", "rich")),
+            True,
+        ),
         ("lib @ ./my lib", "my lib/pyproject.toml", (STATIC, f"{STATIC}[tool.formatter]\n"), False),
         ("numpy", "setup.py", ("setup(a)\n", "setup(b)\n"), False),
         ("-e .", "README.md", ("a\n", "b\n"), False),
@@ -62,4 +67,9 @@ def test_a_list_of_requirements_that_a_build_file_names_counts(tmp_path: Path) -
 
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(STATIC, encoding="utf-8")
-    assert build_files_digest(["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path) == ""
+    assert (
+        build_files_digest(
+            ["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path
+        )
+        == ""
+    )

@@ -15,7 +15,11 @@ hashes = {{ sha256 = "{sha256}" }}
 
 def lock(target: str = "cpu", **versions: str) -> Lock:
     entries = (
-        ENTRY.format(name=name, version=version.partition("#")[0], sha256=(version.partition("#")[2] or "1") * 64)
+        ENTRY.format(
+            name=name,
+            version=version.partition("#")[0],
+            sha256=(version.partition("#")[2] or "1") * 64,
+        )
         for name, version in versions.items()
     )
     return parse(f"pylock.{target}.toml", HEAD + "".join(entries))

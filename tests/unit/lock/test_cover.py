@@ -17,9 +17,17 @@ CATALOG = frozen_catalog()
 
 
 def machine(driver: str | None, *capabilities: str) -> Machine:
-    gpus = tuple(Gpu(i, "GPU", compute_capability=ComputeCapability.parse(cc)) for i, cc in enumerate(capabilities))
+    gpus = tuple(
+        Gpu(i, "GPU", compute_capability=ComputeCapability.parse(cc))
+        for i, cc in enumerate(capabilities)
+    )
     return Machine(
-        "linux", "x86_64", "glibc", "2.36", driver=Driver(DriverVersion.parse(driver)) if driver else None, gpus=gpus
+        "linux",
+        "x86_64",
+        "glibc",
+        "2.36",
+        driver=Driver(DriverVersion.parse(driver)) if driver else None,
+        gpus=gpus,
     )
 
 
@@ -28,7 +36,11 @@ def covered(machines: list[Machine], asked: Request | None = None) -> Served:
 
 
 def test_machines_that_one_build_serves_get_one_target() -> None:
-    machines = [machine("580.95.05", "6.1"), machine("535.183.01", "8.9"), machine("580.95.05", "8.0")]
+    machines = [
+        machine("580.95.05", "6.1"),
+        machine("535.183.01", "8.9"),
+        machine("580.95.05", "8.0"),
+    ]
     assert [str(target) for target in covered(machines)] == ["cu126"]
 
 
@@ -45,7 +57,9 @@ def test_a_tie_is_broken_by_what_a_machine_would_choose_alone() -> None:
 
 def test_the_torch_that_is_asked_for_is_kept() -> None:
     asked = Request(("torch==2.6.*",))
-    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)] == ["cu126"]
+    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)] == [
+        "cu126"
+    ]
 
 
 def test_a_machine_that_can_have_nothing_is_refused() -> None:
@@ -62,9 +76,10 @@ def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run() -> None:
 
 
 def test_a_card_that_no_build_runs_on_is_left_out() -> None:
-    assert [str(target) for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])] == [
-        "cu130"
-    ]
+    assert [
+        str(target)
+        for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])
+    ] == ["cu130"]
 
 
 def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves() -> None:
@@ -75,7 +90,11 @@ def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves() -> None:
 
 
 def test_catalogues_of_two_machines_share_a_target() -> None:
-    catalogs = [replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds)) for _ in range(2)]
-    requests = [LockRequest(machine("580.95.05", "9.0"), Request(), catalog) for catalog in catalogs]
+    catalogs = [
+        replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds)) for _ in range(2)
+    ]
+    requests = [
+        LockRequest(machine("580.95.05", "9.0"), Request(), catalog) for catalog in catalogs
+    ]
 
     assert [str(target) for target in cover(requests)] == ["cu130"]

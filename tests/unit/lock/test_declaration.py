@@ -42,7 +42,11 @@ def write(folder: Path, **files: str) -> Path:
     ("files", "line", "requirements"),
     [
         ({}, "pyproject.toml: 0 requirements", ()),
-        ({"requirements__txt": "torch\nnumpy\n"}, "requirements.txt: 2 requirements", ("torch", "numpy")),
+        (
+            {"requirements__txt": "torch\nnumpy\n"},
+            "requirements.txt: 2 requirements",
+            ("torch", "numpy"),
+        ),
         (
             {"pyproject__toml": PROJECT, "requirements__txt": "rich\n"},
             "pyproject.toml: 3 requirements and group dev",
@@ -54,7 +58,9 @@ def write(folder: Path, **files: str) -> Path:
             ("torch>=2.9", "numpy", "pytest", "-e ."),
         ),
         (
-            {"pyproject__toml": f"{PROJECT}{BACKEND}[tool.uv]\npackage = false\ndefault-groups = []\n"},
+            {
+                "pyproject__toml": f"{PROJECT}{BACKEND}[tool.uv]\npackage = false\ndefault-groups = []\n"
+            },
             "pyproject.toml: 2 requirements",
             ("torch>=2.9", "numpy"),
         ),
@@ -68,7 +74,11 @@ def write(folder: Path, **files: str) -> Path:
             "requirements.txt: 1 requirement",
             ("a",),
         ),
-        ({"environment__yml": "dependencies:\n- pip:\n  - rich\n"}, "environment.yml: 1 requirement", ("rich",)),
+        (
+            {"environment__yml": "dependencies:\n- pip:\n  - rich\n"},
+            "environment.yml: 1 requirement",
+            ("rich",),
+        ),
         ({"setup__py": "import torch\n"}, "setup.py: the project itself, editable", ("-e .",)),
         (
             {"setup__py": "", "setup__cfg": SETUP, "pyproject__toml": "[tool.ruff]\n"},
@@ -80,9 +90,21 @@ def write(folder: Path, **files: str) -> Path:
             "pyproject.toml: 1 requirement and group dev; setup.py: the project itself, editable",
             ("pytest", "-e ."),
         ),
-        ({"setup__py": "", "pyproject__toml": "[tool.uv]\npackage = false\n"}, "pyproject.toml: 0 requirements", ()),
-        ({"setup__cfg": SETUP}, "setup.cfg: 2 requirements", ("torch>=2", "rich; python_version > '3'")),
-        ({"setup__cfg": "[flake8]\n[flake8]\n", "requirements__txt": "a"}, "requirements.txt: 1 requirement", ("a",)),
+        (
+            {"setup__py": "", "pyproject__toml": "[tool.uv]\npackage = false\n"},
+            "pyproject.toml: 0 requirements",
+            (),
+        ),
+        (
+            {"setup__cfg": SETUP},
+            "setup.cfg: 2 requirements",
+            ("torch>=2", "rich; python_version > '3'"),
+        ),
+        (
+            {"setup__cfg": "[flake8]\n[flake8]\n", "requirements__txt": "a"},
+            "requirements.txt: 1 requirement",
+            ("a",),
+        ),
         ({"pyproject__toml": BACKEND}, "pyproject.toml: the project itself, editable", ("-e .",)),
         (
             {"pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'},
@@ -127,8 +149,12 @@ def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path: Path) -> 
     assert of_project.beside_project.files == {}
 
 
-def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(tmp_path: Path) -> None:
-    write(tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n")
+def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n"
+    )
     listed = read_inputs(str(tmp_path / "environment.yml"))
     assert listed.requirements == ("scipy", "torch>=2.9", "numpy<3", "rich")
     assert listed.constraints == ("rich<15",)
@@ -205,7 +231,10 @@ marker = "os_name == 'nt'"
 def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_path: Path) -> None:
     write(tmp_path, pyproject__toml=PROJECT + BACKEND, setup__cfg=SETUP, pylock__toml=PYLOCK)
     assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
-    assert read_inputs(str(tmp_path / "setup.cfg")).requirements == ("torch>=2", "rich; python_version > '3'")
+    assert read_inputs(str(tmp_path / "setup.cfg")).requirements == (
+        "torch>=2",
+        "rich; python_version > '3'",
+    )
     locked = ("torch==2.14.1", "numpy==2.3.4", "colorama==0.4.6 ; os_name == 'nt'")
     assert read_inputs(str(tmp_path / "pylock.toml")).requirements == locked
 
@@ -249,7 +278,9 @@ def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
         ([f"numpy; {'(' * 3000}"], "the project's dependencies or groups are malformed"),
     ],
 )
-def test_a_project_beyond_every_bound_ends_with_a_plain_error(dependencies: list[str], message: str) -> None:
+def test_a_project_beyond_every_bound_ends_with_a_plain_error(
+    dependencies: list[str], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         parse_project({"project": {"dependencies": dependencies}}, ())
     assert message in str(caught.value)

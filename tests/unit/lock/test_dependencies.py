@@ -27,13 +27,16 @@ PROJECT: dict[str, Any] = {
 }
 
 
-def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras() -> None:
+def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras() -> (
+    None
+):
     expected = ("torch>=2.9", "numpy", "pytest", "ruff", "plotter", "cowsay")
     assert parse_project(PROJECT, FAMILY).listed.requirements == expected
 
 
 @pytest.mark.parametrize(
-    ("groups", "last"), [(["docs"], ["sphinx"]), ([], []), ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"])]
+    ("groups", "last"),
+    [(["docs"], ["sphinx"]), ([], []), ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"])],
 )
 def test_the_groups_that_uv_is_configured_for_count(groups: object, last: list[str]) -> None:
     configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
@@ -63,11 +66,18 @@ def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
-    settings = parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY).listed.settings
-    assert [(one.package, one.effect) for one in settings] == [("numpy", Effect.REFUSED), ("torch", Effect.TORCH)]
+    settings = parse_project(
+        {**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY
+    ).listed.settings
+    assert [(one.package, one.effect) for one in settings] == [
+        ("numpy", Effect.REFUSED),
+        ("torch", Effect.TORCH),
+    ]
     with pytest.raises(UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"):
         Sources().with_settings(settings)
-    assert parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY).groups == ("dev",)
+    assert parse_project(
+        {**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY
+    ).groups == ("dev",)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,10 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
     [
         ({"path": "../numpy"}, "numpy @ ../numpy"),
         ({"path": "../numpy", "editable": True}, "-e numpy @ ../numpy"),
-        ({"git": "https://git.example/numpy", "branch": "main"}, "numpy @ git+https://git.example/numpy@main"),
+        (
+            {"git": "https://git.example/numpy", "branch": "main"},
+            "numpy @ git+https://git.example/numpy@main",
+        ),
         (
             {"git": "https://git.example/all", "rev": "0" * 40, "subdirectory": "numpy"},
             f"numpy @ git+https://git.example/all@{'0' * 40}#subdirectory=numpy",
@@ -86,8 +99,12 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
         ),
     ],
 )
-def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(source: dict[str, Any], expected: str) -> None:
+def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(
+    source: dict[str, Any], expected: str
+) -> None:
     assert (
         expected
-        in parse_project({**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY).listed.requirements
+        in parse_project(
+            {**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY
+        ).listed.requirements
     )

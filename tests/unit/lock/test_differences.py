@@ -12,7 +12,10 @@ def written(target: str, apart: dict[str, str] | None = None, **versions: str) -
 
 
 def test_each_target_is_named_with_its_version_and_the_reason() -> None:
-    made = [written("cpu", numpy="1", torch="2"), written("cu126", {"numpy": "it has no 1"}, numpy="2", torch="2")]
+    made = [
+        written("cpu", numpy="1", torch="2"),
+        written("cu126", {"numpy": "it has no 1"}, numpy="2", torch="2"),
+    ]
     assert list(differences(made, {"torch"})) == [
         ("numpy", "cpu", "1", "the newest for this target"),
         ("numpy", "cu126", "2", "it has no 1"),
@@ -25,7 +28,10 @@ def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference()
 
 
 def test_the_family_differs_with_torch() -> None:
-    made = [written("cu118", torch="2.7.1", triton="3.3.1"), written("cu132", torch="2.15.0", triton="3.9.0")]
+    made = [
+        written("cu118", torch="2.7.1", triton="3.3.1"),
+        written("cu132", torch="2.15.0", triton="3.9.0"),
+    ]
     assert {(each.package, each.why) for each in differences(made, {"torch", "triton"})} == {
         ("torch", "the newest for this target"),
         ("triton", "it belongs to torch 2.7.1"),

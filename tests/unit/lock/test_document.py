@@ -52,7 +52,9 @@ def test_the_lock_says_in_the_standards_own_fields_what_it_is_for() -> None:
 
 
 def test_a_lock_has_wheels_alone_with_hashes_and_no_time() -> None:
-    text = render(document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE))
+    text = render(
+        document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
+    )
     assert "tar.gz" not in text
     assert "upload-time" not in text
     assert not text.startswith("#")
@@ -64,7 +66,11 @@ def test_a_source_distribution_stays_where_there_is_no_wheel() -> None:
     one = resolved()
     del one["packages"][0]["wheels"]
     built = document(
-        one, {"https://index.example/numpy-2.3.4.tar.gz": HASH, TORCH: HASH}, Target("cu126"), "3.12", EVIDENCE
+        one,
+        {"https://index.example/numpy-2.3.4.tar.gz": HASH, TORCH: HASH},
+        Target("cu126"),
+        "3.12",
+        EVIDENCE,
     )
     assert built["packages"][0]["sdist"]["url"].endswith("numpy-2.3.4.tar.gz")
 
@@ -86,11 +92,17 @@ def test_evidence_says_what_was_asked_and_the_floors() -> None:
 
     def evidence(request: Request) -> dict[str, Any]:
         wanted = LockRequest(machine, request, catalog)
-        made = Resolution(wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {}))
+        made = Resolution(
+            wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {})
+        )
         return evidence_of(made, request, FolderRequest())
 
     named = evidence(Request(("torch==2.14.1",), backend="cu126"))
-    assert (named["asked"], named["torch"], named["inputs"]) == ("cu126", "2.14.1", ["torch==2.14.1"])
+    assert (named["asked"], named["torch"], named["inputs"]) == (
+        "cu126",
+        "2.14.1",
+        ["torch==2.14.1"],
+    )
     assert "sm_80" in named["architectures"]
     assert named["floors"].keys() >= {"driver", "glibc"}
     assert "asked" not in evidence(Request())

@@ -25,7 +25,10 @@ from tests.lab.host import NOT_FOUND, Answer, Host
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NAMES = ("torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl", "triton-3.8.0-cp312-cp312-linux_x86_64.whl")
+NAMES = (
+    "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl",
+    "triton-3.8.0-cp312-cp312-linux_x86_64.whl",
+)
 
 
 def nothing() -> Mapping[str, str]:
@@ -43,7 +46,9 @@ class Shop:
         return Answer(200, self.files[path]) if path in self.files else NOT_FOUND
 
     def locked(self) -> tuple[LockedFile, ...]:
-        return tuple(LockedFile(path[1:].partition("-")[0], self.host.url + path) for path in self.files)
+        return tuple(
+            LockedFile(path[1:].partition("-")[0], self.host.url + path) for path in self.files
+        )
 
     def sent(self) -> Counter[str]:
         return Counter(asked.path for asked in self.host.log if asked.sent)
@@ -62,7 +67,9 @@ def cache(tmp_path: Path) -> AnswerCache[FileHash]:
 
 
 def session_of(client: Client, cache: AnswerCache[FileHash]) -> Session:
-    return Session(Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder)
+    return Session(
+        Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder
+    )
 
 
 def hashed(files: tuple[LockedFile, ...], cache: AnswerCache[FileHash]) -> dict[str, str]:
@@ -77,18 +84,29 @@ def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(
     files = shop.locked()
     first, again = hashed(files, cache), hashed(files, cache)
     assert (
-        first == again == {shop.host.url + path: hashlib.sha256(body).hexdigest() for path, body in shop.files.items()}
+        first
+        == again
+        == {
+            shop.host.url + path: hashlib.sha256(body).hexdigest()
+            for path, body in shop.files.items()
+        }
     )
     assert set(shop.sent().values()) == {1}
     assert max(path.stat().st_size for path in cache.folder.rglob("*.json")) < 200
 
 
-def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop: Shop, cache: AnswerCache[FileHash]) -> None:
+def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(
+    shop: Shop, cache: AnswerCache[FileHash]
+) -> None:
     before = hashed(shop.locked(), cache)
     changed = next(iter(shop.files))
     shop.files[changed] = b"another"
     after = hashed(shop.locked(), cache)
-    assert after[shop.host.url + changed] == hashlib.sha256(b"another").hexdigest() != before[shop.host.url + changed]
+    assert (
+        after[shop.host.url + changed]
+        == hashlib.sha256(b"another").hexdigest()
+        != before[shop.host.url + changed]
+    )
 
 
 def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: AnswerCache[FileHash]) -> None:
@@ -97,23 +115,35 @@ def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: AnswerCache[Fil
     assert shop.host.log == []
 
 
-def test_the_catalogues_hashes_are_for_the_official_host_alone(cache: AnswerCache[FileHash]) -> None:
+def test_the_catalogues_hashes_are_for_the_official_host_alone(
+    cache: AnswerCache[FileHash],
+) -> None:
     published = dict.fromkeys(NAMES, "2" * 64)
-    official = LockedFile("torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B"))
+    official = LockedFile(
+        "torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B")
+    )
     mirror = LockedFile("torch", "http://127.0.0.1:9/whl/cu126/" + NAMES[0].replace("+", "%2B"))
     with Client() as client:
-        assert known_hashes((official,), lambda: published, session_of(client, cache)).known == {official.url: "2" * 64}
-        assert mirror in known_hashes((mirror,), lambda: published, session_of(client, cache)).missing
+        assert known_hashes((official,), lambda: published, session_of(client, cache)).known == {
+            official.url: "2" * 64
+        }
+        assert (
+            mirror in known_hashes((mirror,), lambda: published, session_of(client, cache)).missing
+        )
 
 
-def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path: Path, cache: AnswerCache[FileHash]) -> None:
+def test_a_file_on_this_machine_is_hashed_where_it_lies(
+    tmp_path: Path, cache: AnswerCache[FileHash]
+) -> None:
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")
     file = LockedFile("triton", wheel.as_uri())
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
 
 
-def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path: Path, cache: AnswerCache[FileHash]) -> None:
+def test_a_file_on_this_machine_is_read_again_once_it_changed(
+    tmp_path: Path, cache: AnswerCache[FileHash]
+) -> None:
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")
     file, written = LockedFile("triton", wheel.as_uri()), wheel.stat()
@@ -126,7 +156,9 @@ def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path: Path, ca
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"other").hexdigest()}
 
 
-def test_a_hash_that_was_taken_serves_when_its_host_is_silent(shop: Shop, cache: AnswerCache[FileHash]) -> None:
+def test_a_hash_that_was_taken_serves_when_its_host_is_silent(
+    shop: Shop, cache: AnswerCache[FileHash]
+) -> None:
     files = shop.locked()
     before = hashed(files, cache)
     with Client(offline=True) as client:
@@ -147,7 +179,10 @@ def test_what_follows_a_transfer_does_not_count_as_one(cache: AnswerCache[FileHa
             steps.append((label, seconds or 0.0))
 
     steps: list[tuple[str, float]] = []
-    with Client() as client, transfers({"a": 1}, replace(session_of(client, cache), reporter=Heard())) as (_, count):
+    with (
+        Client() as client,
+        transfers({"a": 1}, replace(session_of(client, cache), reporter=Heard())) as (_, count),
+    ):
         count("a", 1)
         time.sleep(1.5)  # as long as a package is compiled
     assert [(label, seconds < 1) for label, seconds in steps] == [("Fetched", True)]
@@ -158,6 +193,8 @@ def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(
 ) -> None:
     torch, triton = shop.locked()
     with Client() as client:
-        found = known_hashes((torch, replace(triton, sha256="1" * 64)), nothing, session_of(client, cache))
+        found = known_hashes(
+            (torch, replace(triton, sha256="1" * 64)), nothing, session_of(client, cache)
+        )
     assert found.of([torch]).missing.keys() == {torch}
     assert (found.of([triton]).known, found.of([triton]).missing) == ({triton.url: "1" * 64}, {})

@@ -24,19 +24,30 @@ def locked(version: str, target: Target, python: str = "3.12") -> Lock:
     url = f"https://index.example/{wheel}"
     resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
     evidence = {"inputs": ["torch"], "torch": version, "backend": target.backend}
-    return parse(target.filename, render(document(resolved, {url: "1" * 64}, target, python, evidence)))
+    return parse(
+        target.filename, render(document(resolved, {url: "1" * 64}, target, python, evidence))
+    )
 
 
 def machine(driver: str | None = None, capability: str | None = None) -> Machine:
-    gpus = (Gpu(0, "GPU", compute_capability=ComputeCapability.parse(capability)),) if capability else ()
+    gpus = (
+        (Gpu(0, "GPU", compute_capability=ComputeCapability.parse(capability)),)
+        if capability
+        else ()
+    )
     found = Driver(DriverVersion.parse(driver)) if driver else None
-    return Machine("linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus)
+    return Machine(
+        "linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus
+    )
 
 
 def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for() -> None:
     tags = ("cp312-cp312-manylinux_2_17_x86_64", "cp312-cp312-manylinux_2_28_x86_64")
     others = ("cp312-cp312-musllinux_1_2_x86_64", "cp311-cp311-manylinux_2_28_x86_64")
-    files = [LockedFile("pillow", f"https://index.example/pillow-1-{tag}.whl") for tag in (*tags, *others)]
+    files = [
+        LockedFile("pillow", f"https://index.example/pillow-1-{tag}.whl")
+        for tag in (*tags, *others)
+    ]
     source = LockedFile("antlr", "https://index.example/antlr-1.tar.gz")
     assert best_files([*files, source], "3.12", machine()) == (files[1], source)
 
@@ -59,7 +70,9 @@ LOCKS = [
         (machine(), "pylock.cpu.toml"),
     ],
 )
-def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here: Machine, chosen: str) -> None:
+def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(
+    here: Machine, chosen: str
+) -> None:
     fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
     found = best(fits, here, Request(), CATALOG)
     assert found is not None
@@ -86,7 +99,9 @@ def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_ask
 
 def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for() -> None:
     assert misfit(LOCKS[3], machine("580.95.05", "8.0")) == "cpu-build"
-    assert isinstance(fit(LOCKS[3], machine("580.95.05", "8.0"), Request(backend="cpu"), CATALOG), Fit)
+    assert isinstance(
+        fit(LOCKS[3], machine("580.95.05", "8.0"), Request(backend="cpu"), CATALOG), Fit
+    )
 
 
 def test_a_lock_whose_glibc_is_newer_is_refused() -> None:
@@ -97,7 +112,13 @@ def test_a_lock_that_does_not_hold_the_request_is_refused() -> None:
     assert misfit(LOCKS[3], machine(), Request(("torch", "torchvision"))) == "other-request"
     assert misfit(LOCKS[3], machine(), Request(("torch<2.14",))) == "other-request"
     assert isinstance(
-        fit(LOCKS[3], machine(), Request(("Torch>=2.14", 'winonly; sys_platform == "win32"')), CATALOG), Fit
+        fit(
+            LOCKS[3],
+            machine(),
+            Request(("Torch>=2.14", 'winonly; sys_platform == "win32"')),
+            CATALOG,
+        ),
+        Fit,
     )
 
 
@@ -111,7 +132,10 @@ def test_what_the_tool_table_claims_decides_nothing() -> None:
 
 
 def test_a_torch_that_the_catalogue_does_not_know_is_refused() -> None:
-    assert misfit(locked("9.9.9+cu126", Target("cu126")), machine("580.95.05", "8.0")) == "unknown-build"
+    assert (
+        misfit(locked("9.9.9+cu126", Target("cu126")), machine("580.95.05", "8.0"))
+        == "unknown-build"
+    )
 
 
 def test_the_default_indexs_build_is_known_by_having_no_label() -> None:

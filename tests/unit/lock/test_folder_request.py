@@ -32,12 +32,16 @@ def add(asked: FolderRequest, *requirements: str, **files: tuple[str, ...]) -> F
         (("./thing",), ("torch", "numpy", "transformers<5", "./thing")),
     ],
 )
-def test_what_is_named_is_added_or_replaces_its_namesake(added: tuple[str, ...], requirements: tuple[str, ...]) -> None:
+def test_what_is_named_is_added_or_replaces_its_namesake(
+    added: tuple[str, ...], requirements: tuple[str, ...]
+) -> None:
     assert add(ASKED, *added).requirements == requirements
 
 
 def test_a_file_takes_back_what_only_it_asked_for() -> None:
-    first = add(FolderRequest(), "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay"))
+    first = add(
+        FolderRequest(), "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay")
+    )
     again = add(first, one=("torch",))
     assert set(again.requirements) == {"rich", "torch", "cowsay"}
     assert (first.constraints, again.constraints) == (("numpy<2",), ())
@@ -68,7 +72,8 @@ def test_what_was_added_by_hand_stays_until_the_project_says_otherwise() -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("torch", "torch-stays"), ("numpy", "requested-elsewhere"), ("cowsay", "not-requested")]
+    ("name", "code"),
+    [("torch", "torch-stays"), ("numpy", "requested-elsewhere"), ("cowsay", "not-requested")],
 )
 def test_only_what_was_added_by_hand_is_removed(name: str, code: str) -> None:
     with pytest.raises(UsageError) as raised:

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.errors import UsageError
-from gpuinstall.lock.declaration import changed_inputs, digest, has_place, is_requirement, lines_of, plain, read_inputs
+from gpuinstall.lock.declaration import (
+    changed_inputs,
+    digest,
+    has_place,
+    is_requirement,
+    lines_of,
+    plain,
+    read_inputs,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +26,9 @@ def test_the_digest_does_not_depend_on_the_order() -> None:
 
 def test_requirements_have_one_spelling_and_order() -> None:
     assert plain(("torch >=2", "NumPy", "Torch>=2")) == ("numpy", "torch>=2")
-    assert plain(('Typing_Extensions[a]; os_name == "nt"',)) == ('typing-extensions[a]; os_name == "nt"',)
+    assert plain(('Typing_Extensions[a]; os_name == "nt"',)) == (
+        'typing-extensions[a]; os_name == "nt"',
+    )
     with pytest.raises(UsageError) as caught:
         plain(("torch==",))
     assert caught.value.code == "requirement-malformed"
@@ -30,7 +40,9 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: P
     folder.mkdir()
     (folder / "in.txt").write_text("torch\n", encoding="utf-8")
     (tmp_path / "base.txt").write_text("torch\n", encoding="utf-8")
-    files = {str(path): read_inputs(str(path)) for path in (folder / "in.txt", tmp_path / "base.txt")}
+    files = {
+        str(path): read_inputs(str(path)) for path in (folder / "in.txt", tmp_path / "base.txt")
+    }
     assert lines_of(files, folder) == {"../base.txt": ("torch",), "in.txt": ("torch",)}
     assert [has_place(name, folder) for name in (*files, "/dev/null")] == [True, True, False]
 

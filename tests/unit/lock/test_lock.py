@@ -31,13 +31,27 @@ def test_a_lock_knows_its_python_its_versions_and_its_digest() -> None:
 
 
 def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
-    by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace('version = "2.14.1+cu126"\n', "")
+    by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace(
+        'version = "2.14.1+cu126"\n', ""
+    )
     assert parse("pylock.toml", by_pip).versions == {"torch": "2.14.1+cu126"}
-    assert parse("pylock.toml", by_pip.replace("-cp312-cp312-linux_x86_64.whl", ".tar.gz")).versions == {}
+    assert (
+        parse("pylock.toml", by_pip.replace("-cp312-cp312-linux_x86_64.whl", ".tar.gz")).versions
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
-    "pythons", [">=3.11", "!=3.12.*", "==3.12.1.*", "==3.*", "======3.12.*", ">=3.9,==3.12.*", f"==3.{10**9}.*"]
+    "pythons",
+    [
+        ">=3.11",
+        "!=3.12.*",
+        "==3.12.1.*",
+        "==3.*",
+        "======3.12.*",
+        ">=3.9,==3.12.*",
+        f"==3.{10**9}.*",
+    ],
 )
 def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons: str) -> None:
     assert parse("pylock.toml", LOCK.replace("==3.12.*", pythons)).python is None
@@ -57,18 +71,30 @@ def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons: str) -> Non
         ),
         (LOCK.replace('"1.0"', '"2.0"'), "lock-version"),
         (LOCK.replace('"1.0"', '"1.1"'), "lock-version"),
-        (LOCK.replace("%2B", "+").replace('url = "https://index.example', 'path = "../../etc'), "lock-traversal"),
-        (LOCK.replace("https://index.example/torch", "https://index.example/..%2F..%2Ftorch"), "lock-malformed"),
         (
-            LOCK.replace("url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='),
+            LOCK.replace("%2B", "+").replace('url = "https://index.example', 'path = "../../etc'),
             "lock-traversal",
         ),
         (
-            LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace("/torch", "/..%2F..%2Ftorch"),
+            LOCK.replace("https://index.example/torch", "https://index.example/..%2F..%2Ftorch"),
+            "lock-malformed",
+        ),
+        (
+            LOCK.replace(
+                "url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='
+            ),
             "lock-traversal",
         ),
         (
-            LOCK.replace("/torch", "/..%5Ctorch").replace("url =", 'name = "torch-1-py3-none-any.whl"\nurl ='),
+            LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace(
+                "/torch", "/..%2F..%2Ftorch"
+            ),
+            "lock-traversal",
+        ),
+        (
+            LOCK.replace("/torch", "/..%5Ctorch").replace(
+                "url =", 'name = "torch-1-py3-none-any.whl"\nurl ='
+            ),
             "lock-malformed",
         ),
         (LOCK.replace("1" * 64, "0x1"), "lock-malformed"),
@@ -83,7 +109,9 @@ def test_a_lock_that_cannot_be_trusted_is_refused(text: str, code: str) -> None:
     assert caught.value.hint
 
 
-def test_a_lock_of_another_version_is_refused_in_our_own_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_of_another_version_is_refused_in_our_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with pytest.raises(LockError):
         parse("pylock.cu126.toml", LOCK.replace('"1.0"', '"1.1"'))
     assert caplog.records == []
@@ -92,17 +120,23 @@ def test_a_lock_of_another_version_is_refused_in_our_own_words(caplog: pytest.Lo
 def test_packages_that_no_hash_can_pin_are_known() -> None:
     wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
     folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
-    repository = LOCK.replace(wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n')
+    repository = LOCK.replace(
+        wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n'
+    )
     assert parse("pylock.cu126.toml", LOCK).addresses == {}
     assert parse("pylock.cu126.toml", LOCK).unserved == ()
     assert parse("pylock.cu126.toml", LOCK).pinned_by == "every file hashed"
     assert parse("pylock.cu126.toml", folder).addresses == {"torch": "torch @ ."}
-    assert parse("pylock.cu126.toml", repository).addresses == {"torch": "torch @ git+https://index.example/a@1"}
+    assert parse("pylock.cu126.toml", repository).addresses == {
+        "torch": "torch @ git+https://index.example/a@1"
+    }
     assert parse("pylock.cu126.toml", folder).pinned_by == "no hash pins torch (the folder .)"
     assert parse("pylock.cu126.toml", repository).pinned_by == (
         "no hash pins torch (commit 1 of https://index.example/a)"
     )
-    assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [("torch",)] * 2
+    assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [
+        ("torch",)
+    ] * 2
 
 
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path: Path) -> None:

@@ -7,14 +7,24 @@ from gpuinstall.lock.obstacles import held_back, required_torches, who_requires_
 from gpuinstall.lock.programs import ListedProgram
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
-VERSIONS = {"torch": ("2.13.0+cu126", ("painter", "brush")), "painter": ("2.0", ()), "brush": ("1.0", ())}
+VERSIONS = {
+    "torch": ("2.13.0+cu126", ("painter", "brush")),
+    "painter": ("2.0", ()),
+    "brush": ("1.0", ()),
+}
 
 
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ("Because painter>=2.0 depends on torch==2.13.0 and x", "painter 2.0 requires torch 2.13.0"),
-        ("Because painter==2.0 depends on torch==2.13.0, we can", "painter 2.0 requires torch 2.13.0"),
+        (
+            "Because painter>=2.0 depends on torch==2.13.0 and x",
+            "painter 2.0 requires torch 2.13.0",
+        ),
+        (
+            "Because painter==2.0 depends on torch==2.13.0, we can",
+            "painter 2.0 requires torch 2.13.0",
+        ),
         ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch 2.13.0"),
         (
             "Because painter==1.0 depends on torch==2.10.0 and x",

@@ -32,15 +32,22 @@ def test_several_targets_get_the_newest_torch_that_all_can_have() -> None:
 def test_one_python_serves_all() -> None:
     planned = agree_on_torch(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
     assert len({each.choice.python for each in planned}) == 1
-    assert {each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))} == {"3.11"}
-    assert {each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))} <= {
+    assert {
+        each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))
+    } == {"3.11"}
+    assert {
+        each.choice.python
+        for each in agree_on_torch(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))
+    } <= {
         "3.11",
         "3.12",
     }
 
 
 def test_a_pinned_torch_holds_for_all() -> None:
-    assert set(torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))) == {"2.10.0"}
+    assert set(torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))) == {
+        "2.10.0"
+    }
 
 
 def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest() -> None:

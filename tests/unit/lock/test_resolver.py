@@ -41,7 +41,10 @@ def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
 
 
 def test_what_stands_for_a_hash_is_each_files_own() -> None:
-    first, second = unknown_hash("https://index.example/a.whl"), unknown_hash("https://index.example/b.whl")
+    first, second = (
+        unknown_hash("https://index.example/a.whl"),
+        unknown_hash("https://index.example/b.whl"),
+    )
     assert first != second
     assert is_unknown(first)
     assert len(first) == 64
@@ -56,10 +59,14 @@ def test_an_address_cannot_break_out_of_its_simple_page() -> None:
 def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: Path) -> None:
     ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path, tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
-    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(encoding="utf-8")
+    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(tmp_path: Path) -> None:
+def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(
+    tmp_path: Path,
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, wheels in ((first, (TRITON,)), (second, ())):
         folder.mkdir()
@@ -67,13 +74,18 @@ def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_
         ResolverProject(("torch",), "3.12", TARGET, pages).write(folder, tmp_path)
 
     (index,) = tmp_path.glob("unlisted*")
-    settings = [tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)]
+    settings = [
+        tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)
+    ]
     assert [each["index"] for each in settings] == [[{"url": index.as_uri()}]] * 2
     assert {page.name for page in index.iterdir()} == {"torch", "torchtext", "triton"}
     assert all(
-        parse_page(Page((page / "index.html").read_text("utf-8"), "text/html", "")) == () for page in index.iterdir()
+        parse_page(Page((page / "index.html").read_text("utf-8"), "text/html", "")) == ()
+        for page in index.iterdir()
     )
-    assert [sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)] == [
+    assert [
+        sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)
+    ] == [
         ["torch", "triton"],
         ["torch"],
     ]
@@ -97,18 +109,25 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path: Path) -> None:
     for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
         with pytest.raises((UsageError, InvalidVersion)):
             ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path, tmp_path)
-        written = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()]
+        written = [
+            path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()
+        ]
         assert not any("/etc/passwd" in text for text in written)
 
 
 def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path: Path) -> None:
     sources = Sources(
         extra_indexes=("https://corp.example/simple", "https://download.pytorch.org/whl/cu118"),
-        package_indexes={"ours": "https://own.example/simple", "torch": "https://own.example/simple"},
+        package_indexes={
+            "ours": "https://own.example/simple",
+            "torch": "https://own.example/simple",
+        },
         exclude_newer="2026-01-01",
     )
     asked = ("torch==2.14.1+cu126", "ours")
-    project = ResolverProject(asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources)
+    project = ResolverProject(
+        asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources
+    )
     project.write(tmp_path, tmp_path)
     settings = tomli.loads((tmp_path / "uv.toml").read_text(encoding="utf-8"))
     assert [index["url"].partition("/unlisted-")[0] for index in settings["index"]] == [
@@ -121,4 +140,6 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
     )
     uv = tomli.loads(project.document)["tool"]["uv"]
     assert uv["sources"] == {"ours": {"index": "of-ours"}}
-    assert uv["index"] == [{"name": "of-ours", "url": "https://own.example/simple", "explicit": True}]
+    assert uv["index"] == [
+        {"name": "of-ours", "url": "https://own.example/simple", "explicit": True}
+    ]

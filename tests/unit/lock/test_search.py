@@ -21,16 +21,22 @@ CONFLICT = Conflict(NoBuildError("requirements-conflict", "they conflict"))
 NO_CODE = Reason("no-code", "kernels 2.0 has no code for V100")
 
 
-def test_a_search_beyond_its_budget_ends_with_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_beyond_its_budget_ends_with_what_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = cast("Session", SimpleNamespace(uv_runs=["pip compile"], reporter=SilentReporter()))
     states = {
         "they conflict": SearchState((), rejection=CONFLICT),
-        "kernels 2.0 has no code for V100": SearchState((), exclusions=(NO_CODE,), rejection=CONFLICT),
+        "kernels 2.0 has no code for V100": SearchState(
+            (), exclusions=(NO_CODE,), rejection=CONFLICT
+        ),
         "no versions that go together were found in 64 runs of uv for each target": SearchState(()),
     }
     wrong = {}
     for message, state in states.items():
-        monkeypatch.setattr(search, "_start", lambda _requests, session, state=state: _spending(session, state))
+        monkeypatch.setattr(
+            search, "_start", lambda _requests, session, state=state: _spending(session, state)
+        )
         ended = search_locks((), session)
         if not isinstance(ended, Conflict) or ended.error.message != message:
             wrong[message] = ended

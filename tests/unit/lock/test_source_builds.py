@@ -24,8 +24,16 @@ from gpuinstall.reporter import SilentReporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-FLASH = {"name": "flash-attn", "version": "2.8.3", "sdist": {"url": "https://files.example/f.tar.gz"}}
-SCATTER = {"name": "torch-scatter", "version": "2.1.2", "sdist": {"url": "https://files.example/s.tar.gz"}}
+FLASH = {
+    "name": "flash-attn",
+    "version": "2.8.3",
+    "sdist": {"url": "https://files.example/f.tar.gz"},
+}
+SCATTER = {
+    "name": "torch-scatter",
+    "version": "2.1.2",
+    "sdist": {"url": "https://files.example/s.tar.gz"},
+}
 WHEEL = {"name": "numpy", "version": "2", "wheels": [{"url": "https://files.example/n.whl"}]}
 
 
@@ -43,11 +51,17 @@ class Heard(SilentReporter):
 def site(tmp_path: Path) -> BuildSite:
     """A machine with g++ and nvcc 12.6, 8 cores and 40 GB."""
     for name, said in (("g++", ""), ("nvcc", "release 12.6, V12.6.1")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", encoding="utf-8")
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", encoding="utf-8"
+        )
         (tmp_path / name).chmod(0o755)
     versions = {"torch": "2.14.1+cu126"}
     return BuildSite(
-        Backend.parse("cu126"), versions, Machine("linux", "x86_64"), {"PATH": str(tmp_path)}, Capacity(8, 40.0)
+        Backend.parse("cu126"),
+        versions,
+        Machine("linux", "x86_64"),
+        {"PATH": str(tmp_path)},
+        Capacity(8, 40.0),
     )
 
 
@@ -62,7 +76,10 @@ def test_what_has_no_wheel_is_built_from_what_it_has() -> None:
         WHEEL,
         FLASH,
         {"name": "a", "directory": {"path": "."}},
-        {"name": "b", "vcs": {"type": "git", "url": "https://git.example/b", "commit-id": "0" * 40}},
+        {
+            "name": "b",
+            "vcs": {"type": "git", "url": "https://git.example/b", "commit-id": "0" * 40},
+        },
         {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
         {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
     ]
@@ -86,8 +103,12 @@ def test_compiler_memory_and_time_are_said_before(site: BuildSite) -> None:
     ]
 
 
-@pytest.mark.parametrize(("variables", "jobs"), [({}, "4"), ({"MAX_JOBS": "2"}, "2"), ({"MAX_JOBS": "x"}, "4")])
-def test_as_many_jobs_run_at_once_as_the_memory_holds(site: BuildSite, variables: dict[str, str], jobs: str) -> None:
+@pytest.mark.parametrize(
+    ("variables", "jobs"), [({}, "4"), ({"MAX_JOBS": "2"}, "2"), ({"MAX_JOBS": "x"}, "4")]
+)
+def test_as_many_jobs_run_at_once_as_the_memory_holds(
+    site: BuildSite, variables: dict[str, str], jobs: str
+) -> None:
     site = site._replace(environ={**site.environ, **variables})
     assert sync_variables(source_builds({"packages": [FLASH]}), site, "/x")["MAX_JOBS"] == jobs
 
@@ -101,7 +122,9 @@ def test_as_many_jobs_run_at_once_as_the_memory_holds(site: BuildSite, variables
         ({"capacity": Capacity(8, 5.0)}, "memory-too-small"),
     ],
 )
-def test_what_cannot_be_built_here_is_refused(site: BuildSite, change: dict[str, Any], code: str) -> None:
+def test_what_cannot_be_built_here_is_refused(
+    site: BuildSite, change: dict[str, Any], code: str
+) -> None:
     with pytest.raises(NoBuildError) as caught:
         check(site._replace(**change), FLASH)
     assert caught.value.code == code
@@ -115,12 +138,16 @@ def test_a_machine_without_a_c_compiler_is_refused(site: BuildSite, tmp_path: Pa
     assert caught.value.code == "compiler-missing"
 
 
-def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked(site: BuildSite) -> None:
+def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked(
+    site: BuildSite,
+) -> None:
     assert check(site._replace(backend=Backend.parse("cu128")), FLASH)
     assert check(site._replace(backend=Backend.parse("cu130")), FLASH, here=False)
 
 
-def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site: BuildSite, tmp_path: Path) -> None:
+def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(
+    site: BuildSite, tmp_path: Path
+) -> None:
     (tmp_path / "nvcc").unlink()
     assert check(site._replace(backend=Backend.parse("cpu")), SCATTER)
     variables = sync_variables(source_builds({"packages": [SCATTER]}), site, "/x")
@@ -131,28 +158,39 @@ def test_a_toolkit_of_wheels_comes_before_the_machines(site: BuildSite) -> None:
     versions = {"torch": "2.15.0+cu130", "nvidia-cuda-nvcc": "13.0.88"}
     wheels = site._replace(backend=Backend.parse("cu130"), versions=versions)
     assert check(wheels, FLASH)
-    assert sync_variables(source_builds({"packages": [FLASH]}), wheels, "/x")["CUDA_HOME"] == "/x/nvidia/cu13"
+    assert (
+        sync_variables(source_builds({"packages": [FLASH]}), wheels, "/x")["CUDA_HOME"]
+        == "/x/nvidia/cu13"
+    )
 
 
 def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
-    assert check(site._replace(capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}) == [
-        "cowsay 6 is built from its sdist"
-    ]
+    assert check(
+        site._replace(capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}
+    ) == ["cowsay 6 is built from its sdist"]
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site: BuildSite, tmp_path: Path) -> None:
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(
+    site: BuildSite, tmp_path: Path
+) -> None:
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
-    assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == ["flash-attn"]
+    assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == [
+        "flash-attn"
+    ]
     assert sync_settings(source_builds({"packages": [WHEEL]}), site) == ""
     with_index = tomli.loads(sync_settings(builds, site, "https://index.example/whl/cu126"))
-    assert with_index["index"] == [{"url": "https://index.example/whl/cu126", "ignore-error-codes": [403]}]
+    assert with_index["index"] == [
+        {"url": "https://index.example/whl/cu126", "ignore-error-codes": [403]}
+    ]
     assert "ninja" in build_tools({"packages": [FLASH]})
     assert build_tools({"packages": [WHEEL]}) == ()
     settings = tomli.loads(resolver_settings({"flash-attn-3"}, tmp_path))
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in known_builds().items() if known.metadata
     }
-    assert {"torch", "torchaudio", "triton", "flash-attn-3"} <= set(settings["pip"]["no-sources-package"])
+    assert {"torch", "torchaudio", "triton", "flash-attn-3"} <= set(
+        settings["pip"]["no-sources-package"]
+    )
     assert settings["index"] == [{"url": tmp_path.as_uri()}]
 
 

@@ -19,12 +19,16 @@ from gpuinstall.vendors import VENDORS
         (Target("cpu", "macos", "arm64"), "pylock.cpu-macos-arm64.toml"),
     ],
 )
-def test_the_lock_is_named_after_its_target_and_the_name_reads_back(target: Target, filename: str) -> None:
+def test_the_lock_is_named_after_its_target_and_the_name_reads_back(
+    target: Target, filename: str
+) -> None:
     assert target.filename == filename
     assert Target.parse(str(target)) == target
 
 
-@pytest.mark.parametrize("text", ["", "cu", "cu12.6", "hip6.3", "cu126-linux", "cu126-beos-x86_64", "cu126 ", "../cpu"])
+@pytest.mark.parametrize(
+    "text", ["", "cu", "cu12.6", "hip6.3", "cu126-linux", "cu126-beos-x86_64", "cu126 ", "../cpu"]
+)
 def test_anything_else_is_no_target(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Target.parse(text)

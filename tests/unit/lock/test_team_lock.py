@@ -88,14 +88,19 @@ version = "2.9.0"
 """
 
 
-@pytest.mark.parametrize(("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY), ("pdm.lock", PDM)])
+@pytest.mark.parametrize(
+    ("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY), ("pdm.lock", PDM)]
+)
 def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
     tmp_path: Path, name: str, text: str
 ) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     path = team_lock_in(tmp_path)
     assert path == tmp_path / name
-    assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == ("numpy==2.3.4", "torch==2.9.0")
+    assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == (
+        "numpy==2.3.4",
+        "torch==2.9.0",
+    )
 
 
 def test_of_several_versions_that_of_the_python_is_kept(tmp_path: Path) -> None:
@@ -117,7 +122,10 @@ BREAKS = ("2.3.4\\n-r /etc/passwd", "2.3.4 --index-url https://index.example/", 
 
 def test_a_version_that_is_none_is_no_line_for_uv(tmp_path: Path) -> None:
     names = {f'name = "numpy"\nversion = "{version}"' for version in BREAKS}
-    names |= {'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"', 'name = "num py"\nversion = "2.3.4"'}
+    names |= {
+        'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"',
+        'name = "num py"\nversion = "2.3.4"',
+    }
     accepted = []
     for file in ("uv.lock", "poetry.lock", "pdm.lock"):
         for row in sorted(names):
@@ -133,14 +141,23 @@ BY_INDEX = {
     "poetry.lock": f'[package.source]\ntype = "legacy"\nurl = "{INDEX}"\nreference = "corp"',
 }
 BY_ADDRESS = {
-    "uv.lock": ('source = { git = "https://git.example/ours?rev=main#0" }', 'source = { editable = "lib" }'),
+    "uv.lock": (
+        'source = { git = "https://git.example/ours?rev=main#0" }',
+        'source = { editable = "lib" }',
+    ),
     "poetry.lock": ('[package.source]\ntype = "git"\nurl = "https://git.example/ours"',),
-    "pdm.lock": ('git = "https://git.example/ours"', 'path = "./lib"', 'url = "https://files.example/ours.zip"'),
+    "pdm.lock": (
+        'git = "https://git.example/ours"',
+        'path = "./lib"',
+        'url = "https://files.example/ours.zip"',
+    ),
 }
 
 
 def obeyed(folder: Path, file: str, rows: str) -> Sources:
-    (folder / file).write_text(f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', encoding="utf-8")
+    (folder / file).write_text(
+        f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', encoding="utf-8"
+    )
     return Sources().with_settings(read_team_settings(folder / file))
 
 
@@ -178,8 +195,14 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path: Path) -> None:
     wrong = {}
     for file, rows in hashes.items():
         sources = obeyed(tmp_path, file, rows)
-        documents = {version: {"packages": [{"name": "ours", "version": version}]} for version in ("1.0", "1.1")}
-        held = {version: requested_hashes((), document, sources) for version, document in documents.items()}
+        documents = {
+            version: {"packages": [{"name": "ours", "version": version}]}
+            for version in ("1.0", "1.1")
+        }
+        held = {
+            version: requested_hashes((), document, sources)
+            for version, document in documents.items()
+        }
         if digest not in held["1.0"].get("ours", ()) or held["1.1"]:
             wrong[file] = held
     assert wrong == {}
@@ -187,4 +210,6 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path: Path) -> None:
 
 def test_a_folder_of_files_is_an_index_by_its_path(tmp_path: Path) -> None:
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
-    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_locked_indexes(lambda: None)
+    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_locked_indexes(
+        lambda: None
+    )

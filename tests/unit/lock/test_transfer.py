@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
 WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
-CHOICE = Choice(next(build for build in frozen_catalog().builds if build.backend.tag == "cu126"), "3.12", None, ())
+CHOICE = Choice(
+    next(build for build in frozen_catalog().builds if build.backend.tag == "cu126"),
+    "3.12",
+    None,
+    (),
+)
 
 
 def elsewhere(file: LockedFile) -> str:
@@ -27,19 +32,25 @@ def elsewhere(file: LockedFile) -> str:
 
 def copied(text: str, folder: Path, wheels: Path | None = None, **indexes: str) -> dict[str, Any]:
     """The package as uv reads it."""
-    transfer = Transfer(parse("pylock.cu126.toml", text), CHOICE, folder / "private", folder, {}, wheels=wheels)
+    transfer = Transfer(
+        parse("pylock.cu126.toml", text), CHOICE, folder / "private", folder, {}, wheels=wheels
+    )
     found: dict[str, Any] = tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
     return found
 
 
 def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path: Path) -> None:
     hashes = {"sha256": "1" * 64}
-    assert copied(TEXT, tmp_path)["wheels"] == [{"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": hashes}]
+    assert copied(TEXT, tmp_path)["wheels"] == [
+        {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": hashes}
+    ]
 
 
 def test_a_hash_that_is_not_known_yet_is_none(tmp_path: Path) -> None:
     text = TEXT.replace("1" * 64, unknown_hash("https://index.example"))
-    assert copied(text, tmp_path)["wheels"] == [{"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}]
+    assert copied(text, tmp_path)["wheels"] == [
+        {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
+    ]
 
 
 def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path: Path) -> None:
@@ -49,25 +60,40 @@ def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path: Path)
 
 
 def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
-    assert copied(TEXT, tmp_path, torch="https://index.example/w")["index"] == "https://index.example/w"
+    assert (
+        copied(TEXT, tmp_path, torch="https://index.example/w")["index"]
+        == "https://index.example/w"
+    )
     assert "index" not in copied(TEXT, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("index", "default", "found"),
     [
-        ("https://index.example/whl/cu126", "https://mirror.example", "https://index.example/whl/cu126"),
+        (
+            "https://index.example/whl/cu126",
+            "https://mirror.example",
+            "https://index.example/whl/cu126",
+        ),
         (None, "https://mirror.example", "https://mirror.example"),
         ("/folder/of/wheels", "https://mirror.example", None),
         (None, None, None),
     ],
 )
-def test_the_family_has_an_index_of_its_own(index: str | None, default: str | None, found: str | None) -> None:
-    assert indexes_of(parse("pylock.cu126.toml", TEXT), index, default) == ({"torch": found} if found else {})
+def test_the_family_has_an_index_of_its_own(
+    index: str | None, default: str | None, found: str | None
+) -> None:
+    assert indexes_of(parse("pylock.cu126.toml", TEXT), index, default) == (
+        {"torch": found} if found else {}
+    )
 
 
 def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
-    text = TEXT.replace("url = ", "path = ").replace("https://index.example/", "wheels/").replace("%2B", "+")
+    text = (
+        TEXT.replace("url = ", "path = ")
+        .replace("https://index.example/", "wheels/")
+        .replace("%2B", "+")
+    )
     [entry] = copied(text, tmp_path)["wheels"]
     assert entry["path"] == str(tmp_path / "wheels" / WHEEL)
 
@@ -81,7 +107,10 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
         ),
         ("error: failed to write: No space left on device (os error 28)", "no-space"),
         ("error: failed to create directory: Permission denied (os error 13)", "not-writable"),
-        ("error: Failed to fetch: `https://x/x.whl`\n  Caused by: error sending request for url", "network"),
+        (
+            "error: Failed to fetch: `https://x/x.whl`\n  Caused by: error sending request for url",
+            "network",
+        ),
         (
             "error: Failed to fetch: `https://x/x.whl`\n  Caused by: HTTP status client error (404 Not Found)",
             "file-gone",

@@ -60,7 +60,9 @@ def conflict(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
 
 
 def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
-    said = CONFLICT.replace("there is no version of triton==3.8.0", "there are no versions of torchtriton")
+    said = CONFLICT.replace(
+        "there is no version of triton==3.8.0", "there are no versions of torchtriton"
+    )
     error = conflict(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
     assert (error.hint or "").startswith("the same with torchtriton ")
@@ -70,7 +72,10 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
 def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git() -> None:
     error = failed(GIT)
     assert (error.code, error.message) == ("repository", "a Git repository could not be fetched")
-    assert error.why == "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example"
+    assert (
+        error.why
+        == "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example"
+    )
 
 
 def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
@@ -80,12 +85,16 @@ def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_netwo
     )
     assert (missing.code, missing.exit_code) == ("package-not-found", 4)
     assert "nosuch" in missing.message
-    silent = failed("error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)")
+    silent = failed(
+        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
+    )
     assert (silent.code, silent.exit_code) == ("network", 4)
 
 
 def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
-    error = failed("error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)")
+    error = failed(
+        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
+    )
     assert (error.code, error.exit_code) == ("http-status", 4)
 
 
@@ -102,7 +111,9 @@ def test_anything_else_is_an_installation_that_failed() -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
-    error = failed("error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`")
+    error = failed(
+        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
+    )
     assert (error.code, error.exit_code) == ("not-writable", 4)
     assert "UV_CACHE_DIR" in (error.hint or "")
 
@@ -122,7 +133,9 @@ def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object)
 
 def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
     told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
-    error = build_failure(f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}")
+    error = build_failure(
+        f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"
+    )
     assert error
     assert (error.evidence or "").endswith("KeyError: 'HOME'")
     assert "secret" not in (error.evidence or "")

@@ -16,5 +16,7 @@ def listed(filename: str, *, source: str = "https://index.example/whl/cu126", **
     return Wheel(package, version, filename, url, tags, backend=backend, source=source, **more)
 
 
-def torch(version: str = "2.14.1+cu126", tag: str = "cp312-cp312-manylinux_2_28_x86_64", **more: Any) -> Wheel:
+def torch(
+    version: str = "2.14.1+cu126", tag: str = "cp312-cp312-manylinux_2_28_x86_64", **more: Any
+) -> Wheel:
     return listed(f"torch-{version}-{tag}.whl", **more)

@@ -65,10 +65,15 @@ def answer_of_plan(visit: Visit) -> dict[str, Any]:
     packages = PACKAGES[visit.packages]
     plan = choose(visit.machine, Request(packages), frozen_catalog())
     answer = answer_of(plan, f"gpuinstall install {' '.join(packages)}", frozen_catalog())
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in answer._asdict().items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in answer._asdict().items()
+    }
 
 
-def wrong_visits(document: dict[str, Any], platforms: Sequence[Platform], count: int) -> list[Visit]:
+def wrong_visits(
+    document: dict[str, Any], platforms: Sequence[Platform], count: int
+) -> list[Visit]:
     chance = random.Random(15)
     visits = [any_visit(platforms, chance) for _ in range(count)]
     return [visit for visit in visits if answer_in(document, visit) != answer_of_plan(visit)]
@@ -80,7 +85,9 @@ def test_the_page_answers_as_choose_does(text: str) -> None:
 
 def test_each_driver_border_has_the_answer_of_choose(text: str) -> None:
     document, platform = embedded(text), SMALL[0]
-    nvidias = [number for number, kind in enumerate(kinds_of_gpus(frozen_catalog())) if kind.capability]
+    nvidias = [
+        number for number, kind in enumerate(kinds_of_gpus(frozen_catalog())) if kind.capability
+    ]
     drivers = [DriverVersion(parts, DRIVER) for parts in driver_borders(platform, frozen_catalog())]
     visits = [Visit(platform, kind, driver, 0) for kind in nvidias for driver in drivers]
 
@@ -106,11 +113,17 @@ def test_every_chip_has_an_answer_and_none_of_another_maker_is_called_proven(tex
     others = [number for number, kind in enumerate(kinds_of_gpus(frozen_catalog())) if kind.maker]
     visits = [Visit(platform, kind, None, 0) for platform in SMALL for kind in others]
     answers = {visit: answer_in(document, visit) for visit in visits}
-    served = [answer for answer in answers.values() if answer["requirements"] and "+cpu" not in answer["title"]]
+    served = [
+        answer
+        for answer in answers.values()
+        if answer["requirements"] and "+cpu" not in answer["title"]
+    ]
 
     assert [visit for visit in visits if answers[visit] != answer_of_plan(visit)] == []
     assert len(served) > 20
-    assert [answer for answer in served if not any("not proven" in note for note in answer["notes"])] == []
+    assert [
+        answer for answer in served if not any("not proven" in note for note in answer["notes"])
+    ] == []
     assert "not proven on a card by this project" in text
 
 
@@ -132,7 +145,9 @@ class Outside(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         said: Iterator[Any] = (
-            (tag, name, value) for name, value in attrs if name in {"src", "href", "action", "style"}
+            (tag, name, value)
+            for name, value in attrs
+            if name in {"src", "href", "action", "style"}
         )
         self.found += [each for each in said if not (each[2] or "").startswith("#")]
         self.found += [(tag, name, value) for name, value in attrs if name.startswith("on")]
@@ -158,8 +173,15 @@ def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
 
 
 def test_every_text_stands_out_from_its_background_in_light_and_in_dark(text: str) -> None:
-    schemes = [dict(re.findall(r"--(\w+): (#\w{6})", found)) for found in re.findall(r":root \{([^}]*)\}", text)]
-    pairs = [(fore, back) for fore in ("text", "soft", "link", "good", "bad", "mind") for back in ("back", "box")]
+    schemes = [
+        dict(re.findall(r"--(\w+): (#\w{6})", found))
+        for found in re.findall(r":root \{([^}]*)\}", text)
+    ]
+    pairs = [
+        (fore, back)
+        for fore in ("text", "soft", "link", "good", "bad", "mind")
+        for back in ("back", "box")
+    ]
 
     assert len(schemes) == 2
     assert [pair for colours in schemes for pair in pairs if contrast(colours, *pair) < 4.5] == []
@@ -174,7 +196,9 @@ def contrast(colours: dict[str, str], one: str, other: str) -> float:
 
 def luminance(colour: str) -> float:
     parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

@@ -46,12 +46,20 @@ def card(name: str, index: int = 0, **facts: Any) -> Gpu:
     return replace(gpu, **facts)
 
 
-def machine(*cards: str | Gpu, driver: str | None = "580.95.05", cuda: str | None = None, **facts: Any) -> Machine:
+def machine(
+    *cards: str | Gpu, driver: str | None = "580.95.05", cuda: str | None = None, **facts: Any
+) -> Machine:
     """A Linux machine with these cards, by name, and a driver (None: no driver)."""
-    gpus = [card(name, index) if isinstance(name, str) else name for index, name in enumerate(cards)]
+    gpus = [
+        card(name, index) if isinstance(name, str) else name for index, name in enumerate(cards)
+    ]
     facts.setdefault("os", "linux")
     facts.setdefault("arch", "x86_64")
-    known = Driver(DriverVersion.parse(driver) if driver else None, CudaVersion.parse(cuda) if cuda else None, "nvml")
+    known = Driver(
+        DriverVersion.parse(driver) if driver else None,
+        CudaVersion.parse(cuda) if cuda else None,
+        "nvml",
+    )
     return Machine(driver=known if driver or cuda else None, gpus=tuple(gpus), **facts)
 
 

@@ -20,10 +20,25 @@ from gpuinstall.plan.requirement import parse_requirement
         ("lib/inner", "inner", "lib/inner", False),
         ("/opt/lib", "lib", "/opt/lib", False),
         (r"C:\work\lib", "lib", r"C:\work\lib", False),
-        ("./dist/owl_eye-3.0-py3-none-any.whl", "owl-eye", "./dist/owl_eye-3.0-py3-none-any.whl", False),
-        ("torch-2.15.0-cp312-cp312-win_amd64.whl", "torch", "torch-2.15.0-cp312-cp312-win_amd64.whl", False),
+        (
+            "./dist/owl_eye-3.0-py3-none-any.whl",
+            "owl-eye",
+            "./dist/owl_eye-3.0-py3-none-any.whl",
+            False,
+        ),
+        (
+            "torch-2.15.0-cp312-cp312-win_amd64.whl",
+            "torch",
+            "torch-2.15.0-cp312-cp312-win_amd64.whl",
+            False,
+        ),
         ("git+https://git.example/a/Tool.git", "tool", "git+https://git.example/a/Tool.git", False),
-        ("git+ssh://git@git.example/tool@main#egg=x", "x", "git+ssh://git@git.example/tool@main#egg=x", False),
+        (
+            "git+ssh://git@git.example/tool@main#egg=x",
+            "x",
+            "git+ssh://git@git.example/tool@main#egg=x",
+            False,
+        ),
         (
             "git+https://git.example/pytorch/pytorch@v2.9.1",
             "torch",
@@ -36,7 +51,12 @@ from gpuinstall.plan.requirement import parse_requirement
             "git+https://git.example/pytorch/vision.git",
             False,
         ),
-        ("git+https://git.example/ours/vision", "vision", "git+https://git.example/ours/vision", False),
+        (
+            "git+https://git.example/ours/vision",
+            "vision",
+            "git+https://git.example/ours/vision",
+            False,
+        ),
         ("https://files.example/a-1.tar.gz", "a", "https://files.example/a-1.tar.gz", False),
         (
             "Thing @ git+https://git.example/t@main#subdirectory=s",
@@ -47,13 +67,17 @@ from gpuinstall.plan.requirement import parse_requirement
         ("-e Thing @ ./lib", "thing", "./lib", True),
     ],
 )
-def test_an_address_is_read_with_the_name_that_it_tells(text: str, name: str, url: str, editable: bool) -> None:
+def test_an_address_is_read_with_the_name_that_it_tells(
+    text: str, name: str, url: str, editable: bool
+) -> None:
     asked = parse_requirement(text)
     assert (asked.name, asked.url, asked.editable) == (name, url, editable)
     assert parse_requirement(asked.text) == asked
 
 
-@pytest.mark.parametrize("text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"])
+@pytest.mark.parametrize(
+    "text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"]
+)
 def test_what_is_no_address_has_none(text: str) -> None:
     assert parse_requirement(text).url is None
 
@@ -108,7 +132,9 @@ def test_a_path_may_have_blanks() -> None:
     wrong = []
     for text, expected in cases.items():
         asked = parse_requirement(text)
-        if (asked.name, asked.url, asked.editable) != expected or parse_requirement(asked.text) != asked:
+        if (asked.name, asked.url, asked.editable) != expected or parse_requirement(
+            asked.text
+        ) != asked:
             wrong.append((text, asked))
     assert wrong == []
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 ARM = machine("H100", arch="aarch64")
 
 
-def plan(asked: Machine, *requirements: str, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
+def plan(
+    asked: Machine, *requirements: str, catalog: Catalog | None = None, **request: Any
+) -> Plan | Refusal:
     return choose(asked, Request(requirements, **request), catalog or frozen_catalog())
 
 
@@ -32,7 +34,10 @@ def offering(backend: str, **versions: str) -> Catalog:
     """The catalogue as sources have it that list these versions of companions for a backend."""
     catalog = frozen_catalog()
     source = f"{catalog.torch_index}/{backend}"
-    builds = tuple(replace(each, source=source) if each.backend.tag == backend else each for each in catalog.builds)
+    builds = tuple(
+        replace(each, source=source) if each.backend.tag == backend else each
+        for each in catalog.builds
+    )
     offered = {(name, backend): frozenset(listed.split()) for name, listed in versions.items()}
     return replace(catalog, builds=builds, offered=offered)
 
@@ -47,15 +52,24 @@ def test_on_aarch64_older_companions_are_asked_for_without_a_label() -> None:
 
 def test_on_aarch64_newer_companions_and_everywhere_else_all_of_them_have_the_label() -> None:
     assert installed(plan(ARM, "torch==2.10.0", "torchvision"))[1] == "torchvision==0.25.0+cu130"
-    assert installed(plan(machine("H100"), "torch==2.9.1", "torchvision"))[1] == "torchvision==0.24.1+cu130"
+    assert (
+        installed(plan(machine("H100"), "torch==2.9.1", "torchvision"))[1]
+        == "torchvision==0.24.1+cu130"
+    )
     assert not plan(ARM, "torch==2.10.0", "torchvision").warnings
 
 
 def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_label() -> None:
-    plain, labelled = offering("cu130", torchvision="0.29.2"), offering("cu130", torchvision="0.24.1+cu130")
+    plain, labelled = (
+        offering("cu130", torchvision="0.29.2"),
+        offering("cu130", torchvision="0.24.1+cu130"),
+    )
 
     assert installed(plan(ARM, "torchvision", catalog=plain))[1] == "torchvision==0.29.2"
-    assert installed(plan(ARM, "torch==2.9.1", "torchvision", catalog=labelled))[1] == "torchvision==0.24.1+cu130"
+    assert (
+        installed(plan(ARM, "torch==2.9.1", "torchvision", catalog=labelled))[1]
+        == "torchvision==0.24.1+cu130"
+    )
 
 
 def test_triton_beside_the_cpu_build_comes_from_the_default_index() -> None:
@@ -87,8 +101,12 @@ def test_a_bound_of_triton_may_name_its_major_version_alone() -> None:
 def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
     at_hand = machine("RTX 4090", pythons=("3.12.1", "3.15.0"))
 
-    assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1"),)] == ["3.15"]
-    assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1", "triton"),)] == ["3.12"]
+    assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1"),)] == [
+        "3.15"
+    ]
+    assert [
+        made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1", "triton"),)
+    ] == ["3.12"]
     assert plan(machine("RTX 4090"), "triton", python="3.15").status == "ok"
     assert plan(machine("RTX 4090"), "torch<2.15", "triton", python="3.15").exit_code == 3
 
@@ -96,8 +114,14 @@ def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
 def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
     superchip = machine("B200", arch="aarch64", driver="570.133.20")
 
-    assert installed(plan(superchip, "torchaudio")) == ("torch==2.11.0+cu128", "torchaudio==2.11.0+cu128")
-    told = {found.candidate.name: found.reason.message for found in plan(superchip, "torchaudio").rejected}
+    assert installed(plan(superchip, "torchaudio")) == (
+        "torch==2.11.0+cu128",
+        "torchaudio==2.11.0+cu128",
+    )
+    told = {
+        found.candidate.name: found.reason.message
+        for found in plan(superchip, "torchaudio").rejected
+    }
     assert told["2.13.0+cu129"] == "no known source has torchaudio 2.11.0+cu129 for linux aarch64"
     listed = offering("cu129", torchaudio="2.11.0+cu129")
     assert installed(plan(superchip, "torchaudio", catalog=listed))[0] == "torch==2.13.0+cu129"

@@ -9,7 +9,9 @@ from tests.frozen import frozen_catalog
 def candidate(
     age: int, ranks: dict[int, int], *, nccl: str = "1", compiled: frozenset[int] = frozenset()
 ) -> ServingBuild:
-    return ServingBuild(frozen_catalog().builds[0], age=age, collective_library=nccl, ranks=ranks, compiled=compiled)
+    return ServingBuild(
+        frozen_catalog().builds[0], age=age, collective_library=nccl, ranks=ranks, compiled=compiled
+    )
 
 
 def test_ties_are_broken_in_order() -> None:
@@ -21,7 +23,9 @@ def test_ties_are_broken_in_order() -> None:
     }
     wrong = []
     for name, (better, worse) in pairs.items():
-        covers = [best_cover(order, {0, 1}) for order in ([other, worse, better], [better, worse, other])]
+        covers = [
+            best_cover(order, {0, 1}) for order in ([other, worse, better], [better, worse, other])
+        ]
         if not all(better in cover for cover in covers):
             wrong.append(name)
     assert wrong == []

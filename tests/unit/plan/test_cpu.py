@@ -41,7 +41,9 @@ def installed(made: Plan | Refusal) -> tuple[str, str | None]:
         ("macos", "x86_64", "torch==2.2.2", "https://download.pytorch.org/whl/cpu"),
     ],
 )
-def test_a_machine_without_a_gpu_gets_the_newest_cpu_build(os: str, arch: str, requirement: str, index: str) -> None:
+def test_a_machine_without_a_gpu_gets_the_newest_cpu_build(
+    os: str, arch: str, requirement: str, index: str
+) -> None:
     made = plan(machine(driver=None, os=os, arch=arch))
 
     assert (made.status, made.gpus) == ("cpu", ())
@@ -85,8 +87,12 @@ def test_a_machine_that_looks_like_a_builder_is_warned(signs: dict[str, Any]) ->
     asked = machine(driver=None, **signs)
 
     assert "looks-like-a-builder" in {warning.code for warning in plan(asked).warnings}
-    assert "looks-like-a-builder" not in {warning.code for warning in plan(asked, backend="cpu").warnings}
-    assert "looks-like-a-builder" not in {warning.code for warning in plan(asked, backend="cu126").warnings}
+    assert "looks-like-a-builder" not in {
+        warning.code for warning in plan(asked, backend="cpu").warnings
+    }
+    assert "looks-like-a-builder" not in {
+        warning.code for warning in plan(asked, backend="cu126").warnings
+    }
 
 
 def test_in_a_container_the_warning_names_the_way_to_give_it_gpus() -> None:
@@ -104,15 +110,23 @@ def test_a_cuda_backend_can_be_built_for_a_machine_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("backend", ["rocm7.2", "xpu"])
-def test_a_build_for_another_makers_gpus_is_refused_on_a_machine_that_has_its_own(backend: str) -> None:
+def test_a_build_for_another_makers_gpus_is_refused_on_a_machine_that_has_its_own(
+    backend: str,
+) -> None:
     made = plan(machine("H100"), backend=backend)
 
-    assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 3, "backend-of-another-maker")
+    assert (made.status, made.exit_code, made.reasons[0].code) == (
+        "refused",
+        3,
+        "backend-of-another-maker",
+    )
     assert "H100" in made.reasons[0].message
     assert "Leave out --backend" in (made.fix or "")
 
 
-def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_with_its_size() -> None:
+def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_with_its_size() -> (
+    None
+):
     catalog = frozen_catalog()
     builds = tuple(
         replace(build, source=DEFAULT_INDEX, labelled=False)
@@ -123,7 +137,10 @@ def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_w
     made = plan(machine(driver=None), replace(catalog, builds=builds))
 
     assert installed(made) == ("torch==2.15.0", None)
-    assert (made.status, [warning.code for warning in made.warnings]) == ("cpu", ["cuda-build-without-gpu"])
+    assert (made.status, [warning.code for warning in made.warnings]) == (
+        "cpu",
+        ["cuda-build-without-gpu"],
+    )
     message = made.warnings[0].message
     assert all(way in message for way in ("3 GB", "--backend cpu --torch-index", "--backend cu132"))
 
@@ -139,7 +156,9 @@ def test_a_cpu_build_that_was_asked_for_and_is_in_no_source_is_refused_with_the_
     made = plan(machine(driver=None), replace(catalog, builds=builds), backend="cpu")
 
     assert (made.status, made.choice, made.exit_code) == ("refused", None, 3)
-    assert all(way in (made.fix or "") for way in ("--backend cpu --torch-index", "--backend cu126"))
+    assert all(
+        way in (made.fix or "") for way in ("--backend cpu --torch-index", "--backend cu126")
+    )
 
 
 def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:
@@ -151,7 +170,10 @@ def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:
         for build in catalog.builds
     )
 
-    assert installed(plan(machine(driver=None), replace(catalog, builds=builds)))[0] == "torch==2.13.0+cpu"
+    assert (
+        installed(plan(machine(driver=None), replace(catalog, builds=builds)))[0]
+        == "torch==2.13.0+cpu"
+    )
 
 
 def test_a_team_that_allows_no_cpu_build_gets_none() -> None:

@@ -16,12 +16,16 @@ from tests.unit.plan.machines import machine
 
 
 def demand(*requirements: str, python: str | None = None, backend: str | None = None) -> Demand:
-    (parsed,) = parse_request(Request(requirements, python=python, backend=backend), frozen_catalog().family, machine())
+    (parsed,) = parse_request(
+        Request(requirements, python=python, backend=backend), frozen_catalog().family, machine()
+    )
     return parsed
 
 
 def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
-    choice = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog()).choice
+    choice = choose(
+        machine("RTX 4090"), Request(requirements, python=python), frozen_catalog()
+    ).choice
     return choice.requirements if choice else ()
 
 
@@ -50,12 +54,17 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("torch", "xformers>=0.0.30"), ("torch==2.15.0+cu130", "xformers>=0.0.30")),
         (("xformers>=0.0.30", "xformers[a]<1"), ("torch==2.15.0+cu130", "xformers[a]<1,>=0.0.30")),
         (("xformers[b]", "xformers[a]"), ("torch==2.15.0+cu130", "xformers[a,b]")),
-        (("torch[opt-einsum]", "torch[optree]>=2.9", "torch"), ("torch[opt-einsum,optree]==2.15.0+cu130",)),
+        (
+            ("torch[opt-einsum]", "torch[optree]>=2.9", "torch"),
+            ("torch[opt-einsum,optree]==2.15.0+cu130",),
+        ),
         (("torch", "numpy<3", "vllm"), ("torch==2.15.0+cu130", "numpy<3", "vllm")),
         (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
     ],
 )
-def test_what_is_asked_for_is_what_is_installed(requirements: tuple[str, ...], installed: tuple[str, ...]) -> None:
+def test_what_is_asked_for_is_what_is_installed(
+    requirements: tuple[str, ...], installed: tuple[str, ...]
+) -> None:
     assert chosen(*requirements) == installed
 
 
@@ -63,7 +72,9 @@ def test_triton_of_another_version_takes_the_torch_that_pins_it() -> None:
     assert chosen("triton==3.5.1") == ("torch==2.9.1+cu130", "triton==3.5.1")
 
 
-@pytest.mark.parametrize("text", ["torch=2.9", "torch==", "==2.9", "torch[", "", "torch 2.9", "torch>=2.9+cu126"])
+@pytest.mark.parametrize(
+    "text", ["torch=2.9", "torch==", "==2.9", "torch[", "", "torch 2.9", "torch>=2.9+cu126"]
+)
 def test_a_malformed_requirement_is_named(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         demand(text)
@@ -89,10 +100,15 @@ def test_the_package_is_called_torch(text: str, instead: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(text)
 
-    assert (caught.value.code, caught.value.hint) == ("requirement-misnamed", f"the same with {instead}")
+    assert (caught.value.code, caught.value.hint) == (
+        "requirement-misnamed",
+        f"the same with {instead}",
+    )
 
 
-@pytest.mark.parametrize("text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"])
+@pytest.mark.parametrize(
+    "text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"]
+)
 def test_a_package_whose_name_begins_with_pytorch_is_not_torch(text: str) -> None:
     assert parse_requirement(text).name.startswith("pytorch-")
 
@@ -152,7 +168,9 @@ def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: 
         'torch==2.7.1; sys_platform == "darwin" and python_version >= "3.9"',
         'torch==1.13.0; python_version < "3.0"',
     )
-    choice = choose(machine("H100", os=os, arch=arch), Request(requirements), frozen_catalog()).choice
+    choice = choose(
+        machine("H100", os=os, arch=arch), Request(requirements), frozen_catalog()
+    ).choice
 
     assert choice is not None
     assert str(choice.build.torch) == torch
@@ -161,7 +179,9 @@ def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: 
 BY_PYTHON = ('torch==2.6.0; python_version < "3.11"', 'torch>=2.9,<2.11; python_version >= "3.11"')
 
 
-@pytest.mark.parametrize(("python", "torch"), [("3.10", "2.6.0"), ("3.11", "2.10.0"), ("3.13t", "2.10.0")])
+@pytest.mark.parametrize(
+    ("python", "torch"), [("3.10", "2.6.0"), ("3.11", "2.10.0"), ("3.13t", "2.10.0")]
+)
 def test_two_lines_for_different_pythons_are_one_choice_for_each(python: str, torch: str) -> None:
     choice = choose(machine("RTX 4090"), Request(BY_PYTHON, python=python), frozen_catalog()).choice
 
@@ -173,17 +193,26 @@ def test_where_the_python_is_open_the_newest_torch_decides() -> None:
     at_hand = machine("RTX 4090", pythons=("3.10.12",))
 
     for managed, expected in ((True, ("2.10.0", "3.14")), (False, ("2.6.0", "3.10"))):
-        choice = choose(at_hand, Request(BY_PYTHON, managed_pythons=managed), frozen_catalog()).choice
+        choice = choose(
+            at_hand, Request(BY_PYTHON, managed_pythons=managed), frozen_catalog()
+        ).choice
         assert choice is not None
         assert (str(choice.build.torch), choice.python) == expected
 
 
 def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch() -> None:
-    requirements = ('torch==2.10.0; python_version < "3.12"', 'torch==2.15.0; python_version >= "3.12"')
+    requirements = (
+        'torch==2.10.0; python_version < "3.12"',
+        'torch==2.15.0; python_version >= "3.12"',
+    )
     made = choose(machine("V100", "RTX 5090"), Request(requirements), frozen_catalog())
 
     assert made.choice is not None
-    assert (made.status, made.choice.build.name, made.choice.python) == ("ok", "2.10.0+cu129", "3.11")
+    assert (made.status, made.choice.build.name, made.choice.python) == (
+        "ok",
+        "2.10.0+cu129",
+        "3.11",
+    )
 
 
 def test_a_companion_can_be_asked_for_with_some_pythons_only() -> None:

@@ -39,7 +39,11 @@ def build(made: Plan | Refusal) -> str | None:
 def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str | int) -> None:
     made = plan(machine("P40", "RTX 5090"), gpus=(name,))
 
-    assert (made.status, build(made), [run.index for run in made.gpus]) == ("ok", "2.15.0+cu130", [1])
+    assert (made.status, build(made), [run.index for run in made.gpus]) == (
+        "ok",
+        "2.15.0+cu130",
+        [1],
+    )
 
 
 def test_a_slice_stands_for_its_card() -> None:
@@ -63,7 +67,9 @@ def test_to_ask_for_no_gpu_is_not_to_ask_for_the_cpu() -> None:
 
 
 def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for() -> None:
-    asked = machine("A100", problems=(Finding("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),))
+    asked = machine(
+        "A100", problems=(Finding("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),)
+    )
 
     assert plan(asked).status == "partial"
     assert plan(asked, gpus=("0",)).status == "ok"
@@ -89,7 +95,10 @@ def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served
 
 def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
     asked = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
-    (demand,), rules = parse_request(Request(), frozenset({"torch"}), asked), rules_for(asked, frozen_catalog())
+    (demand,), rules = (
+        parse_request(Request(), frozenset({"torch"}), asked),
+        rules_for(asked, frozen_catalog()),
+    )
     context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
 
     assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
@@ -102,16 +111,26 @@ def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() ->
 def test_a_gpu_runs_the_code_closest_to_it() -> None:
     made = plan(machine("RTX 4090", "A100", "H100"))
 
-    assert [(run.runs, run.how) for run in made.gpus] == [("sm_86", "sass"), ("sm_80", "sass"), ("sm_90", "sass")]
+    assert [(run.runs, run.how) for run in made.gpus] == [
+        ("sm_86", "sass"),
+        ("sm_80", "sass"),
+        ("sm_90", "sass"),
+    ]
 
 
 def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
     from gpuinstall.versions import ComputeCapability
 
-    future = machine(card("RTX 5090", compute_capability=ComputeCapability(13, 0)), driver="610.43.02")
+    future = machine(
+        card("RTX 5090", compute_capability=ComputeCapability(13, 0)), driver="610.43.02"
+    )
     made = plan(future)
 
-    assert (build(made), made.gpus[0].runs, made.gpus[0].how) == ("2.11.0+cu129", "compute_120", "ptx")
+    assert (build(made), made.gpus[0].runs, made.gpus[0].how) == (
+        "2.11.0+cu129",
+        "compute_120",
+        "ptx",
+    )
 
 
 def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
@@ -131,7 +150,12 @@ def test_a_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> 
 
 @pytest.mark.parametrize(
     ("name", "backend", "known"),
-    [("GB10", "cu129", True), ("B300", "cu128", False), ("B300", "cu129", True), ("Thor", "cu130", True)],
+    [
+        ("GB10", "cu129", True),
+        ("B300", "cu128", False),
+        ("B300", "cu129", True),
+        ("Thor", "cu130", True),
+    ],
 )
 def test_run_time_compilers_know_a_chip_from_a_minor_release_of_the_toolkit_on(
     name: str, backend: str, *, known: bool
@@ -151,7 +175,9 @@ def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_th
 
     assert build(made) == "2.11.0+cu129"
     told = {found.candidate.name: found.reason.message for found in made.rejected}
-    assert told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers support the GPU"
+    assert (
+        told["2.11.0+cu128"] == "2.11.0+cu129 is preferred: its run-time compilers support the GPU"
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +197,11 @@ def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_th
 def test_a_driver_older_than_the_gpu_does_not_know_it(asked: Machine, first: str) -> None:
     made = plan(asked)
 
-    assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 8, "driver-older-than-gpu")
+    assert (made.status, made.exit_code, made.reasons[0].code) == (
+        "refused",
+        8,
+        "driver-older-than-gpu",
+    )
     assert f"{first} or newer" in (made.fix or "").splitlines()[0]
 
 
@@ -240,9 +270,13 @@ def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said() -> None:
     assert "610" not in f"{made.reasons[0].message} {made.fix}"
 
 
-def test_orin_with_jetpack_7_gets_the_code_that_torch_counts_for_it_and_else_what_was_seen_to_run() -> None:
+def test_orin_with_jetpack_7_gets_the_code_that_torch_counts_for_it_and_else_what_was_seen_to_run() -> (
+    None
+):
     orin = jetson("Orin", "38.2")
-    newest, older = (choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1"))
+    newest, older = (
+        choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1")
+    )
 
     assert newest.choice
     assert (newest.choice.build.backend.tag, newest.warnings) == ("cu132", ())

@@ -65,22 +65,35 @@ def test_a_companion_that_has_no_build_for_the_newest_toolkit_takes_its_backend_
 
     assert build(made) == "2.15.0+cu130"
     assert made.choice is not None
-    assert made.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130", "torchaudio==2.11.0+cu130")
+    assert made.choice.requirements == (
+        "torch==2.15.0+cu130",
+        "torchvision==0.29.2+cu130",
+        "torchaudio==2.11.0+cu130",
+    )
 
 
 def test_the_last_torchaudio_loads_beside_every_later_torch_of_its_cuda() -> None:
     made = plan(machine("RTX 5090", driver="570.86.15"), "torch", "torchvision", "torchaudio")
 
     assert made.choice is not None
-    assert made.choice.requirements == ("torch==2.13.0+cu129", "torchvision==0.28.0+cu129", "torchaudio==2.11.0+cu129")
+    assert made.choice.requirements == (
+        "torch==2.13.0+cu129",
+        "torchvision==0.28.0+cu129",
+        "torchaudio==2.11.0+cu129",
+    )
 
 
-def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_other_choice() -> None:
+def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_other_choice() -> (
+    None
+):
     made = plan(machine("P40", "P40", "RTX 5090"))
 
     assert (build(made), made.status, made.exit_code) == ("2.15.0+cu130", "partial", 0)
     assert [run.how for run in made.gpus] == ["none", "none", "sass"]
-    assert any("--gpus 0,1 (P40) would give torch 2.14.1+cu126" in reason.message for reason in made.reasons)
+    assert any(
+        "--gpus 0,1 (P40) would give torch 2.14.1+cu126" in reason.message
+        for reason in made.reasons
+    )
 
 
 def test_a_card_that_the_driver_ignores_beside_a_good_one_is_left_out() -> None:
@@ -92,7 +105,9 @@ def test_a_card_that_the_driver_ignores_beside_a_good_one_is_left_out() -> None:
 
 def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
     others = Finding("gpu-not-ours", "7 other cards are on the bus", blocking=False)
-    made = plan(machine("A100", environment=Environment(container="kubernetes"), problems=(others,)))
+    made = plan(
+        machine("A100", environment=Environment(container="kubernetes"), problems=(others,))
+    )
 
     assert (build(made), made.status) == ("2.15.0+cu130", "ok")
     assert [warning.code for warning in made.warnings] == ["gpu-not-ours"]
@@ -104,7 +119,11 @@ def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
         (machine("GTX 980", driver="590.48.01"), "driver-dropped-gpu", "Install driver 580"),
         (machine("K80"), "driver-dropped-gpu", "Install driver 470"),
         (machine("RTX 5090", driver="550.54.14"), "driver-older-than-gpu", "570.26 or newer"),
-        (machine("RTX 5090", driver="566.36", os="windows"), "driver-older-than-gpu", "570.65 or newer"),
+        (
+            machine("RTX 5090", driver="566.36", os="windows"),
+            "driver-older-than-gpu",
+            "570.65 or newer",
+        ),
         (machine("T4", driver="418.226.00"), "driver-too-old", "580 or newer"),
         (machine("V100", driver="418.226.00"), "driver-too-old", "525.60.13 or newer, up to 580"),
         (machine("RTX 4090", driver=None), "no-driver", "Install the NVIDIA driver"),
@@ -133,9 +152,19 @@ def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> 
             "driver-too-old",
             ("torch==2.15.0", "driver 570.86.15", "driver 580"),
         ),
-        (machine("GTX 1080"), Request(("torch==2.15.0",)), "no-code", ("torch==2.15.0", "GTX 1080", "sm_61")),
+        (
+            machine("GTX 1080"),
+            Request(("torch==2.15.0",)),
+            "no-code",
+            ("torch==2.15.0", "GTX 1080", "sm_61"),
+        ),
         (machine("GT 710", driver="470.256.02"), Request(), "no-build-ever", ("GT 710", "sm_35")),
-        (jetson("Orin", "36.4.0", cuda="12.6"), Request(), "jetson", ("L4T 36.4.0", "NVIDIA's own wheels")),
+        (
+            jetson("Orin", "36.4.0", cuda="12.6"),
+            Request(),
+            "jetson",
+            ("L4T 36.4.0", "NVIDIA's own wheels"),
+        ),
         (
             machine("RTX 4090"),
             Request(("torch==2.15.0+cu132",), backend="cu130"),
@@ -170,7 +199,9 @@ def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> 
         (machine("RTX 4090", glibc="2.12"), Request(), "glibc-too-old", ("2.12",)),
     ],
 )
-def test_another_request_would_be_served(asked: Machine, request_: Request, code: str, words: tuple[str, ...]) -> None:
+def test_another_request_would_be_served(
+    asked: Machine, request_: Request, code: str, words: tuple[str, ...]
+) -> None:
     made = choose(asked, request_, frozen_catalog())
 
     assert (made.status, made.choice, made.exit_code) == ("refused", None, 3)
@@ -197,10 +228,17 @@ def test_without_any_other_python_to_be_had_the_next_torch_is_taken() -> None:
 
 
 def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the_cpu() -> None:
-    broken = machine("A100", problems=(Finding("driver-library-mismatch", "versions differ", fixes=("sudo reboot",)),))
+    broken = machine(
+        "A100",
+        problems=(Finding("driver-library-mismatch", "versions differ", fixes=("sudo reboot",)),),
+    )
 
     made = plan(broken)
-    assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 8, "driver-library-mismatch")
+    assert (made.status, made.exit_code, made.reasons[0].code) == (
+        "refused",
+        8,
+        "driver-library-mismatch",
+    )
     assert (made.fix or "").startswith("sudo reboot")
     assert build(plan(broken, backend="cpu")) == "2.15.0+cpu"
 
@@ -217,9 +255,14 @@ def test_a_problem_of_one_gpu_leaves_only_that_gpu_out() -> None:
 
 
 def test_a_lost_gpu_that_is_no_longer_listed_is_still_named() -> None:
-    made = plan(machine("A100", problems=(Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),)))
+    made = plan(
+        machine("A100", problems=(Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),))
+    )
 
-    assert (made.status, [(run.index, run.how) for run in made.gpus]) == ("partial", [(0, "sass"), (7, "none")])
+    assert (made.status, [(run.index, run.how) for run in made.gpus]) == (
+        "partial",
+        [(0, "sass"), (7, "none")],
+    )
 
 
 def test_a_gpu_of_unknown_capability_is_never_planned_for() -> None:

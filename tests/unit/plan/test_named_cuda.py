@@ -31,7 +31,12 @@ def plan(gpu: str, driver: str, *requirements: str) -> Plan | Refusal:
 )
 @pytest.mark.parametrize(
     ("gpu", "driver"),
-    [("RTX 3090", "535.183.01"), ("RTX 3090", "550.54.14"), ("V100", "580.95.05"), ("GTX 1080", "550.54.14")],
+    [
+        ("RTX 3090", "535.183.01"),
+        ("RTX 3090", "550.54.14"),
+        ("V100", "580.95.05"),
+        ("GTX 1080", "550.54.14"),
+    ],
 )
 def test_a_name_of_a_cuda_that_does_not_run_here_is_refused_with_the_name_that_does(
     requirement: str, name: str, gpu: str, driver: str
@@ -40,22 +45,30 @@ def test_a_name_of_a_cuda_that_does_not_run_here_is_refused_with_the_name_that_d
     assert isinstance(refusal, Refusal)
     assert refusal.exit_code == 3
     assert refusal.reasons[0].message.startswith(f"{requirement} ")
-    assert f"the same with {name} in place of {requirement}   # torch 2.14.1+cu126" in str(refusal.fix)
+    assert f"the same with {name} in place of {requirement}   # torch 2.14.1+cu126" in str(
+        refusal.fix
+    )
 
 
-@pytest.mark.parametrize("requirement", ["cupy-cuda12x", "jax[cuda12]", "spacy[cuda12x]", "faiss-gpu-cu12"])
+@pytest.mark.parametrize(
+    "requirement", ["cupy-cuda12x", "jax[cuda12]", "spacy[cuda12x]", "faiss-gpu-cu12"]
+)
 def test_torch_takes_the_cuda_that_a_name_carries(requirement: str) -> None:
     made = plan("H100", "580.95.05", requirement)
     assert isinstance(made, Plan)
     assert made.choice.build.name == "2.14.1+cu126"
-    newer = next(rejection for rejection in made.rejected if rejection.candidate.name == "2.15.0+cu130")
+    newer = next(
+        rejection for rejection in made.rejected if rejection.candidate.name == "2.15.0+cu130"
+    )
     assert (newer.reason.code, newer.reason.message) == (
         "other-cuda",
         f"{requirement} is for CUDA 12, and one process has one CUDA",
     )
 
 
-@pytest.mark.parametrize("requirement", ["tensorrt<10", "cupy-cuda13x ; sys_platform == 'win32'", "cupy"])
+@pytest.mark.parametrize(
+    "requirement", ["tensorrt<10", "cupy-cuda13x ; sys_platform == 'win32'", "cupy"]
+)
 def test_a_name_that_says_nothing_of_this_machine_changes_nothing(requirement: str) -> None:
     made = plan("RTX 3090", "550.54.14", requirement)
     assert isinstance(made, Plan)
@@ -64,7 +77,10 @@ def test_a_name_that_says_nothing_of_this_machine_changes_nothing(requirement: s
 
 def test_names_of_two_cudas_are_refused_together() -> None:
     refusal = plan("H100", "580.95.05", "cupy-cuda12x", "cudf-cu13")
-    assert refusal.reasons[0].message == "cupy-cuda12x and cudf-cu13 are incompatible: no build serves them"
+    assert (
+        refusal.reasons[0].message
+        == "cupy-cuda12x and cudf-cu13 are incompatible: no build serves them"
+    )
 
 
 def test_without_a_gpu_a_name_decides_nothing() -> None:

@@ -93,7 +93,11 @@ def test_where_the_driver_is_named_another_driver_gives_a_newer_torch() -> None:
 
 
 def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs() -> None:
-    named = [answer for answer in saying("newest-for-driver") if "asked for" not in answer[2].reasons[0].message]
+    named = [
+        answer
+        for answer in saying("newest-for-driver")
+        if "asked for" not in answer[2].reasons[0].message
+    ]
     false = [
         plan.reasons[0].message
         for asked, _, plan in named
@@ -109,20 +113,28 @@ def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_dri
 
     assert len(plain) > 100
     for asked, _, plan in plain:
-        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), plan.reasons[0].message
+        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), plan.reasons[
+            0
+        ].message
 
 
 def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows() -> None:
     for asked, _, plan in saying("newest-torch"):
         if plan.reasons[0].message.endswith("newest torch"):
             known = frozen_catalog().builds_for(asked.os, asked.arch)
-            assert torch(plan) == max(build.torch for build in known if build.confidence != "unverified")
+            assert torch(plan) == max(
+                build.torch for build in known if build.confidence != "unverified"
+            )
 
 
 @pytest.mark.parametrize(
     ("asked", "request_", "message"),
     [
-        (machine("A100", driver="535.183.01"), {}, "2.14.1 is the newest torch that driver 535.183.01 runs"),
+        (
+            machine("A100", driver="535.183.01"),
+            {},
+            "2.14.1 is the newest torch that driver 535.183.01 runs",
+        ),
         (
             machine("GTX 1080", driver="535.183.01"),
             {},
@@ -148,7 +160,11 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
             {"allowed_backends": ("cu126",)},
             "2.14.1 is the newest torch that the allowed backends have",
         ),
-        (machine("RTX 4090"), {"backend": "cu126"}, "2.14.1 is the newest torch that has a cu126 build"),
+        (
+            machine("RTX 4090"),
+            {"backend": "cu126"},
+            "2.14.1 is the newest torch that has a cu126 build",
+        ),
     ],
 )
 def test_what_decides_is_named(asked: Machine, request_: dict[str, Any], message: str) -> None:
@@ -158,10 +174,13 @@ def test_what_decides_is_named(asked: Machine, request_: dict[str, Any], message
 def test_the_code_that_is_said_to_be_missing_is_missing() -> None:
     for asked, _, plan in saying("newest-with-code"):
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
-        build = next(each for each in frozen_catalog().builds_for(asked.os, asked.arch) if each.name == name)
+        build = next(
+            each for each in frozen_catalog().builds_for(asked.os, asked.arch) if each.name == name
+        )
         chips = [gpu.compute_capability for gpu in asked.gpus if gpu.compute_capability]
         majors = {code.capability.major for code in split_code(build.code)[0]}
         lowest = min(code.capability for code in split_code(build.code)[0])
         assert any(
-            chip < lowest or chip.major not in majors or chip in frozen_catalog().drivers.tegra for chip in chips
+            chip < lowest or chip.major not in majors or chip in frozen_catalog().drivers.tegra
+            for chip in chips
         )

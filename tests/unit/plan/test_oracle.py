@@ -21,7 +21,26 @@ if TYPE_CHECKING:
 
     from gpuinstall.plan import Plan
 
-BRANCHES = (418, 450, 455, 470, 510, 515, 520, 525, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615)
+BRANCHES = (
+    418,
+    450,
+    455,
+    470,
+    510,
+    515,
+    520,
+    525,
+    535,
+    550,
+    565,
+    570,
+    575,
+    580,
+    590,
+    595,
+    610,
+    615,
+)
 SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))
 PYTHONS = (None, "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 PLATFORMS = {
@@ -49,17 +68,29 @@ class Asked(NamedTuple):
 ASKED = (
     Asked(("torch",)),
     Asked(("torch==2.9.*",), (), lambda torch, _python, _os: torch[:2] == (2, 9)),
-    Asked(("torch<2.8", "torch!=2.6.0"), (), lambda torch, _python, _os: torch < (2, 8) and torch != (2, 6, 0)),
+    Asked(
+        ("torch<2.8", "torch!=2.6.0"),
+        (),
+        lambda torch, _python, _os: torch < (2, 8) and torch != (2, 6, 0),
+    ),
     Asked(("torch", "torchvision"), ("torchvision",)),
     Asked(
-        ("torch>=2.4", "torchvision", "torchaudio"), ("torchvision", "torchaudio"), lambda torch, *_: torch >= (2, 4)
+        ("torch>=2.4", "torchvision", "torchaudio"),
+        ("torchvision", "torchaudio"),
+        lambda torch, *_: torch >= (2, 4),
     ),
     Asked(("torchaudio", "triton"), ("torchaudio", "triton")),
     Asked(("triton",), ("triton",)),
     Asked(
-        ('torch<2.10; sys_platform == "win32"', 'torch>=2.9; platform_machine == "aarch64"', "torch"),
+        (
+            'torch<2.10; sys_platform == "win32"',
+            'torch>=2.9; platform_machine == "aarch64"',
+            "torch",
+        ),
         (),
-        lambda torch, _python, os: torch < (2, 10) if os == "windows" else os != "aarch64" or torch >= (2, 9),
+        lambda torch, _python, os: (
+            torch < (2, 10) if os == "windows" else os != "aarch64" or torch >= (2, 9)
+        ),
     ),
     Asked(
         ('torch<2.7; python_version < "3.11"', 'torch>=2.9; python_version >= "3.11"'),
@@ -90,7 +121,13 @@ class Point(NamedTuple):
     def machine(self) -> Machine:
         os, arch = self.system
         wsl = Environment(wsl=os == "wsl")
-        return machine(*self.cards, driver=str(self.branch), os=os.replace("wsl", "linux"), arch=arch, environment=wsl)
+        return machine(
+            *self.cards,
+            driver=str(self.branch),
+            os=os.replace("wsl", "linux"),
+            arch=arch,
+            environment=wsl,
+        )
 
 
 @cache
@@ -99,7 +136,9 @@ def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
     for torch, release in facts()["torch_releases"].items():
         for build in release["builds"]:
             if build["confidence"] != "unverified":
-                found.setdefault(build["platform"], []).append((tuple(map(int, torch.split("."))), build))
+                found.setdefault(build["platform"], []).append(
+                    (tuple(map(int, torch.split("."))), build)
+                )
     return found
 
 
@@ -119,16 +158,24 @@ def driven(capability: float, point: Point) -> bool:
 
 def fits(torch: Torch, build: dict[str, Any], point: Point) -> bool:
     windows = point.system[0] in {"windows", "wsl"}
-    floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[build["cuda_toolkit"][:2]]
+    floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[
+        build["cuda_toolkit"][:2]
+    ]
     pythons = range(7, 16) if point.python is None else [int(point.python[2:])]
-    return point.branch >= floor and any(installs(torch, build, point, python) for python in pythons)
+    return point.branch >= floor and any(
+        installs(torch, build, point, python) for python in pythons
+    )
 
 
 def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -> bool:
     """Say whether the build and its companions have wheels for a Python, and are what is asked for with it."""
     asked = ASKED[point.asked]
     os = "aarch64" if point.system[1] == "aarch64" else point.system[0]
-    companions = [name.removesuffix(" unless 3.12") for name in asked.companions if python != 12 or " " not in name]
+    companions = [
+        name.removesuffix(" unless 3.12")
+        for name in asked.companions
+        if python != 12 or " " not in name
+    ]
     return (
         serves(build["pythons"], python)
         and asked.allows(torch, python, os)
@@ -139,12 +186,16 @@ def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -
 def serves(tags: list[str], python: Minor) -> bool:
     """``cp312+ (abi3)`` is that Python and newer, ``py3`` is any."""
     plain = {tag.split(" ")[0].removesuffix("m") for tag in tags}
-    return f"cp3{python}" in plain or "py3" in plain or ("cp312+" in plain and python in range(12, 16))
+    return (
+        f"cp3{python}" in plain or "py3" in plain or ("cp312+" in plain and python in range(12, 16))
+    )
 
 
 def has_companion(name: str, torch: Torch, build: dict[str, Any], python: Minor) -> bool:
     told = facts()["torch_releases"][".".join(map(str, torch))]["companions"][name]
-    versions = {found[0] for text in told[:1] if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))}
+    versions = {
+        found[0] for text in told[:1] if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))
+    }
     if name == "torchvision" and torch >= (2, 14):
         versions |= {"0.29.1", "0.29.2"}
     if name == "torchaudio" and "2.11.0" in versions:
@@ -157,7 +208,11 @@ def has_companion(name: str, torch: Torch, build: dict[str, Any], python: Minor)
 
 def runs(build: dict[str, Any], card: str, branch: int) -> bool:
     chip = round(GPUS[card] * 10)
-    if not float(build.get("cudnn_min_cc") or 0) <= GPUS[card] <= float(build.get("cudnn_max_cc") or 99):
+    if (
+        not float(build.get("cudnn_min_cc") or 0)
+        <= GPUS[card]
+        <= float(build.get("cudnn_max_cc") or 99)
+    ):
         return False
     sass = [int(code.removeprefix("sm_")) for code in build["sass"]]
     ptx = [int(code.removeprefix("compute_")) for code in build["ptx"]]
@@ -201,7 +256,9 @@ def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         if served and fits(torch, build, point):
             highest = max(GPUS[point.cards[place]] for place in served)
             memory = sum(CARDS[point.cards[place]][1] for place in served)
-            choices.append((highest, memory, len(served), [-place for place in served], torch, served))
+            choices.append(
+                (highest, memory, len(served), [-place for place in served], torch, served)
+            )
     best = max(choices, default=None)
     return (best[5], best[4]) if best else None
 
@@ -209,16 +266,22 @@ def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 @cache
 def grid() -> list[Point]:
     sets = (
-        [(name,) for name in GPUS] + list(combinations(GPUS, 2)) + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
+        [(name,) for name in GPUS]
+        + list(combinations(GPUS, 2))
+        + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
     )
-    points = [Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))]
+    points = [
+        Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))
+    ]
     return random.Random(5).sample(points, 4000)
 
 
 def served(made: Plan | Refusal) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if made.choice is None:
         return None
-    return tuple(run.index for run in made.gpus if run.how != "none"), made.choice.build.torch.release
+    return tuple(
+        run.index for run in made.gpus if run.how != "none"
+    ), made.choice.build.torch.release
 
 
 @cache
@@ -232,7 +295,9 @@ some_and_all = pytest.mark.parametrize("points", [500, pytest.param(4000, marks=
 
 @some_and_all
 def test_everything_chosen_runs_and_is_the_newest_that_runs(points: int) -> None:
-    wrong = [(point, served(made)) for point, made in answers(points) if served(made) != expected(point)]
+    wrong = [
+        (point, served(made)) for point, made in answers(points) if served(made) != expected(point)
+    ]
 
     assert wrong[:3] == []
 
@@ -240,7 +305,11 @@ def test_everything_chosen_runs_and_is_the_newest_that_runs(points: int) -> None
 @some_and_all
 def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order(points: int) -> None:
     wanted = [(point, expected_backend(point), made.choice) for point, made in answers(points)]
-    wrong = [point for point, tag, choice in wanted if tag is not None and choice and choice.build.backend.tag != tag]
+    wrong = [
+        point
+        for point, tag, choice in wanted
+        if tag is not None and choice and choice.build.backend.tag != tag
+    ]
 
     assert sum(tag is not None for _, tag, _ in wanted) > len(wanted) / 8
     assert wrong[:3] == []
@@ -251,7 +320,9 @@ def test_the_status_says_whether_every_gpu_runs(points: int) -> None:
     for point, made in answers(points):
         runs_on = expected(point)
         everything = runs_on is not None and len(runs_on[0]) == len(point.cards)
-        assert made.status == ("refused" if runs_on is None else "ok" if everything else "partial"), point
+        assert made.status == (
+            "refused" if runs_on is None else "ok" if everything else "partial"
+        ), point
         assert (made.exit_code == 0) == (runs_on is not None)
         assert made.exit_code in {0, 3, 8}
 

@@ -31,7 +31,9 @@ drivers = st.sampled_from(BRANCHES)
 systems = st.sampled_from([("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")])
 requests = st.builds(
     Request,
-    requirements=st.sampled_from([("torch",), ("torch", "torchvision"), ("torch", "torchaudio"), ("torch<2.10",)]),
+    requirements=st.sampled_from(
+        [("torch",), ("torch", "torchvision"), ("torch", "torchaudio"), ("torch<2.10",)]
+    ),
     python=st.sampled_from([None, "3.9", "3.10", "3.12", "3.15", ">=3.10,<3.13"]),
     backend=st.sampled_from([None, "cu118", "cu126", "cu130"]),
     allowed_backends=st.sampled_from([None, ("cu126",), ("cu128", "cu129")]),
@@ -62,7 +64,10 @@ def test_no_rule_rejects_what_is_chosen(
     chosen = made.choice
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    (demand,), rules = parse_request(request, load_catalog().family, asked), rules_for(asked, load_catalog())
+    (demand,), rules = (
+        parse_request(request, load_catalog().family, asked),
+        rules_for(asked, load_catalog()),
+    )
     verdict = judge_build(chosen.build, PlanContext(asked, demand, load_catalog(), rules, gpus))
 
     assert isinstance(verdict, Candidate)
@@ -108,7 +113,9 @@ def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
 def test_the_same_input_gives_the_same_plan_byte_for_byte(
     names: list[str], driver: str, system: tuple[str, str], request: Request
 ) -> None:
-    first, second = (json.dumps(plan(make(names, driver, system), request).to_dict()) for _ in range(2))
+    first, second = (
+        json.dumps(plan(make(names, driver, system), request).to_dict()) for _ in range(2)
+    )
 
     assert first == second
 

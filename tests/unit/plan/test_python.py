@@ -31,8 +31,14 @@ def test_a_fixed_python_is_kept() -> None:
 
 
 def test_the_python_of_the_environment_comes_before_the_newest_at_hand() -> None:
-    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.12", "3.11"))) == ("2.15.0+cu130", "3.12")
-    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.10",))) == ("2.15.0+cu130", "3.13")
+    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.12", "3.11"))) == (
+        "2.15.0+cu130",
+        "3.12",
+    )
+    assert chosen(plan(("3.11.7", "3.13.1"), preferred_pythons=("3.10",))) == (
+        "2.15.0+cu130",
+        "3.13",
+    )
 
 
 def test_the_newest_at_hand_that_the_build_supports_is_taken() -> None:
@@ -43,14 +49,21 @@ def test_the_newest_at_hand_that_the_build_supports_is_taken() -> None:
 def test_where_none_at_hand_fits_a_settled_one_is_fetched() -> None:
     assert chosen(plan(("3.8.10",))) == ("2.15.0+cu130", "3.14")
     assert chosen(plan(())) == ("2.15.0+cu130", "3.14")
-    assert chosen(plan(("3.10.1",), requirements=("torch==2.3.1",), python=">=3.11")) == ("2.3.1+cu121", "3.12")
+    assert chosen(plan(("3.10.1",), requirements=("torch==2.3.1",), python=">=3.11")) == (
+        "2.3.1+cu121",
+        "3.12",
+    )
 
 
 def test_where_none_can_be_fetched_the_build_is_rejected_and_the_next_is_tried() -> None:
     made = plan(("3.8.10",), managed_pythons=False)
 
     assert chosen(made) == ("2.4.1+cu124", "3.8")
-    assert {rejection.reason.code for rejection in made.rejected if str(rejection.candidate.torch) == "2.15.0"} == {
+    assert {
+        rejection.reason.code
+        for rejection in made.rejected
+        if str(rejection.candidate.torch) == "2.15.0"
+    } == {
         "no-python",
         "unverified",
     }
@@ -79,7 +92,10 @@ def test_a_fixed_python_that_cannot_be_had_is_named() -> None:
 
     assert (made.exit_code, made.reasons[0].code) == (3, "no-python")
     assert "no build of torch fits Python 3.11; " in made.reasons[0].message
-    assert chosen(plan(("3.12.1",), python="3.12", managed_pythons=False)) == ("2.15.0+cu130", "3.12")
+    assert chosen(plan(("3.12.1",), python="3.12", managed_pythons=False)) == (
+        "2.15.0+cu130",
+        "3.12",
+    )
 
 
 def test_a_companion_without_wheels_for_a_python_keeps_it_from_being_chosen() -> None:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def with_only_the_default_index() -> Catalog:
     catalog = frozen_catalog()
-    builds = (build if build.on_default_index else replace(build, absent="unreachable") for build in catalog.builds)
+    builds = (
+        build if build.on_default_index else replace(build, absent="unreachable")
+        for build in catalog.builds
+    )
     return replace(catalog, builds=tuple(builds))
 
 
@@ -36,7 +39,9 @@ def with_only_the_default_index() -> Catalog:
         (["K80", "V100", "RTX 5090"], "branch 580, the last for Volta"),
     ],
 )
-def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(cards: list[str], branches: str) -> None:
+def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(
+    cards: list[str], branches: str
+) -> None:
     made = choose(machine(*cards, driver=None), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (8, "no-driver")
@@ -58,8 +63,12 @@ def test_another_python_is_advised_by_the_nearest_that_works(
     made = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
-    assert (made.fix or "").splitlines()[0] == f"the same with --python {nearest}   # a Python that it has wheels for"
-    assert choose(machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()).choice
+    assert (made.fix or "").splitlines()[
+        0
+    ] == f"the same with --python {nearest}   # a Python that it has wheels for"
+    assert choose(
+        machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()
+    ).choice
 
 
 def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either() -> None:
@@ -71,7 +80,9 @@ def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either() -> 
 
 def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network() -> None:
     asked = machine("RTX 4090")
-    made = choose(asked, Request(requirements=("torch==2.14.1+cu126",)), with_only_the_default_index())
+    made = choose(
+        asked, Request(requirements=("torch==2.14.1+cu126",)), with_only_the_default_index()
+    )
 
     assert (made.exit_code, made.reasons[0].code) == (4, "unreachable")
     assert isinstance(made, Refusal)
@@ -79,7 +90,9 @@ def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network(
 
 
 def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> None:
-    made = choose(machine("RTX 4090", driver="535.183.01"), Request(), with_only_the_default_index())
+    made = choose(
+        machine("RTX 4090", driver="535.183.01"), Request(), with_only_the_default_index()
+    )
 
     assert made.choice is not None
     assert made.choice.build.name == "2.10.0+cu128"
@@ -93,7 +106,9 @@ def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -
     assert "glibc 2.28 or newer" in (made.fix or "")
 
 
-@pytest.mark.parametrize("request_", [Request(("torch==2.14.1+cpu",)), Request(("torch==2.14.1",), backend="cpu")])
+@pytest.mark.parametrize(
+    "request_", [Request(("torch==2.14.1+cpu",)), Request(("torch==2.14.1",), backend="cpu")]
+)
 def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Request) -> None:
     made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, frozen_catalog())
 
@@ -102,7 +117,9 @@ def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Req
 
 
 def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
-    asked = machine(card("RTX 4090", compute_capability=None), os="macos", arch="arm64", driver=None)
+    asked = machine(
+        card("RTX 4090", compute_capability=None), os="macos", arch="arm64", driver=None
+    )
     made = choose(asked, Request(backend="cu126"), frozen_catalog())
 
     assert made.exit_code == 3
@@ -112,9 +129,24 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
 @pytest.mark.parametrize(
     ("cards", "driver", "codes", "fix"),
     [
-        (["GT 710", "B200"], "470.256.02", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
-        (["GT 710", "RTX 5090"], "550.54.14", ["driver-older-than-gpu", "no-build-ever"], "570.26 or newer"),
-        (["GT 710", "GTX 980"], "590.48.01", ["driver-dropped-gpu", "no-build-ever"], "Install driver 580"),
+        (
+            ["GT 710", "B200"],
+            "470.256.02",
+            ["driver-older-than-gpu", "no-build-ever"],
+            "570.26 or newer",
+        ),
+        (
+            ["GT 710", "RTX 5090"],
+            "550.54.14",
+            ["driver-older-than-gpu", "no-build-ever"],
+            "570.26 or newer",
+        ),
+        (
+            ["GT 710", "GTX 980"],
+            "590.48.01",
+            ["driver-dropped-gpu", "no-build-ever"],
+            "Install driver 580",
+        ),
     ],
 )
 def test_a_gpu_that_another_driver_would_serve_counts_before_one_without_a_build(
@@ -167,7 +199,9 @@ def test_a_version_that_does_not_exist_is_said_not_to() -> None:
     }
     made = {text: choose(machine("A100"), Request((text,)), frozen_catalog()) for text in messages}
 
-    assert {text: plan.reasons[0].message.partition(" (as of")[0] for text, plan in made.items()} == messages
+    assert {
+        text: plan.reasons[0].message.partition(" (as of")[0] for text, plan in made.items()
+    } == messages
     assert {(plan.fix or "").partition("   #")[0] for plan in made.values()} == {
         "the same with torch in place of torch==9.9",
         "the same with torch in place of torch>=9",

@@ -24,7 +24,9 @@ UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/whee
 
 
 def code(made: Plan | Refusal, name: str) -> str:
-    return next(rejection.reason.code for rejection in made.rejected if rejection.candidate.name == name)
+    return next(
+        rejection.reason.code for rejection in made.rejected if rejection.candidate.name == name
+    )
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
@@ -48,7 +50,9 @@ def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan
         (machine("RTX 4090"), {}, "2.14.1+cu130", "older-torch"),
     ],
 )
-def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], build: str, reason: str) -> None:
+def test_a_build_is_rejected_because(
+    asked: Machine, request_: dict[str, Any], build: str, reason: str
+) -> None:
     assert code(plan(asked, **request_), build) == reason
 
 
@@ -63,9 +67,14 @@ def test_a_build_is_rejected_because(asked: Machine, request_: dict[str, Any], b
         ),
     ],
 )
-def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[str, Any], reason: str) -> None:
+def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(
+    change: dict[str, Any], reason: str
+) -> None:
     catalog = frozen_catalog()
-    builds = tuple(replace(build, **change) if build.backend.tag == "cu130" else build for build in catalog.builds)
+    builds = tuple(
+        replace(build, **change) if build.backend.tag == "cu130" else build
+        for build in catalog.builds
+    )
     made = plan(machine("RTX 4090", driver="580.95.05"), replace(catalog, builds=builds))
 
     assert code(made, "2.15.0+cu130") == reason
@@ -75,7 +84,10 @@ def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change: dict[st
 
 def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
     catalog, guess = frozen_catalog(), Backend("cuda", "13.4")
-    builds = tuple(replace(found, confidence="low") if found.backend == guess else found for found in catalog.builds)
+    builds = tuple(
+        replace(found, confidence="low") if found.backend == guess else found
+        for found in catalog.builds
+    )
     made = plan(machine("RTX 4090", driver="615.71.09"), replace(catalog, builds=builds))
 
     assert made.choice is not None
@@ -92,7 +104,9 @@ def test_a_build_found_elsewhere_is_installed_from_there() -> None:
 
 
 def test_another_torch_index_takes_the_place_of_the_official_one() -> None:
-    choice = plan(machine("RTX 4090"), replace(frozen_catalog(), torch_index="https://index.example/whl")).choice
+    choice = plan(
+        machine("RTX 4090"), replace(frozen_catalog(), torch_index="https://index.example/whl")
+    ).choice
 
     assert choice is not None
     assert choice.index == "https://index.example/whl/cu130"
@@ -108,12 +122,17 @@ def test_a_forced_backend_is_obeyed_where_it_runs() -> None:
 def test_a_plan_says_what_a_newer_driver_would_give() -> None:
     made = plan(machine("A100", driver="535.183.01"))
 
-    assert "torch 2.15.0 would need driver 580 or newer" in [reason.message for reason in made.reasons]
+    assert "torch 2.15.0 would need driver 580 or newer" in [
+        reason.message for reason in made.reasons
+    ]
     assert len(made.reasons) <= 3
 
 
 def test_a_plan_does_not_promise_a_driver_that_would_not_help() -> None:
-    assert all(reason.code != "newer-driver" for reason in plan(machine("V100", driver="535.183.01")).reasons)
+    assert all(
+        reason.code != "newer-driver"
+        for reason in plan(machine("V100", driver="535.183.01")).reasons
+    )
 
 
 @pytest.mark.parametrize(

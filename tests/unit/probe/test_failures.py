@@ -43,15 +43,30 @@ DOCKER = {
 }
 NO_DRIVER = no_nvml() | no_libcuda()
 MODULE_ON_DISK = {"modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"}
-SECURE_BOOT = {"/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\0\0\0\x01"}
-WSL = {"platform.json": platform(release="5.15.153.1-microsoft-standard-WSL2"), "/dev/dxg": "open\n"}
+SECURE_BOOT = {
+    "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\0\0\0\x01"
+}
+WSL = {
+    "platform.json": platform(release="5.15.153.1-microsoft-standard-WSL2"),
+    "/dev/dxg": "open\n",
+}
 COMPAT = "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"
-LAPTOP = {"/sys/class/dmi/id/chassis_type": "10\n", "/lib/modprobe.d/blacklist-nvidia.conf": "blacklist nvidia\n"}
+LAPTOP = {
+    "/sys/class/dmi/id/chassis_type": "10\n",
+    "/lib/modprobe.d/blacklist-nvidia.conf": "blacklist nvidia\n",
+}
 
 RADEON, RAPHAEL = Node(110000, 0x744C, 24), Node(100306, 0x164E)
-ARC = card(3, "8086:e20b", "xe") | {f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n", "/dev/dri/renderD130": "open\n"}
-NO_LEVEL_ZERO = {"level-zero.txt": 'status 0\n{"library": null, "error": "libze_loader.so.1: No such file"}\n'}
-LEVEL_ZERO = {"level-zero.txt": 'status 0\n{"library": "libze_loader.so.1", "status": 0, "devices": []}\n'}
+ARC = card(3, "8086:e20b", "xe") | {
+    f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n",
+    "/dev/dri/renderD130": "open\n",
+}
+NO_LEVEL_ZERO = {
+    "level-zero.txt": 'status 0\n{"library": null, "error": "libze_loader.so.1: No such file"}\n'
+}
+LEVEL_ZERO = {
+    "level-zero.txt": 'status 0\n{"library": "libze_loader.so.1", "status": 0, "devices": []}\n'
+}
 
 
 class Made(NamedTuple):
@@ -71,7 +86,10 @@ MADE: dict[str, tuple[Made, ...]] = {
         Made(healthy() | no_libcuda(), "libcuda-missing"),
     ),
     "F03": (
-        Made(card(1) | module("550.144.03") | nvml(init=18) | libcuda(init=803), "driver-library-mismatch"),
+        Made(
+            card(1) | module("550.144.03") | nvml(init=18) | libcuda(init=803),
+            "driver-library-mismatch",
+        ),
         Made(healthy() | libcuda(init=803), "driver-library-mismatch"),
         Made(healthy() | DOCKER | nvml(init=18), "driver-library-mismatch"),
     ),
@@ -87,7 +105,11 @@ MADE: dict[str, tuple[Made, ...]] = {
         ),
     ),
     "F06": (
-        Made(card(1, GTX_1080) | module("595.58.03") | nvml() | libcuda(init=100), "driver-dropped-gpu", gpus=(0,)),
+        Made(
+            card(1, GTX_1080) | module("595.58.03") | nvml() | libcuda(init=100),
+            "driver-dropped-gpu",
+            gpus=(0,),
+        ),
         Made(healthy() | card(2, GTX_1080) | module("590.48.01"), "driver-dropped-gpu", gpus=(1,)),
     ),
     "F07": (
@@ -96,17 +118,35 @@ MADE: dict[str, tuple[Made, ...]] = {
             "open-module-on-old-gpu",
             gpus=(0,),
         ),
-        Made(card(1, RTX_5090) | module() | nvml() | libcuda(init=100), "closed-module-on-new-gpu", gpus=(0,)),
+        Made(
+            card(1, RTX_5090) | module() | nvml() | libcuda(init=100),
+            "closed-module-on-new-gpu",
+            gpus=(0,),
+        ),
     ),
     "F08": (
-        Made(healthy(2) | nvml({}, {"error": 15, "bus_id": None}) | libcuda(1), "gpu-lost", gpus=(1,)),
+        Made(
+            healthy(2) | nvml({}, {"error": 15, "bus_id": None}) | libcuda(1), "gpu-lost", gpus=(1,)
+        ),
         Made(healthy(2) | nvml({}) | libcuda(1), "gpu-lost", gpus=(1,)),
-        Made(healthy(2) | nvml({}, {"error": 999, "bus_id": None}) | libcuda(1), "gpu-unreachable", gpus=(1,)),
-        Made(healthy() | {"nvml.txt": 'status None\n{"library": "x", "init": 0}\n{"ask": 0}\n'}, "driver-hangs"),
+        Made(
+            healthy(2) | nvml({}, {"error": 999, "bus_id": None}) | libcuda(1),
+            "gpu-unreachable",
+            gpus=(1,),
+        ),
+        Made(
+            healthy() | {"nvml.txt": 'status None\n{"library": "x", "init": 0}\n{"ask": 0}\n'},
+            "driver-hangs",
+        ),
     ),
     "F09": (
         Made(healthy() | nvml({"remapped_rows": [0, 1, 0, 1]}), "row-remap-failed", gpus=(0,)),
-        Made(healthy() | nvml({"remapped_rows": [0, 1, 1, 0]}), "row-remap-pending", gpus=(0,), blocking=False),
+        Made(
+            healthy() | nvml({"remapped_rows": [0, 1, 1, 0]}),
+            "row-remap-pending",
+            gpus=(0,),
+            blocking=False,
+        ),
     ),
     "F10": (Made(healthy(8) | libcuda(init=802), "fabric-manager-not-running"),),
     "F11": (
@@ -119,21 +159,50 @@ MADE: dict[str, tuple[Made, ...]] = {
         Made(healthy() | nvml(init=999), "nvml-unknown-error"),
     ),
     "F13": (
-        Made(healthy() | {"/dev/nvidia-uvm": "denied\n"} | libcuda(init=999), "device-nodes-unusable"),
-        Made(healthy() | {"/dev/nvidiactl": "denied\n"} | nvml(init=4) | libcuda(init=100), "device-nodes-unusable"),
-        Made(healthy(2) | nvml({}, {"error": 4, "bus_id": None}) | libcuda(1), "gpu-not-permitted", gpus=(1,)),
+        Made(
+            healthy() | {"/dev/nvidia-uvm": "denied\n"} | libcuda(init=999), "device-nodes-unusable"
+        ),
+        Made(
+            healthy() | {"/dev/nvidiactl": "denied\n"} | nvml(init=4) | libcuda(init=100),
+            "device-nodes-unusable",
+        ),
+        Made(
+            healthy(2) | nvml({}, {"error": 4, "bus_id": None}) | libcuda(1),
+            "gpu-not-permitted",
+            gpus=(1,),
+        ),
     ),
     "F14": (Made(healthy(4) | libcuda(init=3), "cuda-not-initialized"),),
     "F15": (
         Made(healthy() | libcuda(init=100), "cuda-no-device"),
         Made(healthy(2) | libcuda(1), "gpu-hidden-from-cuda", gpus=(1,)),
-        Made(healthy(2), "visible-devices-hide-gpus", blocking=False, variables={"CUDA_VISIBLE_DEVICES": "-1"}),
-        Made(healthy(2), "visible-devices-hide-gpus", blocking=False, variables={"CUDA_VISIBLE_DEVICES": "7"}),
+        Made(
+            healthy(2),
+            "visible-devices-hide-gpus",
+            blocking=False,
+            variables={"CUDA_VISIBLE_DEVICES": "-1"},
+        ),
+        Made(
+            healthy(2),
+            "visible-devices-hide-gpus",
+            blocking=False,
+            variables={"CUDA_VISIBLE_DEVICES": "7"},
+        ),
         Made(nodes(1) | module() | nvml() | libcuda(init=100), "no-device-found"),
     ),
-    "F16": (Made(healthy(2) | nvml({}, {"compute_mode": 2}), "compute-mode-prohibited", gpus=(1,)),),
-    "F17": (Made(healthy(2) | nvml({}, {"mig": True}) | libcuda(1), "mig-without-instances", gpus=(1,)),),
-    "F18": (Made(healthy() | nvml({"virtualization": 2, "licensed": False}), "vgpu-not-licensed", blocking=False),),
+    "F16": (
+        Made(healthy(2) | nvml({}, {"compute_mode": 2}), "compute-mode-prohibited", gpus=(1,)),
+    ),
+    "F17": (
+        Made(healthy(2) | nvml({}, {"mig": True}) | libcuda(1), "mig-without-instances", gpus=(1,)),
+    ),
+    "F18": (
+        Made(
+            healthy() | nvml({"virtualization": 2, "licensed": False}),
+            "vgpu-not-licensed",
+            blocking=False,
+        ),
+    ),
     "F20": (
         Made(
             healthy() | {"folders.json": '{"kernel-cache": {"free": 9, "writable": false}}'},
@@ -166,16 +235,43 @@ MADE: dict[str, tuple[Made, ...]] = {
             variables={"NVIDIA_REQUIRE_CUDA": "cuda>=13.2 brand=tesla,driver>=535"},
         ),
     ),
-    "F27": (Made(healthy() | DOCKER | nvml(init=999) | libcuda(init=999), "gpu-withdrawn-from-container"),),
-    "F31": (Made(card(1) | module() | NO_DRIVER | {"nvidia-smi.xml": "ERR!\n"}, "smi-unreadable", blocking=False),),
-    "F39": (
-        Made(card(1, RTX_5090) | module("550.144.03") | nvml() | libcuda(init=100), "driver-older-than-gpu", gpus=(0,)),
-        Made(card(1, RTX_4090) | module("515.65.01") | nvml() | libcuda(init=100), "driver-older-than-gpu", gpus=(0,)),
+    "F27": (
+        Made(
+            healthy() | DOCKER | nvml(init=999) | libcuda(init=999), "gpu-withdrawn-from-container"
+        ),
     ),
-    "F62": (Made(healthy() | {"/proc/cpuinfo": "flags\t\t: fpu sse2 ssse3\n"}, "cpu-without-avx", blocking=False),),
+    "F31": (
+        Made(
+            card(1) | module() | NO_DRIVER | {"nvidia-smi.xml": "ERR!\n"},
+            "smi-unreadable",
+            blocking=False,
+        ),
+    ),
+    "F39": (
+        Made(
+            card(1, RTX_5090) | module("550.144.03") | nvml() | libcuda(init=100),
+            "driver-older-than-gpu",
+            gpus=(0,),
+        ),
+        Made(
+            card(1, RTX_4090) | module("515.65.01") | nvml() | libcuda(init=100),
+            "driver-older-than-gpu",
+            gpus=(0,),
+        ),
+    ),
+    "F62": (
+        Made(
+            healthy() | {"/proc/cpuinfo": "flags\t\t: fpu sse2 ssse3\n"},
+            "cpu-without-avx",
+            blocking=False,
+        ),
+    ),
     "F64": (
         Made(
-            {"platform.json": platform("Windows", "AMD64", "10"), "missing-libraries.txt": "vcruntime140_1.dll"}
+            {
+                "platform.json": platform("Windows", "AMD64", "10"),
+                "missing-libraries.txt": "vcruntime140_1.dll",
+            }
             | nvml({})
             | libcuda(1),
             "runtime-library-missing",
@@ -189,7 +285,13 @@ MADE: dict[str, tuple[Made, ...]] = {
             blocking=False,
         ),
     ),
-    "F70": (Made(healthy() | {"folders.json": '{"cache": {"free": 1000}}'}, "little-space", blocking=False),),
+    "F70": (
+        Made(
+            healthy() | {"folders.json": '{"cache": {"free": 1000}}'},
+            "little-space",
+            blocking=False,
+        ),
+    ),
     "F72": (
         Made(card(1, driver=None) | NO_DRIVER | LAPTOP, "gpu-switched-off"),
         Made(NO_DRIVER | LAPTOP, "gpu-switched-off", blocking=False),
@@ -211,15 +313,25 @@ MADE: dict[str, tuple[Made, ...]] = {
     "F110": (Made(NO_DRIVER | card(3, "1002:744c", None), "amdgpu-not-loaded"),),
     "F113": (
         Made(
-            WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""}, "not-in-wsl", blocking=False
+            WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""},
+            "not-in-wsl",
+            blocking=False,
         ),
     ),
     "F115": (
         Made(NO_DRIVER | ARC | NO_LEVEL_ZERO, "level-zero-missing", gpus=(0,)),
         Made(NO_DRIVER | ARC | LEVEL_ZERO, "level-zero-without-gpu", gpus=(0,)),
-        Made(NO_DRIVER | ARC | LEVEL_ZERO | {"/dev/dri/renderD130": "denied\n"}, "render-not-permitted", gpus=(0,)),
+        Made(
+            NO_DRIVER | ARC | LEVEL_ZERO | {"/dev/dri/renderD130": "denied\n"},
+            "render-not-permitted",
+            gpus=(0,),
+        ),
     ),
-    "F118": (Made({"platform.json": platform("Darwin", "x86_64", "24.5.0", "1")}, "python-under-rosetta"),),
+    "F118": (
+        Made(
+            {"platform.json": platform("Darwin", "x86_64", "24.5.0", "1")}, "python-under-rosetta"
+        ),
+    ),
 }
 
 
@@ -227,23 +339,38 @@ HEALTHY: dict[str, tuple[Mapping[str, str], dict[str, str]]] = {
     "one": (healthy(), {}),
     "eight": (healthy(8), {}),
     "open module": (healthy() | module(open_flavour=True), {}),
-    "compute-only container": (healthy() | DOCKER | no_nvml(), {"NVIDIA_DRIVER_CAPABILITIES": "compute"}),
+    "compute-only container": (
+        healthy() | DOCKER | no_nvml(),
+        {"NVIDIA_DRIVER_CAPABILITIES": "compute"},
+    ),
     "no module to be seen": (nvml({}) | libcuda(1), {}),
     "WSL": (WSL | nvml({}) | libcuda(1) | {"/usr/lib/wsl/lib/libcuda.so.1": ""}, {}),
-    "WSL with an Intel GPU": (WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1": ""}, {}),
+    "WSL with an Intel GPU": (
+        WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1": ""},
+        {},
+    ),
     "no GPU": (NO_DRIVER, {}),
     "libraries and no GPU": (nvml(init=9) | libcuda(init=100), {}),
     "driver and no GPU": (module() | nvml() | libcuda(init=100), {}),
-    "MIG with slices": (healthy() | nvml({"mig": True, "slices": [{"uuid": "MIG-1", "name": "x MIG 1g.10gb"}]}), {}),
+    "MIG with slices": (
+        healthy() | nvml({"mig": True, "slices": [{"uuid": "MIG-1", "name": "x MIG 1g.10gb"}]}),
+        {},
+    ),
     "exclusive compute mode": (healthy() | nvml({"compute_mode": 3}), {}),
     "Slurm job with one of eight by variable": (
         healthy(8) | libcuda(1),
         {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0"},
     ),
-    "Slurm job without a GPU": (healthy(8) | libcuda(init=100), {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "-1"}),
+    "Slurm job without a GPU": (
+        healthy(8) | libcuda(init=100),
+        {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "-1"},
+    ),
     "Secure Boot": (healthy() | SECURE_BOOT, {}),
     "laptop": (healthy() | {"/sys/class/dmi/id/chassis_type": "10\n"}, {}),
-    "a requirement that is met": (healthy(), {"NVIDIA_REQUIRE_CUDA": "cuda>=12.8 brand=tesla,driver>=535"}),
+    "a requirement that is met": (
+        healthy(),
+        {"NVIDIA_REQUIRE_CUDA": "cuda>=12.8 brand=tesla,driver>=535"},
+    ),
     "licensed vGPU": (healthy() | nvml({"virtualization": 2, "licensed": True}), {}),
 }
 
@@ -277,6 +404,8 @@ def says_what_was_made(problem: Finding, entry: str, made: Made) -> bool:
 
 
 def test_a_healthy_machine_shows_no_failure(tmp_path: Path) -> None:
-    machines = {name: probed(tmp_path / name, *healthy_machine) for name, healthy_machine in HEALTHY.items()}
+    machines = {
+        name: probed(tmp_path / name, *healthy_machine) for name, healthy_machine in HEALTHY.items()
+    }
 
     assert {name: machine.problems for name, machine in machines.items() if machine.problems} == {}

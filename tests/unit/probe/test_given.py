@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.probe import read_machine
-from tests.lab.recorded import H200, bus, card, healthy, libcuda, module, no_libcuda, no_nvml, nodes, nvml, recording
+from tests.lab.recorded import (
+    H200,
+    bus,
+    card,
+    healthy,
+    libcuda,
+    module,
+    no_libcuda,
+    no_nvml,
+    nodes,
+    nvml,
+    recording,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,16 +67,22 @@ def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path
     assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
 
-def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(tmp_path: Path) -> None:
+def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(
+    tmp_path: Path,
+) -> None:
     shared = {"/dev/nvidiactl": "open\n", "/dev/nvidia-uvm": "open\n"}
     denied = {f"/dev/nvidia{number}": "denied\n" for number in range(2)}
     files = card(1) | card(2) | module() | nvml() | libcuda(init=100) | shared | denied
     machine = probed(tmp_path, files, SLURM_JOB_ID="4711")
     assert machine.gpus == ()
-    assert [(problem.code, problem.blocking) for problem in machine.problems] == [("gpu-not-ours", False)]
+    assert [(problem.code, problem.blocking) for problem in machine.problems] == [
+        ("gpu-not-ours", False)
+    ]
 
 
-def test_a_job_that_was_given_a_card_which_the_driver_does_not_list_has_a_broken_one(tmp_path: Path) -> None:
+def test_a_job_that_was_given_a_card_which_the_driver_does_not_list_has_a_broken_one(
+    tmp_path: Path,
+) -> None:
     machine = probed(tmp_path, healthy(1), card(2), nodes(2), **SLURM)
     assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
 
@@ -76,7 +94,12 @@ def test_the_minor_number_of_the_driver_counts_before_the_place_on_the_bus(tmp_p
         f"{folder}/{bus(2)}/information": "Device Minor: \t 0\n",
     }
     machine = probed(
-        tmp_path, healthy(1), card(2), {"/dev/nvidia0": "denied\n", "/dev/nvidia1": "open\n"}, minors, **SLURM
+        tmp_path,
+        healthy(1),
+        card(2),
+        {"/dev/nvidia0": "denied\n", "/dev/nvidia1": "open\n"},
+        minors,
+        **SLURM,
     )
     assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
@@ -91,7 +114,9 @@ def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path: Path)
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pciback"])
-def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(tmp_path: Path, driver: str) -> None:
+def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(
+    tmp_path: Path, driver: str
+) -> None:
     machine = probed(tmp_path, healthy(1), card(2, H200, driver))
     assert [gpu.index for gpu in machine.gpus] == [0]
     (note,) = machine.problems
@@ -113,7 +138,15 @@ def test_more_gpus_in_nvml_than_on_the_bus_are_no_problem(tmp_path: Path) -> Non
 
 def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path: Path) -> None:
     files = healthy(2) | nvml(
-        {}, {"error": 15, "bus_id": None, "name": None, "uuid": None, "pci_device_id": None, "compute_capability": None}
+        {},
+        {
+            "error": 15,
+            "bus_id": None,
+            "name": None,
+            "uuid": None,
+            "pci_device_id": None,
+            "compute_capability": None,
+        },
     )
     machine = probed(tmp_path, files | libcuda(1) | card(2, H200))
     lost = machine.gpus[1]
@@ -121,8 +154,12 @@ def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path: Pat
 
 
 def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path: Path) -> None:
-    machine = probed(tmp_path, card(0x41, H200, None), card(2, driver=None), no_nvml(), no_libcuda())
-    assert [(gpu.index, gpu.pci_id, str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [
+    machine = probed(
+        tmp_path, card(0x41, H200, None), card(2, driver=None), no_nvml(), no_libcuda()
+    )
+    assert [
+        (gpu.index, gpu.pci_id, str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus
+    ] == [
         (0, "10de:2684", "8.9", "pci"),
         (1, H200, "9.0", "pci"),
     ]

@@ -27,7 +27,9 @@ def test_a_recorded_machine_is_read_as_what_it_is(folder: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_recorded_machine_names_its_source(folder: Path) -> None:
     source = (folder / "SOURCE").read_text(encoding="utf-8")
-    assert source.startswith(("https://github.com/", "Recorded by gpuinstall", "Measured for this project"))
+    assert source.startswith(
+        ("https://github.com/", "Recorded by gpuinstall", "Measured for this project")
+    )
 
 
 def test_a_folder_that_holds_no_recording_is_a_usage_error(tmp_path: Path) -> None:

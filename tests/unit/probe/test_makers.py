@@ -41,7 +41,9 @@ class AcmeProber(Prober[AcmeEvidence]):
         cards = [device for device in evidence.facts.devices if device.vendor == 0x1002]
         fault = Finding("acme-driver-missing", "Acme's driver is missing")
         return VendorFindings(
-            gpus=tuple(Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)),
+            gpus=tuple(
+                Gpu(index, "Acme One", pci_id=device.id) for index, device in enumerate(cards)
+            ),
             faults=(fault,) if cards and evidence.version is None else (),
             shows_gpu=bool(cards),
         )
@@ -56,7 +58,12 @@ def _acme(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path: Path) -> None:
-    files = card(3, "1002:744c", "acme") | no_nvml() | no_libcuda() | {"/sys/module/acme/version": "1.0\n"}
+    files = (
+        card(3, "1002:744c", "acme")
+        | no_nvml()
+        | no_libcuda()
+        | {"/sys/module/acme/version": "1.0\n"}
+    )
     machine = probe.read_machine(source=recording(tmp_path, files))
     assert [gpu.name for gpu in machine.gpus] == ["Acme One"]
     assert machine.problems == ()
@@ -69,7 +76,12 @@ def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
 
 
 def test_every_makers_gpus_are_proven() -> None:
-    machine = Machine(os="linux", arch="x86_64", gpus=(Gpu(0, "Acme One"),), problems=(Finding("no-nvidia", "none"),))
+    machine = Machine(
+        os="linux",
+        arch="x86_64",
+        gpus=(Gpu(0, "Acme One"),),
+        problems=(Finding("no-nvidia", "none"),),
+    )
     assert probe.preflight(machine, SilentReporter()).cards == (GpuProof(0, "proven"),)
 
 
@@ -80,7 +92,9 @@ class Read:
     third: str = ""
 
 
-def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_once(tmp_path: Path) -> None:
+def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_once(
+    tmp_path: Path,
+) -> None:
     steps: tuple[Step[Read], ...] = (
         Step("first", lambda source, _: source.text("/fact")),
         Step("second", lambda _, facts: f"{facts.first}+{facts.third}", together=True),
@@ -92,5 +106,9 @@ def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_onc
 
 
 def test_every_fact_is_read_by_a_step() -> None:
-    assert {step.fact for step in probe.MACHINE_STEPS} == {fact.name for fact in fields(MachineFacts)}
-    assert {step.fact for step in NVIDIA_STEPS} == {fact.name for fact in fields(NvidiaEvidence)} - {"facts"}
+    assert {step.fact for step in probe.MACHINE_STEPS} == {
+        fact.name for fact in fields(MachineFacts)
+    }
+    assert {step.fact for step in NVIDIA_STEPS} == {
+        fact.name for fact in fields(NvidiaEvidence)
+    } - {"facts"}

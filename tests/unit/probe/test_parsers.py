@@ -61,7 +61,10 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         container.has_host_files,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
-    "fabric log": (linux.parse_fabric_log, "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n"),
+    "fabric log": (
+        linux.parse_fabric_log,
+        "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n",
+    ),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
     "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
@@ -69,7 +72,10 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "gpu information": (linux.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
     "folders": (host.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
-    "adapters": (lambda text: list(bus.parse_adapters(text)), '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]'),
+    "adapters": (
+        lambda text: list(bus.parse_adapters(text)),
+        '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',
+    ),
     "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
     "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
     "recorded child": (children.parse_child, "status -11\n{}"),

@@ -28,7 +28,8 @@ THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,te
     ("files", "release", "l4t", "capability"),
     [
         (
-            ORIN | {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.0, GCID: 1, BOARD: generic"},
+            ORIN
+            | {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.0, GCID: 1, BOARD: generic"},
             "5.15.148-tegra",
             "36.4.0",
             "8.7",
@@ -36,7 +37,12 @@ THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,te
         (ORIN, "5.15.148-tegra", "36", "8.7"),
         (ORIN, "5.10.120-tegra", "35", "8.7"),
         (THOR, "6.8.12-tegra", "38", "11.0"),
-        ({"/etc/nv_tegra_release": "# R32 (release), REVISION: 7.1, GCID: 1"}, "4.9.253-tegra", "32.7.1", "None"),
+        (
+            {"/etc/nv_tegra_release": "# R32 (release), REVISION: 7.1, GCID: 1"},
+            "4.9.253-tegra",
+            "32.7.1",
+            "None",
+        ),
     ],
 )
 def test_a_jetson_is_known_by_its_chip_and_its_release(
@@ -60,11 +66,16 @@ def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_pat
         "memory_bytes": 64 << 30,
         "bus_id": "0000:00:00.0",
     }
-    said = {"libcuda.txt": "status 0\n" + json.dumps({"path": "x", "version": 11040, "init": 0, "devices": [orin]})}
+    said = {
+        "libcuda.txt": "status 0\n"
+        + json.dumps({"path": "x", "version": 11040, "init": 0, "devices": [orin]})
+    }
     arm = {"platform.json": platform(machine="aarch64", release="5.10.120-tegra")}
     machine = read_machine(source=recording(tmp_path, ORIN, arm, no_nvml(), said))
     assert (machine.problems, machine.environment.l4t, machine.arch) == ((), "35", "aarch64")
-    assert [(gpu.name, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [("Orin", None, "libcuda")]
+    assert [(gpu.name, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
+        ("Orin", None, "libcuda")
+    ]
 
 
 def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path: Path) -> None:
@@ -73,7 +84,9 @@ def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_pat
 
 def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path: Path) -> None:
     machine = read_machine(source=recording(tmp_path, ORIN, no_nvml(), no_libcuda()))
-    assert [(str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [("8.7", "device-tree")]
+    assert [(str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [
+        ("8.7", "device-tree")
+    ]
     assert machine.problems == ()
 
 
@@ -81,13 +94,17 @@ def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path
     assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
     assert read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
     assert read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic") is not None
-    wsl = read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2")
+    wsl = read_wsl(
+        recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2"
+    )
     assert wsl is not None
     assert wsl.gpu
     assert read_lent_by_windows(recording(tmp_path), wsl) == LentByWindows()
 
 
-def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_bus(tmp_path: Path) -> None:
+def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_bus(
+    tmp_path: Path,
+) -> None:
     audio = card(1, "10de:22bc", "snd_hda_intel", "0x040300")
     bridge = card(2, "8086:1901", None, "0x060400")
     compute = card(3, "10de:2335", kind="0x030200")
@@ -102,7 +119,9 @@ def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_b
 
 
 def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path: Path) -> None:
-    files = card(1, driver=None) | {f"{PCI}/0000:01:00.0/uevent": "DRIVER=nouveau\nPCI_ID=10DE:2684\n"}
+    files = card(1, driver=None) | {
+        f"{PCI}/0000:01:00.0/uevent": "DRIVER=nouveau\nPCI_ID=10DE:2684\n"
+    }
     assert [device.driver for device in read_pci(recording(tmp_path, files))] == ["nouveau"]
 
 
@@ -127,10 +146,16 @@ ADAPTER = {
 }
 
 
-@pytest.mark.parametrize("said", [ADAPTER, [ADAPTER], [{"PNPDeviceID": "ROOT\\BASICDISPLAY\\0000"}, ADAPTER]])
+@pytest.mark.parametrize(
+    "said", [ADAPTER, [ADAPTER], [{"PNPDeviceID": "ROOT\\BASICDISPLAY\\0000"}, ADAPTER]]
+)
 def test_windows_adapters_are_read_alone_and_in_a_list(said: object) -> None:
     (adapter,) = parse_adapters(json.dumps(said))
-    assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == ("10de:2684", True, "581.80")
+    assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == (
+        "10de:2684",
+        True,
+        "581.80",
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +167,9 @@ def test_windows_number_holds_nvidias_release(text: str, release: str | None) ->
 
 
 def windows(folder: Path, *files: dict[str, str]) -> Machine:
-    return read_machine(source=recording(folder, {"platform.json": platform("Windows", "AMD64", "10")}, *files))
+    return read_machine(
+        source=recording(folder, {"platform.json": platform("Windows", "AMD64", "10")}, *files)
+    )
 
 
 def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path: Path) -> None:

@@ -31,13 +31,17 @@ def test_it_becomes_a_case_that_the_tests_read(tmp_path: Path) -> None:
     recording.main()
 
     case = tmp_path / "machines" / "a-card"
-    expected = json.loads((MACHINES / "b200-driver-610" / "machine.json").read_text(encoding="utf-8"))
+    expected = json.loads(
+        (MACHINES / "b200-driver-610" / "machine.json").read_text(encoding="utf-8")
+    )
     assert json.loads((case / "machine.json").read_text(encoding="utf-8")) == expected
     assert (case / "SOURCE").read_text(encoding="utf-8").startswith("Recorded by gpuinstall")
 
 
 @pytest.mark.parametrize("text", ["/home/ann/cuda", "ann@example.org", "00:1a:2b:3c:4d:5e"])
-def test_what_is_private_is_named_and_nothing_is_copied(sent: Path, tmp_path: Path, text: str) -> None:
+def test_what_is_private_is_named_and_nothing_is_copied(
+    sent: Path, tmp_path: Path, text: str
+) -> None:
     (sent / "os-release.txt").write_text(text, encoding="utf-8")
 
     with pytest.raises(SystemExit, match=r"os-release\.txt: "):

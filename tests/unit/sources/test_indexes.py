@@ -49,8 +49,15 @@ def test_pip_sections_of_other_commands_do_not_count() -> None:
 
 
 def test_pip_variables_are_read_and_empty_ones_say_nothing() -> None:
-    environ = {"PIP_INDEX_URL": "", "PIP_FIND_LINKS": "/wheels", "PIP_CERT": "/ca.pem", "HOME": "/home/x"}
-    assert parse_pip_environment(environ, FOLDER) == Indexes(find_links=("/wheels",), certificates="/ca.pem")
+    environ = {
+        "PIP_INDEX_URL": "",
+        "PIP_FIND_LINKS": "/wheels",
+        "PIP_CERT": "/ca.pem",
+        "HOME": "/home/x",
+    }
+    assert parse_pip_environment(environ, FOLDER) == Indexes(
+        find_links=("/wheels",), certificates="/ca.pem"
+    )
 
 
 def test_uv_variables_may_carry_names_and_the_newer_default_wins() -> None:
@@ -77,7 +84,9 @@ def test_uv_table_knows_default_extra_and_explicit_indexes() -> None:
         "find-links": ["wheels"],
     }
     assert parse_uv_table(table, FOLDER) == Indexes(
-        default="https://index.example/simple", extra=("https://extra.example/simple",), find_links=("/project/wheels",)
+        default="https://index.example/simple",
+        extra=("https://extra.example/simple",),
+        find_links=("/project/wheels",),
     )
 
 
@@ -93,7 +102,9 @@ def test_any_pip_file_is_read_or_refused(text: str) -> None:
         assert isinstance(parse_pip_file(text, FOLDER), Indexes)
 
 
-@pytest.mark.parametrize("table", [{"find-links": "/wheels"}, {"index": [{"name": "x"}]}, {"index": ["x"]}])
+@pytest.mark.parametrize(
+    "table", [{"find-links": "/wheels"}, {"index": [{"name": "x"}]}, {"index": ["x"]}]
+)
 def test_uv_table_of_another_shape_is_refused(table: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, AttributeError)):
         parse_uv_table(table, FOLDER)

@@ -71,7 +71,9 @@ def test_what_no_person_has_read_is_not_remembered(state: Path) -> None:
     assert notices(*TWO, is_brief=False) == IN_FULL
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"date": 1, "shown": 2}', '{"date": null, "shown": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"date": 1, "shown": 2}', '{"date": null, "shown": {}}']
+)
 def test_a_damaged_record_is_none(state: Path, text: str) -> None:
     state.parent.mkdir()
     state.write_text(text.replace("null", f'"{time.strftime("%Y-%m-%d")}"'), encoding="utf-8")

@@ -35,7 +35,9 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def test_without_any_configuration_the_official_index_serves(environ: dict[str, str], tmp_path: Path) -> None:
+def test_without_any_configuration_the_official_index_serves(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     assert read_sources(None, environ, tmp_path) == Sources(torch_index=OFFICIAL)
 
 
@@ -45,48 +47,77 @@ def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path
 
 
 @pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])
-def test_named_index_must_be_an_address(named: str, environ: dict[str, str], tmp_path: Path) -> None:
+def test_named_index_must_be_an_address(
+    named: str, environ: dict[str, str], tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="is not a URL"):
         read_sources(named, environ, tmp_path)
 
 
-def test_pip_files_count_the_nearer_before_the_farther(environ: dict[str, str], tmp_path: Path) -> None:
+def test_pip_files_count_the_nearer_before_the_farther(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     del environ["PIP_CONFIG_FILE"]
     environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
-    _write(tmp_path / "xdg/pip/pip.conf", "[global]\nindex-url = https://system.example\nfind-links = /system\n")
-    _write(tmp_path / "config/pip/pip.conf", "[global]\nindex-url = https://user.example\nfind-links = /user\n")
+    _write(
+        tmp_path / "xdg/pip/pip.conf",
+        "[global]\nindex-url = https://system.example\nfind-links = /system\n",
+    )
+    _write(
+        tmp_path / "config/pip/pip.conf",
+        "[global]\nindex-url = https://user.example\nfind-links = /user\n",
+    )
     _write(tmp_path / "venv/pip.conf", "[global]\nindex-url = https://venv.example\n")
     sources = read_sources(None, environ, tmp_path)
     assert sources.default_index == "https://venv.example"
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_uv_files_count_before_pips_and_variables_before_files(environ: dict[str, str], tmp_path: Path) -> None:
+def test_uv_files_count_before_pips_and_variables_before_files(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     environ["PIP_INDEX_URL"] = "https://pip.example"
     _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
     assert read_sources(None, environ, tmp_path).default_index == "https://user.example"
-    _write(tmp_path / "project/pyproject.toml", '[tool.uv]\nindex-url = "https://project.example"\n')
-    assert read_sources(None, environ, tmp_path / "project/deep").default_index == "https://project.example"
+    _write(
+        tmp_path / "project/pyproject.toml", '[tool.uv]\nindex-url = "https://project.example"\n'
+    )
+    assert (
+        read_sources(None, environ, tmp_path / "project/deep").default_index
+        == "https://project.example"
+    )
     environ["UV_DEFAULT_INDEX"] = "https://variable.example"
-    assert read_sources(None, environ, tmp_path / "project").default_index == "https://variable.example"
+    assert (
+        read_sources(None, environ, tmp_path / "project").default_index
+        == "https://variable.example"
+    )
 
 
-def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(environ: dict[str, str], tmp_path: Path) -> None:
+def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     _write(tmp_path / "uv.toml", 'find-links = ["wheels"]\n')
     _write(tmp_path / "project/pyproject.toml", '[project]\nname = "x"\n')
-    assert read_sources(None, environ, tmp_path / "project").find_links == (str(tmp_path / "wheels"),)
+    assert read_sources(None, environ, tmp_path / "project").find_links == (
+        str(tmp_path / "wheels"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("uv.toml", "index-url = "), ("uv.toml", "find-links = 3"), ("pyproject.toml", "[tool")]
+    ("name", "text"),
+    [("uv.toml", "index-url = "), ("uv.toml", "find-links = 3"), ("pyproject.toml", "[tool")],
 )
-def test_malformed_file_is_named(name: str, text: str, environ: dict[str, str], tmp_path: Path) -> None:
+def test_malformed_file_is_named(
+    name: str, text: str, environ: dict[str, str], tmp_path: Path
+) -> None:
     path = _write(tmp_path / name, text)
     with pytest.raises(UsageError, match=f"{path} is malformed"):
         read_sources(None, environ, tmp_path)
 
 
-def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ: dict[str, str], tmp_path: Path) -> None:
+def test_certificates_are_ssl_cert_file_then_requests_then_pips(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     environ["PIP_CERT"] = "/pip.pem"
     assert read_sources(None, environ, tmp_path).certificates == "/pip.pem"
     environ["REQUESTS_CA_BUNDLE"] = "/requests.pem"
@@ -96,8 +127,12 @@ def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ: dict[st
     assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
 
 
-def test_further_indexes_of_the_user_keep_login_and_origin(environ: dict[str, str], tmp_path: Path) -> None:
-    file = _write(tmp_path / "config/uv/uv.toml", 'extra-index-url = ["https://you:pw@other.example/simple"]')
+def test_further_indexes_of_the_user_keep_login_and_origin(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    file = _write(
+        tmp_path / "config/uv/uv.toml", 'extra-index-url = ["https://you:pw@other.example/simple"]'
+    )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
     sources = read_sources(None, environ, tmp_path)
     assert sources.logins == {"corp.example": "me:secret", "other.example": "you:pw"}
@@ -107,7 +142,9 @@ def test_further_indexes_of_the_user_keep_login_and_origin(environ: dict[str, st
     assert [*read_sources(None, environ, tmp_path).own_indexes] == ["https://other.example/simple"]
 
 
-def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ: dict[str, str], tmp_path: Path) -> None:
+def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources("https://token:t0p@torch.example:8443/whl", environ, tmp_path)
     assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
@@ -119,8 +156,13 @@ def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ: di
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
 
 
-def test_uv_gets_one_default_index_and_none_beside_it(environ: dict[str, str], tmp_path: Path) -> None:
-    environ |= {"UV_INDEX": "https://extra.example/simple", "PIP_EXTRA_INDEX_URL": "https://more.example/simple"}
+def test_uv_gets_one_default_index_and_none_beside_it(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ |= {
+        "UV_INDEX": "https://extra.example/simple",
+        "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
+    }
     sources = read_sources(None, environ, tmp_path)
     assert sources.extra_indexes == ("https://extra.example/simple", "https://more.example/simple")
     assert sources.environment() == {
@@ -143,7 +185,10 @@ def _strangers(folder: Path, file: str, key: str, address: str) -> Path:
     tables = {"uv.toml": "", "pyproject.toml": "[tool.uv]\n", "pip table": "[tool.uv.pip]\n"}
     if file == "pip.conf":
         return _write(folder / ".venv" / "pip.conf", f"[global]\n{pip}\n")
-    return _write(folder / (file if file in tables and file != "pip table" else "pyproject.toml"), tables[file] + uv)
+    return _write(
+        folder / (file if file in tables and file != "pip table" else "pyproject.toml"),
+        tables[file] + uv,
+    )
 
 
 ADDRESSES = (
@@ -178,17 +223,31 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
     assert wrong == []
 
 
-def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ: dict[str, str], tmp_path: Path) -> None:
+def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     folder = tmp_path / "project"
-    _write(folder / "uv.toml", 'index-url = "https://here.example/simple/"\nfind-links = ["https://links.example/"]\n')
-    mine = {"UV_DEFAULT_INDEX": "https://HERE.example/simple", "UV_FIND_LINKS": "https://links.example"}
+    _write(
+        folder / "uv.toml",
+        'index-url = "https://here.example/simple/"\nfind-links = ["https://links.example/"]\n',
+    )
+    mine = {
+        "UV_DEFAULT_INDEX": "https://HERE.example/simple",
+        "UV_FIND_LINKS": "https://links.example",
+    }
     assert read_sources(None, environ | mine, folder).chosen == ()
     other = {"UV_DEFAULT_INDEX": "https://user.example"}
-    sources = read_sources("https://mine.example", environ | other, folder, configured="https://torch.example/whl")
+    sources = read_sources(
+        "https://mine.example", environ | other, folder, configured="https://torch.example/whl"
+    )
     assert [setting.key for setting in sources.chosen] == ["find-links"]
     assert sources.torch_index == "https://mine.example"
-    configured = read_sources(None, environ | other, folder, configured="https://torch.example/whl").chosen
-    assert str(configured[0]) == (f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch")
+    configured = read_sources(
+        None, environ | other, folder, configured="https://torch.example/whl"
+    ).chosen
+    assert str(configured[0]) == (
+        f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +265,9 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
 ) -> None:
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
-    read_sources(None, environ, folder).admit(read_sources(None, environ, folder).chosen, SilentReporter())
+    read_sources(None, environ, folder).admit(
+        read_sources(None, environ, folder).chosen, SilentReporter()
+    )
     if by == "variable":
         environ["GPUINSTALL_TRUST_FOLDER"] = "0"
     else:
@@ -218,7 +279,9 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
     assert read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trust_folder
 
 
-@pytest.mark.parametrize(("variable", "text"), [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")])
+@pytest.mark.parametrize(
+    ("variable", "text"), [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")]
+)
 def test_trust_that_is_neither_yes_nor_no_is_malformed(
     environ: dict[str, str], tmp_path: Path, variable: str, text: str
 ) -> None:
@@ -227,11 +290,16 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
 
 
-@pytest.mark.parametrize("user", ["--disable", "-b%20evil.Backend", "me%0Amachine%20other.example", "me:a%0D", "a%00"])
+@pytest.mark.parametrize(
+    "user", ["--disable", "-b%20evil.Backend", "me%0Amachine%20other.example", "me:a%0D", "a%00"]
+)
 def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
     user: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    _write(tmp_path / "pyproject.toml", f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n')
+    _write(
+        tmp_path / "pyproject.toml",
+        f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',
+    )
 
     with pytest.raises(UsageError, match="its login has odd characters") as caught:
         read_sources(None, environ, tmp_path)
@@ -239,7 +307,11 @@ def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
 
 
 def test_a_password_with_a_space_is_no_further_line_of_the_netrc_file(tmp_path: Path) -> None:
-    logins = {"a.example": "ann:pw", "b.example": "bob:x machine c.example login y password z", "d.example": "dan"}
+    logins = {
+        "a.example": "ann:pw",
+        "b.example": "bob:x machine c.example login y password z",
+        "d.example": "dan",
+    }
 
     variables = netrc_of(logins, tmp_path)
     assert netrc.netrc(variables["NETRC"]).hosts == {"a.example": ("ann", "", "pw")}

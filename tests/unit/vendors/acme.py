@@ -41,15 +41,32 @@ def register_acme(monkeypatch: pytest.MonkeyPatch) -> None:
 def acme_catalog() -> Catalog:
     """The catalogue with one row more: a build of torch 2.10.0 for one of Acme's architectures."""
     table = read_frozen("builds.toml")
-    row = {"torch": "2.10.0", "tag": "acme1", "toolkit": "1.0", "linux_x86_64": ["anvil3", "high", "META"]}
+    row = {
+        "torch": "2.10.0",
+        "tag": "acme1",
+        "toolkit": "1.0",
+        "linux_x86_64": ["anvil3", "high", "META"],
+    }
     return parse_catalog({**table, "builds": [*table["builds"], row]}, read_frozen("drivers.toml"))
 
 
 def acme_machine(*architectures: str) -> Machine:
     """A machine with Acme's GPUs, as its document says."""
     gpus = [
-        {"index": index, "name": "Acme Anvil", "vendor": "acme", "architecture": name, "compute_capability": None}
+        {
+            "index": index,
+            "name": "Acme Anvil",
+            "vendor": "acme",
+            "architecture": name,
+            "compute_capability": None,
+        }
         for index, name in enumerate(architectures)
     ]
-    document = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "glibc": "2.36", "gpus": gpus}
+    document = {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "glibc": "2.36",
+        "gpus": gpus,
+    }
     return Machine.from_dict(document)

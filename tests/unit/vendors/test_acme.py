@@ -56,7 +56,10 @@ def test_its_tag_may_be_asked_for_and_another_makers_build_is_refused_beside_it(
     assert Backend.parse("acme1") == Backend("acme", "1")
     assert plan("anvil3", request=Request(backend="acme1")).status == "ok"
     assert plan("anvil3", request=Request(("torch==2.10.0+acme1",))).status == "ok"
-    assert plan("anvil3", request=Request(backend="cu126")).reasons[0].code == "backend-of-another-maker"
+    assert (
+        plan("anvil3", request=Request(backend="cu126")).reasons[0].code
+        == "backend-of-another-maker"
+    )
     assert plan(request=Request(backend="cu126")).status == "ok"
 
 
@@ -67,7 +70,10 @@ def test_a_request_that_its_builds_do_not_serve_is_refused() -> None:
 
 
 def test_next_to_nvidias_gpus_its_own_are_named_as_not_used() -> None:
-    mixed = machine("RTX 4090", card("RTX 4090", 1, vendor="acme", architecture="anvil3", compute_capability=None))
+    mixed = machine(
+        "RTX 4090",
+        card("RTX 4090", 1, vendor="acme", architecture="anvil3", compute_capability=None),
+    )
     made = choose(mixed, Request(), acme_catalog())
 
     assert (made.status, made.choice and made.choice.build.backend.kind) == ("ok", "cuda")

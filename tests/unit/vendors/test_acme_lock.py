@@ -51,9 +51,17 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Lock]:
         for name, value in {**index.environment(), **variables}.items():
             monkeypatch.setenv(name, value)
         catalog = replace(acme_catalog(), torch_index=index.torch_index)
-        asked = tuple(LockRequest.for_target(Target.parse(text), REQUEST, catalog) for text in ("acme1", "cpu"))
-        with open_session(read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()) as session:
-            return [written.lock for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)]
+        asked = tuple(
+            LockRequest.for_target(Target.parse(text), REQUEST, catalog)
+            for text in ("acme1", "cpu")
+        )
+        with open_session(
+            read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
+        ) as session:
+            return [
+                written.lock
+                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
+            ]
 
 
 def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made: list[Lock]) -> None:

@@ -38,14 +38,28 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / "env"])
+    process.run(
+        [
+            uv.find_uv_bin(),
+            "venv",
+            "-q",
+            "--no-project",
+            "--python",
+            sys.executable,
+            tmp_path / "env",
+        ]
+    )
 
-    def run(backend: str, *gpus: str, plays: dict[str, Any] | None = None, deep: bool = False) -> Verdict:
+    def run(
+        backend: str, *gpus: str, plays: dict[str, Any] | None = None, deep: bool = False
+    ) -> Verdict:
         for path, text in modules(f"2.10.0+{backend}", backend, "anvil3").items():
             (packages(tmp_path / "env") / path).parent.mkdir(exist_ok=True)
             (packages(tmp_path / "env") / path).write_text(text)
         (tmp_path / "verdict.json").write_text(json.dumps({"*": plays or {}}))
-        return verify_environment(tmp_path / "env" / "bin" / "python", acme_machine(*gpus), deep=deep)
+        return verify_environment(
+            tmp_path / "env" / "bin" / "python", acme_machine(*gpus), deep=deep
+        )
 
     return run
 
@@ -53,7 +67,10 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
 def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify: Verify) -> None:
     verdict = verify("acme1", "anvil3", "anvil3", plays={"architecture": "anvil3"}, deep=True)
     assert verdict.status == "passed"
-    assert (verdict.environment.backend, verdict.environment.architectures) == ("acme1", ("anvil3",))
+    assert (verdict.environment.backend, verdict.environment.architectures) == (
+        "acme1",
+        ("anvil3",),
+    )
     assert [device.name for device in verdict.devices] == ["Acme Anvil", "Acme Anvil"]
     said = {check.name: check.message for check in verdict.devices[0].checks}
     assert said["architectures"] == "anvil3 runs anvil3"
@@ -62,9 +79,14 @@ def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify: Verify) -> 
 
 
 def test_a_list_without_code_for_it_explains_kernels_that_failed(verify: Verify) -> None:
-    (device,) = verify("acme1", "anvil1", plays={"architecture": "anvil1", "failed": {"sort": "no"}}).devices
+    (device,) = verify(
+        "acme1", "anvil1", plays={"architecture": "anvil1", "failed": {"sort": "no"}}
+    ).devices
     failed = {check.name: check.message for check in device.checks if check.status == "failed"}
-    assert failed == {"architectures": "the build has no code for anvil1, only for anvil3", "sort": "no"}
+    assert failed == {
+        "architectures": "the build has no code for anvil1, only for anvil3",
+        "sort": "no",
+    }
 
 
 @pytest.mark.parametrize(("backend", "cause"), [("cpu", "F33"), ("cu126", "F24")])

@@ -13,7 +13,14 @@ from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.frozen import frozen_catalog
 
 
-def runs(code: str, chip: str, *, toolkit: str = "13.0", driver: str | None = "13.0", cudnn: str | None = None) -> str:
+def runs(
+    code: str,
+    chip: str,
+    *,
+    toolkit: str = "13.0",
+    driver: str | None = "13.0",
+    cudnn: str | None = None,
+) -> str:
     """The name of the code that a chip runs, or the slug of why it runs none."""
     build = Build(
         Version("2.9.0"),

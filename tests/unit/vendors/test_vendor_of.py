@@ -41,15 +41,21 @@ def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(
     assert vendor_of(machine.gpus[0], machine) == vendor
 
 
-def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build() -> None:
+def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build() -> (
+    None
+):
     driver = {"version": "610.43.02", "cuda": "13.3"}
-    machine = Machine.from_dict({**LEAST, "driver": driver, "gpus": [{"name": "B200", "compute_capability": None}]})
+    machine = Machine.from_dict(
+        {**LEAST, "driver": driver, "gpus": [{"name": "B200", "compute_capability": None}]}
+    )
     plan = choose(machine, Request(), frozen_catalog())
 
     assert (plan.status, plan.exit_code, plan.reasons[0].code) == ("refused", 8, "unknown-gpu")
 
 
-@pytest.mark.parametrize("facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}])
+@pytest.mark.parametrize(
+    "facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}]
+)
 def test_an_amd_gpu_of_unknown_architecture_is_not_told_to_install_the_nvidia_driver(
     facts: dict[str, Any],
 ) -> None:
@@ -62,7 +68,9 @@ def test_an_amd_gpu_of_unknown_architecture_is_not_told_to_install_the_nvidia_dr
 def test_a_gpu_that_says_its_architecture_alone_is_planned_for() -> None:
     driver = {"version": "580.95.05", "cuda": "13.0"}
     gpu = {"vendor": "nvidia", "architecture": "sm_89", "compute_capability": None}
-    plan = choose(Machine.from_dict({**LEAST, "driver": driver, "gpus": [gpu]}), Request(), frozen_catalog())
+    plan = choose(
+        Machine.from_dict({**LEAST, "driver": driver, "gpus": [gpu]}), Request(), frozen_catalog()
+    )
 
     assert (plan.status, plan.gpus[0].how) == ("ok", "sass")
 

@@ -8,10 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.errors import UsageError
-from gpuinstall.verify.bench import Bench, DeviceBench, Measurement, ceilings_of, compare, load_cards
+from gpuinstall.verify.bench import (
+    Bench,
+    DeviceBench,
+    Measurement,
+    ceilings_of,
+    compare,
+    load_cards,
+)
 from gpuinstall.verify.kernels.loading import fewest, worker_counts
 
-LOADING = Measurement("data-loading", 900.0, "img/s", settings={"num_workers": 4, "pin_memory": True})
+LOADING = Measurement(
+    "data-loading", 900.0, "img/s", settings={"num_workers": 4, "pin_memory": True}
+)
 
 
 def run(product: float, launch: float = 2.0, name: str = "NVIDIA GeForce RTX 4090") -> Bench:
@@ -20,14 +29,18 @@ def run(product: float, launch: float = 2.0, name: str = "NVIDIA GeForce RTX 409
         Measurement("launch", launch, "µs"),
         LOADING,
     )
-    return Bench("2.14.1+cu126", (DeviceBench(0, name, measured, {"product-fp8": "needs torch 2.1"}),))
+    return Bench(
+        "2.14.1+cu126", (DeviceBench(0, name, measured, {"product-fp8": "needs torch 2.1"}),)
+    )
 
 
 def test_a_run_is_read_back_as_it_was_written() -> None:
     assert Bench.from_dict(run(150.0).to_dict()) == run(150.0)
 
 
-@pytest.mark.parametrize("document", [None, [], {}, {"schema": "gpuinstall.bench/1"}, {"schema": "gpuinstall.plan/1"}])
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"schema": "gpuinstall.bench/1"}, {"schema": "gpuinstall.plan/1"}]
+)
 def test_another_document_is_a_usage_error(document: Any) -> None:
     with pytest.raises(UsageError, match="the earlier run is"):
         Bench.from_dict(document)
@@ -43,16 +56,27 @@ def test_a_number_that_is_none_is_a_usage_error(value: object) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["name", "value", "unit", "index"]), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["name", "value", "unit", "index"]), inner)
+    ),
     max_leaves=8,
 )
 
 
-@given(st.dictionaries(st.sampled_from(["index", "name", "left_out"]), JSON), st.lists(JSON, max_size=3))
-def test_no_document_of_an_earlier_run_ends_in_anything_but_our_error(device: dict[str, Any], measured: Any) -> None:
+@given(
+    st.dictionaries(st.sampled_from(["index", "name", "left_out"]), JSON),
+    st.lists(JSON, max_size=3),
+)
+def test_no_document_of_an_earlier_run_ends_in_anything_but_our_error(
+    device: dict[str, Any], measured: Any
+) -> None:
     devices = [device | {"measurements": measured}]
     with suppress(UsageError):
-        compare(run(1.0), Bench.from_dict({"schema": "gpuinstall.bench/1", "torch": "2", "devices": devices}))
+        compare(
+            run(1.0),
+            Bench.from_dict({"schema": "gpuinstall.bench/1", "torch": "2", "devices": devices}),
+        )
 
 
 def test_a_measurement_says_how_far_it_got() -> None:
@@ -61,10 +85,16 @@ def test_a_measurement_says_how_far_it_got() -> None:
 
 
 def test_slower_products_and_longer_launches_are_worse() -> None:
-    changes = {change.name: change for change in compare(run(120.0, launch=3.0), run(150.0, launch=2.0))}
+    changes = {
+        change.name: change for change in compare(run(120.0, launch=3.0), run(150.0, launch=2.0))
+    }
     assert changes["product-float16"].gain == pytest.approx(-0.2)
     assert changes["launch"].gain == pytest.approx(-1 / 3)
-    assert [changes[name].worse for name in ("product-float16", "launch", "data-loading")] == [True, True, False]
+    assert [changes[name].worse for name in ("product-float16", "launch", "data-loading")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_only_the_same_device_is_compared() -> None:
@@ -79,7 +109,10 @@ def test_a_card_is_found_by_its_whole_name() -> None:
 
 
 def test_cards_that_share_a_name_are_told_apart_by_memory() -> None:
-    rates = {mib: ceilings_of("NVIDIA GeForce RTX 3080", mib).get("memory") for mib in (10240, 12288, 16384, None)}
+    rates = {
+        mib: ceilings_of("NVIDIA GeForce RTX 3080", mib).get("memory")
+        for mib in (10240, 12288, 16384, None)
+    }
     assert rates == {10240: 760, 12288: 912, 16384: None, None: None}
 
 

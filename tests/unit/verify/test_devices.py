@@ -4,8 +4,16 @@ from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
 
-MACHINE = Machine("linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa")))
-SLICED = Gpu(0, "NVIDIA H100", "GPU-a", mig=True, mig_devices=(MigDevice("MIG-1", "1g.10gb"), MigDevice("MIG-2")))
+MACHINE = Machine(
+    "linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa"))
+)
+SLICED = Gpu(
+    0,
+    "NVIDIA H100",
+    "GPU-a",
+    mig=True,
+    mig_devices=(MigDevice("MIG-1", "1g.10gb"), MigDevice("MIG-2")),
+)
 
 
 def names(environ: dict[str, str], machine: Machine = MACHINE) -> list[tuple[str, str | None]]:
@@ -29,7 +37,11 @@ def test_a_gpu_without_a_uuid_is_shown_by_its_place() -> None:
 
 
 def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
-    assert (CPU_TARGET.name, CPU_TARGET.device, CPU_TARGET.environment["CUDA_VISIBLE_DEVICES"]) == ("CPU", "cpu", "")
+    assert (CPU_TARGET.name, CPU_TARGET.device, CPU_TARGET.environment["CUDA_VISIBLE_DEVICES"]) == (
+        "CPU",
+        "cpu",
+        "",
+    )
 
 
 def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
@@ -39,9 +51,14 @@ def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
 
 def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:
     job = {"SLURM_JOB_ID": "7"}
-    assert names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1] == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
+    assert (
+        names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1]
+        == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
+    )
     assert names(job | {"CUDA_VISIBLE_DEVICES": "0, 1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
-    assert [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": "GPU-bb"})].index(None) == 1
+    assert [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": "GPU-bb"})].index(
+        None
+    ) == 1
     assert None not in [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": ""})]
     assert names(job) == [("NVIDIA A", None), ("NVIDIA B", None)]
     assert names({"CUDA_VISIBLE_DEVICES": "1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
@@ -56,14 +73,26 @@ def test_a_job_is_given_slices_by_uuid() -> None:
 def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
     second = Gpu(1, "NVIDIA H100", "GPU-b")
     machine = Machine("linux", "x86_64", gpus=(SLICED, second))
-    found = device_targets(machine, kind="cuda", gpus=None, environ={"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"})
-    assert [(target.device, target.visible) for target in found] == [("none", ()), ("none", ()), ("cuda", ("GPU-b",))]
+    found = device_targets(
+        machine, kind="cuda", gpus=None, environ={"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"}
+    )
+    assert [(target.device, target.visible) for target in found] == [
+        ("none", ()),
+        ("none", ()),
+        ("cuda", ("GPU-b",)),
+    ]
 
 
 def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
     lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
-    machine = Machine("linux", "x86_64", gpus=(Gpu(0, "NVIDIA A", "GPU-aaa"), Gpu(1), Gpu(2, "NVIDIA C")))
-    assert [unproven for _, unproven in names({}, machine.with_problems([lost]))] == [None, "GPU 1 is lost", None]
+    machine = Machine(
+        "linux", "x86_64", gpus=(Gpu(0, "NVIDIA A", "GPU-aaa"), Gpu(1), Gpu(2, "NVIDIA C"))
+    )
+    assert [unproven for _, unproven in names({}, machine.with_problems([lost]))] == [
+        None,
+        "GPU 1 is lost",
+        None,
+    ]
 
 
 def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
@@ -71,7 +100,11 @@ def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
     assert every is not None
     assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
     assert (
-        all_gpus_target(device_targets(Machine("linux", "x86_64", gpus=(SLICED,)), kind="cuda", gpus=None, environ={}))
+        all_gpus_target(
+            device_targets(
+                Machine("linux", "x86_64", gpus=(SLICED,)), kind="cuda", gpus=None, environ={}
+            )
+        )
         is None
     )
     assert all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={})) is None
@@ -79,7 +112,13 @@ def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
 
 def test_hip_counts_all_gpus_whatever_hides_some() -> None:
     card = Gpu(0, "AMD Instinct MI300X", vendor="amd", architecture="gfx942")
-    (target,) = device_targets(Machine("linux", "x86_64", gpus=(card,)), kind="rocm", gpus=None, environ={})
+    (target,) = device_targets(
+        Machine("linux", "x86_64", gpus=(card,)), kind="rocm", gpus=None, environ={}
+    )
 
     assert target.environment == {"HIP_VISIBLE_DEVICES": "0"}
-    assert target.misleading == {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"}
+    assert target.misleading == {
+        "ROCR_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "CUDA_VISIBLE_DEVICES",
+    }

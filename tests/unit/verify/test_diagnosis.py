@@ -25,7 +25,10 @@ def proof(driver: str = "580.95.05", cuda: str = "13.0", *, ours: bool = False) 
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
     return ProofContext(
-        machine, PYTHON, FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)), ours=ours
+        machine,
+        PYTHON,
+        FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)),
+        ours=ours,
     )
 
 
@@ -42,7 +45,9 @@ def failed(
     variables: tuple[tuple[str, str], ...] = (),
 ) -> CheckResult:
     record = CheckResult(name, "failed", 0.1, text.splitlines()[0], evidence=text)
-    report = KernelReport((record,), architectures=("sm_75", "sm_80", "sm_90a"), loader_variables=variables)
+    report = KernelReport(
+        (record,), architectures=("sm_75", "sm_80", "sm_90a"), loader_variables=variables
+    )
     (check,) = diagnose(card(capability), report, context or proof()).checks
     return check
 
@@ -51,7 +56,9 @@ def compared(names: tuple[str, ...], cuda: str, capability: str, *, works: bool)
     """The check that compares a build's list of architectures with a card."""
     kernels = CheckResult("elementwise", "passed" if works else "failed", message=NO_IMAGE)
     records = (CheckResult("import", "passed"), CheckResult("device", "passed"), kernels)
-    report = KernelReport(records, architectures=names, architecture=f"sm_{capability.replace('.', '')}")
+    report = KernelReport(
+        records, architectures=names, architecture=f"sm_{capability.replace('.', '')}"
+    )
     return diagnose(card(capability), report, proof(cuda=cuda)).checks[2]
 
 
@@ -65,9 +72,14 @@ def compared(names: tuple[str, ...], cuda: str, capability: str, *, works: bool)
         (("sm_90a",), "12.6", "9.0", "sm_90a"),
     ],
 )
-def test_the_code_that_a_card_runs_is_named(names: tuple[str, ...], cuda: str, capability: str, runs: str) -> None:
+def test_the_code_that_a_card_runs_is_named(
+    names: tuple[str, ...], cuda: str, capability: str, runs: str
+) -> None:
     check = compared(names, cuda, capability, works=True)
-    assert (check.name, check.message) == ("architectures", f"compute capability {capability} runs {runs}")
+    assert (check.name, check.message) == (
+        "architectures",
+        f"compute capability {capability} runs {runs}",
+    )
 
 
 def test_a_list_without_code_explains_kernels_that_failed() -> None:
@@ -81,7 +93,9 @@ def test_kernels_that_ran_are_believed_more_than_the_list() -> None:
 
 
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
-def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability: str, cause: str) -> None:
+def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(
+    capability: str, cause: str
+) -> None:
     assert failed("elementwise", NO_IMAGE, capability).id == cause
 
 
@@ -93,10 +107,34 @@ def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> 
 @pytest.mark.parametrize(
     ("name", "text", "capability", "driver", "cause"),
     [
-        ("import", "ImportError: libc10.so: version 'GLIBCXX_3.4.30' not found", "8.9", "580.95.05", "F59"),
-        ("device", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "8.9", "580.95.05", "F09"),
-        ("linear", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", "8.9", "580.95.05", "F50"),
-        ("convolution", "RuntimeError: GET was unable to find an engine", "6.1", "580.95.05", "F55"),
+        (
+            "import",
+            "ImportError: libc10.so: version 'GLIBCXX_3.4.30' not found",
+            "8.9",
+            "580.95.05",
+            "F59",
+        ),
+        (
+            "device",
+            "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "8.9",
+            "580.95.05",
+            "F09",
+        ),
+        (
+            "linear",
+            "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED",
+            "8.9",
+            "580.95.05",
+            "F50",
+        ),
+        (
+            "convolution",
+            "RuntimeError: GET was unable to find an engine",
+            "6.1",
+            "580.95.05",
+            "F55",
+        ),
         ("convolution", "the result is off by 1", "8.9", "580.95.05", "F51"),
         ("optimizer-step", "RuntimeError: something odd", "8.9", "525.60.13", "F19"),
         ("optimizer-step", "RuntimeError: something odd", "8.9", "580.95.05", None),
@@ -115,11 +153,18 @@ def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
     ("is_32_bit", "message"),
     [
         (False, "torch is not installed in this environment"),
-        (True, "torch is not installed in this environment: its Python has 32 bits, and torch is made for 64"),
+        (
+            True,
+            "torch is not installed in this environment: its Python has 32 bits, and torch is made for 64",
+        ),
     ],
 )
-def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(is_32_bit: bool, message: str) -> None:
-    absent = CheckResult("import", "failed", 0.0, "ModuleNotFoundError", evidence="No module named 'torch'")
+def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(
+    is_32_bit: bool, message: str
+) -> None:
+    absent = CheckResult(
+        "import", "failed", 0.0, "ModuleNotFoundError", evidence="No module named 'torch'"
+    )
     nothing = replace(proof(), torch=FoundTorch("3.12.1", venv=True, is_32_bit=is_32_bit))
     (check,) = diagnose(CPU, KernelReport((absent,)), nothing).checks
     assert (check.status, check.message, check.id) == ("failed", message, None)
@@ -135,7 +180,9 @@ def test_a_cause_has_its_commands() -> None:
 
 def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
     variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
-    check = failed("import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables)
+    check = failed(
+        "import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables
+    )
     assert check.id == "F49"
     assert str(check.message).endswith("it passes without LD_LIBRARY_PATH=/opt/cuda/lib64")
     assert check.fixes == ("unset LD_LIBRARY_PATH",)
@@ -161,8 +208,16 @@ def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
     ("program", "text", "cause"),
     [
         ("torchvision", "the result is not exactly the expected one", "F47"),
-        ("torchaudio", "OSError: libc10_cuda.so: cannot open shared object file: No such file or directory", "F48"),
-        ("torchcodec", "OSError: libnvrtc.so.13: cannot open shared object file: No such file or directory", "F56"),
+        (
+            "torchaudio",
+            "OSError: libc10_cuda.so: cannot open shared object file: No such file or directory",
+            "F48",
+        ),
+        (
+            "torchcodec",
+            "OSError: libnvrtc.so.13: cannot open shared object file: No such file or directory",
+            "F56",
+        ),
         ("vllm", NO_IMAGE, "F56"),
         ("bitsandbytes", NO_IMAGE, "F71"),
         ("torchvision", "ModuleNotFoundError: No module named 'PIL'", None),
@@ -171,7 +226,9 @@ def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
 def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
     program: str, text: str, cause: str | None
 ) -> None:
-    report = KernelReport((CheckResult(f"{program}-x", "failed", 0.1, text, text),), program=program)
+    report = KernelReport(
+        (CheckResult(f"{program}-x", "failed", 0.1, text, text),), program=program
+    )
     (check,) = check_results(card("8.9"), report, proof())
     assert check.id == cause
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Progress, Unit
 
 FAMILY = {"torch", "torchvision"}
-MODULES: dict[str, str | bytes] = {"torch/__init__.py": "answer = 42", "torch/lib/libtorch.so": b"code"}
+MODULES: dict[str, str | bytes] = {
+    "torch/__init__.py": "answer = 42",
+    "torch/lib/libtorch.so": b"code",
+}
 
 
 @pytest.fixture
@@ -47,11 +50,22 @@ def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
     (site / "torch/extra.py").touch()
     (site / "torch/__pycache__").mkdir()
     (site / "torch/__pycache__/extra.pyc").touch()
-    assert {*altered_files(site, FAMILY, {})} == {"torch/__init__.py", "torch/lib/libtorch.so", "torch/extra.py"}
+    assert {*altered_files(site, FAMILY, {})} == {
+        "torch/__init__.py",
+        "torch/lib/libtorch.so",
+        "torch/extra.py",
+    }
 
 
-def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(site: Path, wheel: Path, tmp_path: Path) -> None:
-    fake = make_wheel(tmp_path / "fake", "torch", "2.14.1", modules={**MODULES, "torch/__init__.py": "answer = 43"})
+def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(
+    site: Path, wheel: Path, tmp_path: Path
+) -> None:
+    fake = make_wheel(
+        tmp_path / "fake",
+        "torch",
+        "2.14.1",
+        modules={**MODULES, "torch/__init__.py": "answer = 43"},
+    )
     with zipfile.ZipFile(fake) as archive:
         archive.extractall(site)
     assert list(altered_files(site, FAMILY, {})) == []
@@ -76,7 +90,9 @@ class Counting(SilentReporter):
         self.works: dict[str, tuple[dict[str, int | None], Counter[str]]] = {}
 
     @contextmanager
-    def progress(self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes") -> Iterator[Progress]:
+    def progress(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+    ) -> Iterator[Progress]:
         """Count."""
         assert unit == "bytes"
         self.works[label] = dict(parts), Counter()

@@ -42,7 +42,9 @@ def found(
         (found(), None),
     ],
 )
-def test_the_backend_is_the_versions_or_what_it_was_made_with(one: FoundTorch, backend: str | None) -> None:
+def test_the_backend_is_the_versions_or_what_it_was_made_with(
+    one: FoundTorch, backend: str | None
+) -> None:
     assert (one.backend and one.backend.tag) == backend
 
 
@@ -67,7 +69,9 @@ def test_what_torch_was_built_for_is_read_without_importing_it(
 
 
 def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:
-    interpreter = Interpreter(HERE, found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py"))
+    interpreter = Interpreter(
+        HERE, found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py")
+    )
     assert interpreter.tested.torch == "/env/torch"
     assert interpreter.shadow == "/here/torch.py"
 
@@ -79,7 +83,9 @@ def test_a_venv_without_torch_does_not_borrow_one() -> None:
 
 
 def test_a_system_python_is_tested_with_the_torch_of_its_user() -> None:
-    interpreter = Interpreter(HERE, found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False))
+    interpreter = Interpreter(
+        HERE, found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False)
+    )
     assert interpreter.tested.torch == "/home/a/.local/torch"
     assert interpreter.shadow is None
     assert "-I" not in interpreter.flags
@@ -110,7 +116,10 @@ def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) ->
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
-    python = next((path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))), None)
+    python = next(
+        (path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))),
+        None,
+    )
     python = python or shutil.which(f"python{version}")
     if python is None:
         pytest.skip(f"no Python {version} here")

@@ -15,7 +15,10 @@ from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
 if TYPE_CHECKING:
     from pathlib import Path
 
-BEGIN, END = {"begin": "import"}, {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"}
+BEGIN, END = (
+    {"begin": "import"},
+    {"name": "import", "status": "passed", "seconds": 2.0, "message": "torch"},
+)
 
 
 def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Finished:
@@ -23,7 +26,9 @@ def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Fini
 
 
 def test_a_child_that_ends_well_is_its_lines() -> None:
-    found = read_kernel_report(ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180)
+    found = read_kernel_report(
+        ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180
+    )
     assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert found.architecture == "sm_89"
@@ -34,20 +39,37 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
     ("status", "err", "message", "hung"),
     [
         (-11, "", "killed by SIGSEGV", False),
-        (-4, "", "killed by SIGILL: this processor lacks an instruction that the build uses", False),
+        (
+            -4,
+            "",
+            "killed by SIGILL: this processor lacks an instruction that the build uses",
+            False,
+        ),
         (-64, "", "killed by SIGRTMAX", False),
-        (137, "", "killed by SIGKILL: the system does that when memory runs out, also at a job's limit", False),
+        (
+            137,
+            "",
+            "killed by SIGKILL: the system does that when memory runs out, also at a job's limit",
+            False,
+        ),
         (None, "", "not finished after 180 s", True),
         (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "not finished after 180 s", True),
         (0xC0000005, "", "ended by Windows exception 0xC0000005", False),
-        (3, "first\nfree(): invalid pointer\n", "ended with status 3: free(): invalid pointer", False),
+        (
+            3,
+            "first\nfree(): invalid pointer\n",
+            "ended with status 3: free(): invalid pointer",
+            False,
+        ),
         (3, "", "ended with status 3: no output", False),
     ],
 )
 def test_the_check_that_has_no_end_is_the_one_it_died_in(
     status: int | None, err: str, message: str, hung: bool
 ) -> None:
-    found = read_kernel_report(ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180)
+    found = read_kernel_report(
+        ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180
+    )
     assert found.records[-1] == CheckResult("convolution", "failed", 0.0, message, evidence=err)
     assert found.hung is hung
 
@@ -62,7 +84,10 @@ def test_a_child_that_dies_after_its_last_check_did_not_exit() -> None:
 
 def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
     found = read_kernel_report(
-        ended(BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}), 180
+        ended(
+            BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}
+        ),
+        180,
     )
     assert found.unproven == "busy"
     assert found.records[-1].status == "skipped"
@@ -80,17 +105,25 @@ def test_every_end_can_be_said(status: int | None, err: str) -> None:
     assert found.failed, "also where it ends well in the middle of a check"
 
 
-def test_a_child_has_no_variable_that_changes_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_has_no_variable_that_changes_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", encoding="utf-8")
     python.chmod(0o755)
-    cards = [DeviceTarget(1, "AMD", "cuda", ("1",), vendor="amd"), DeviceTarget(0, "H200", "cuda", vendor="nvidia")]
+    cards = [
+        DeviceTarget(1, "AMD", "cuda", ("1",), vendor="amd"),
+        DeviceTarget(0, "H200", "cuda", vendor="nvidia"),
+    ]
     for name in ("NVIDIA_TF32_OVERRIDE", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "KEPT"):
         monkeypatch.setenv(name, "0")
 
     reports = KernelRun(python, (), "quick", 60).run_all(cards)
 
-    amd, nvidia = (dict(line.partition("=")[::2] for line in one.records[0].evidence.splitlines()) for one in reports)
+    amd, nvidia = (
+        dict(line.partition("=")[::2] for line in one.records[0].evidence.splitlines())
+        for one in reports
+    )
     assert (amd["HIP_VISIBLE_DEVICES"], amd["KEPT"]) == ("1", "0")
     assert "ROCR_VISIBLE_DEVICES" not in amd
     assert "NVIDIA_TF32_OVERRIDE" not in nvidia

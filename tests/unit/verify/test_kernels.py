@@ -5,7 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from gpuinstall.verify.kernels import context
-from gpuinstall.verify.kernels.context import EPSILON, CheckContext, Skip, available_memory, supported, tolerance
+from gpuinstall.verify.kernels.context import (
+    EPSILON,
+    CheckContext,
+    Skip,
+    available_memory,
+    supported,
+    tolerance,
+)
 from gpuinstall.verify.kernels.deep import NO_KERNEL, NOT_HERE
 from gpuinstall.verify.kernels.main import table
 
@@ -32,7 +39,9 @@ def test_one_term_is_rounding_alone() -> None:
 
 def test_more_terms_allow_more_by_their_root() -> None:
     rounding = 4 * EPSILON["float32"]
-    assert (tolerance("float32", 400) - rounding) / (tolerance("float32", 100) - rounding) == pytest.approx(2)
+    assert (tolerance("float32", 400) - rounding) / (
+        tolerance("float32", 100) - rounding
+    ) == pytest.approx(2)
 
 
 def test_a_margin_multiplies_all_of_it() -> None:
@@ -43,9 +52,14 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker() ->
     assert names("cuda") - names("acme") >= {"cuda-graph", "attention-flash", "matmul-fp8"}
     assert names("acme") - names("cpu") >= {"copies", "streams", "allocator"}
     assert names("mps") < names("cpu")
-    assert {"device", "elementwise", "matmul-float32", "matmul-float16", "convolution", "optimizer-step"} <= names(
-        "mps"
-    )
+    assert {
+        "device",
+        "elementwise",
+        "matmul-float32",
+        "matmul-float16",
+        "convolution",
+        "optimizer-step",
+    } <= names("mps")
     assert names("all", "quick") == {"all-reduce", "peer-to-peer"}
     assert names("none") == set()
 
@@ -60,7 +74,9 @@ def test_what_a_library_does_not_have_is_skipped() -> None:
         "No available kernel. Aborting execution.": "attention",
         "CUDA error: an illegal memory access was encountered": None,
     }
-    outcomes = {text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)] for text in texts}
+    outcomes = {
+        text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)] for text in texts
+    }
     assert outcomes == {text: [name] if name else [] for text, name in texts.items()}
 
 
@@ -78,7 +94,8 @@ def is_skipped(text: str, signs: tuple[str, ...]) -> bool:
 def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
     free = {
-        (hip, integrated): CheckContext(torch_with(hip, integrated=integrated), "cuda").free_bytes() >> 20
+        (hip, integrated): CheckContext(torch_with(hip, integrated=integrated), "cuda").free_bytes()
+        >> 20
         for hip, integrated in ((None, True), (None, False), ("6.4.43482", True))
     }
     assert free == {(None, True): 6144, (None, False): 300, ("6.4.43482", True): 300}

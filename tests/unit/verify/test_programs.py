@@ -63,7 +63,9 @@ def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_el
     assert program_check("torchvision", "cpu").name == "torchvision-nms"
     assert program_check("flash_attn", "cuda").name == "flash-attn-attention"
     assert program_check("flash_attn", "cpu").name == "flash-attn-import"
-    assert {program_check(row.module, "none").name for row in PROGRAMS} == {f"{row.package}-import" for row in PROGRAMS}
+    assert {program_check(row.module, "none").name for row in PROGRAMS} == {
+        f"{row.package}-import" for row in PROGRAMS
+    }
     assert program_check("torch_scatter", "cuda").name == "torch-scatter-import"
 
 
@@ -100,7 +102,16 @@ def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
 def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module: str) -> None:
     row = load_rows()[module]
     compile(row["run"], module, "exec")
-    assert set(row) <= {"module", "packages", "operation", "says", "where", "limit", "run", "seconds"}
+    assert set(row) <= {
+        "module",
+        "packages",
+        "operation",
+        "says",
+        "where",
+        "limit",
+        "run",
+        "seconds",
+    }
     assert module not in {known.module for known in PROGRAMS}
     check = program_check(module, "cuda", json.dumps(row))
     assert check.name == f"{module.replace('_', '-')}-{row['operation']}"

@@ -26,7 +26,11 @@ def test_a_device_is_what_its_checks_make_it(device: Device, status: str) -> Non
 
 
 def test_failed_beats_unproven_beats_passed() -> None:
-    devices = (Device(0, "A", (PASSED,)), Device(1, "B", unproven="busy"), Device(2, "C", (FAILED,)))
+    devices = (
+        Device(0, "A", (PASSED,)),
+        Device(1, "B", unproven="busy"),
+        Device(2, "C", (FAILED,)),
+    )
     assert Verdict(VerifiedEnvironment(), devices).status == "failed"
     assert Verdict(VerifiedEnvironment(), devices[:2]).status == "unproven"
     assert Verdict(VerifiedEnvironment(), devices[:1]).status == "passed"
@@ -65,7 +69,13 @@ def test_the_document_is_the_contracts() -> None:
 
 def test_checks_that_failed_for_one_reason_are_one_fault() -> None:
     checks = (
-        CheckResult("elementwise", "failed", message="no kernel image (1)", id="F37", fixes=("gpuinstall install",)),
+        CheckResult(
+            "elementwise",
+            "failed",
+            message="no kernel image (1)",
+            id="F37",
+            fixes=("gpuinstall install",),
+        ),
         PASSED,
         CheckResult("linear", "failed", message="no kernel image (2)", id="F37"),
         CheckResult("numpy", "failed", message="the numbers differ"),

@@ -121,7 +121,9 @@ def test_page_that_is_not_there_is_none(host: Host, client: Client) -> None:
     assert client.page(f"{host.url}/nothing/") is None
 
 
-def test_offline_client_asks_nobody_and_knows_what_it_holds(host: Host, client: Client, tmp_path: Path) -> None:
+def test_offline_client_asks_nobody_and_knows_what_it_holds(
+    host: Host, client: Client, tmp_path: Path
+) -> None:
     page = client.page(f"{host.url}/page/")
     host.log.clear()
     with Client(cache=tmp_path / "cache", offline=True) as offline:
@@ -131,22 +133,36 @@ def test_offline_client_asks_nobody_and_knows_what_it_holds(host: Host, client: 
     assert host.log == []
 
 
-def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(host: Host, tmp_path: Path) -> None:
+def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
+    host: Host, tmp_path: Path
+) -> None:
     netloc = host.url.removeprefix("http://")
     with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
     assert page is not None
     assert page.text == "open"
-    with Client(cache=tmp_path / "other") as client, pytest.raises(InstallationError, match="answered 401") as caught:
+    with (
+        Client(cache=tmp_path / "other") as client,
+        pytest.raises(InstallationError, match="answered 401") as caught,
+    ):
         client.page(f"{host.url}/secret/")
     assert "password" in (caught.value.hint or "")
 
 
-def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
+def test_who_logs_in_as_nobody_is_sent_as_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text(
+        "machine 127.0.0.1 login me password secret\n", encoding="utf-8"
+    )
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    served = Host("login", lambda _path, headers: Answer(200, headers.get("authorization", "").encode(), "text/html"))
-    with Client(cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}) as client:
+    served = Host(
+        "login",
+        lambda _path, headers: Answer(200, headers.get("authorization", "").encode(), "text/html"),
+    )
+    with Client(
+        cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}
+    ) as client:
         page = client.page(f"{served.url}/simple/")
     served.close()
     assert page is not None
@@ -190,7 +206,9 @@ def test_unknown_name_is_said_to_be_unknown(client: Client) -> None:
     assert caught.value.why == "its host name could not be resolved"
 
 
-def test_silent_host_is_found_out_once_for_all_threads(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_host_is_found_out_once_for_all_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(answers, "FIRST_ANSWER_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
@@ -212,8 +230,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_certificates_that_are_given_are_trusted_and_no_other(certificate: Path, tmp_path: Path) -> None:
-    host = Host("tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate)
+def test_certificates_that_are_given_are_trusted_and_no_other(
+    certificate: Path, tmp_path: Path
+) -> None:
+    host = Host(
+        "tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate
+    )
     with Client(str(certificate), cache=tmp_path) as client:
         page = client.page(f"{host.url}/page/")
     with Client(cache=tmp_path / "other") as client, pytest.raises(UnreachableError) as caught:
@@ -226,7 +248,10 @@ def test_certificates_that_are_given_are_trusted_and_no_other(certificate: Path,
 
 
 def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path: Path) -> None:
-    with Client("/nowhere/ca.pem", cache=tmp_path) as client, pytest.raises(UnreachableError) as caught:
+    with (
+        Client("/nowhere/ca.pem", cache=tmp_path) as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
         client.page("https://127.0.0.1:9/page/")
     assert caught.value.why == "the CA certificates cannot be read"
 
@@ -244,7 +269,9 @@ def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
         connection, _ = server.accept()
         with connection:
             connection.recv(4096)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+            )
         page = asked.result(timeout=5)
     assert page is not None
     assert page.text == "hi"

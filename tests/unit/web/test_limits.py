@@ -54,15 +54,23 @@ def host(respond: Callable[[str, dict[str, str]], Answer]) -> Iterator[Host]:
     served.close()
 
 
-def sending(pieces: Callable[[bytes], Iterator[bytes]], length: int = len(FILE)) -> Callable[..., Answer]:
+def sending(
+    pieces: Callable[[bytes], Iterator[bytes]], length: int = len(FILE)
+) -> Callable[..., Answer]:
     return lambda *_: Answer(200, FILE, "text/html", {"Content-Length": str(length)}, pieces)
 
 
-@pytest.mark.parametrize(("pieces", "said"), [(drip, "sent less than"), (stall, "sent nothing for")])
+@pytest.mark.parametrize(
+    ("pieces", "said"), [(drip, "sent less than"), (stall, "sent nothing for")]
+)
 def test_a_page_that_comes_too_slowly_is_given_up(
     client: Client, pieces: Callable[[bytes], Iterator[bytes]], said: str
 ) -> None:
-    with host(sending(pieces)) as served, within(3), pytest.raises(InstallationError, match=said) as caught:
+    with (
+        host(sending(pieces)) as served,
+        within(3),
+        pytest.raises(InstallationError, match=said) as caught,
+    ):
         client.page(f"{served.url}/page/")
     assert caught.value.code == "too-slow"
     assert "GPUINSTALL_SILENCE" in (caught.value.hint or "")
@@ -70,7 +78,10 @@ def test_a_page_that_comes_too_slowly_is_given_up(
 
 def test_a_page_without_end_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "PAGE_BYTES", 1_000_000)
-    with host(sending(endless, 10**12)) as served, pytest.raises(InstallationError, match="more than 1 MB"):
+    with (
+        host(sending(endless, 10**12)) as served,
+        pytest.raises(InstallationError, match="more than 1 MB"),
+    ):
         client.page(f"{served.url}/page/")
 
 
@@ -80,16 +91,26 @@ def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client: Client) -> None
             yield sent
             time.sleep(0.05)
 
-    with host(sending(steadily, 10**12)) as served, within(8), pytest.raises(InstallationError, match="not done after"):
+    with (
+        host(sending(steadily, 10**12)) as served,
+        within(8),
+        pytest.raises(InstallationError, match="not done after"),
+    ):
         client.page(f"{served.url}/page/")
 
 
-@pytest.mark.parametrize(("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "length")])
+@pytest.mark.parametrize(
+    ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "length")]
+)
 def test_a_file_that_does_not_come_as_declared_is_given_up(
     client: Client, pieces: Callable[[bytes], Iterator[bytes]], code: str
 ) -> None:
     length = 10**12 if pieces is endless else len(FILE)
-    with host(sending(pieces, length)) as served, within(3), pytest.raises(InstallationError) as caught:
+    with (
+        host(sending(pieces, length)) as served,
+        within(3),
+        pytest.raises(InstallationError) as caught,
+    ):
         list(client.chunks(f"{served.url}/file.whl", len(FILE)))
     assert caught.value.code == code
 
@@ -108,8 +129,15 @@ def test_headers_that_come_in_drops_are_not_waited_for(client: Client) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
-def test_a_busy_host_is_asked_again_when_it_says(client: Client, status: int, when: Callable[[], str]) -> None:
-    replies = iter([Answer(status, b"later", headers={"Retry-After": when()}), Answer(200, b"now", "text/html")])
+def test_a_busy_host_is_asked_again_when_it_says(
+    client: Client, status: int, when: Callable[[], str]
+) -> None:
+    replies = iter(
+        [
+            Answer(status, b"later", headers={"Retry-After": when()}),
+            Answer(200, b"now", "text/html"),
+        ]
+    )
     start = time.monotonic()
     with host(lambda *_: next(replies)) as served:
         page = client.page(f"{served.url}/page/")
@@ -128,5 +156,9 @@ def test_a_host_that_is_busy_for_longer_is_not_waited_for(client: Client, when: 
 
 def test_a_host_that_asks_for_time_again_and_again_is_given_up(client: Client) -> None:
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
-    with host(lambda *_: busy) as served, within(4), pytest.raises(InstallationError, match="answered 429"):
+    with (
+        host(lambda *_: busy) as served,
+        within(4),
+        pytest.raises(InstallationError, match="answered 429"),
+    ):
         client.page(f"{served.url}/page/")

@@ -85,7 +85,10 @@ def serving(body: bytes) -> Respond:
 
 def sending(body: bytes, pieces: Callable[[bytes], Iterator[bytes]], **headers: str) -> Respond:
     return lambda *_: Answer(
-        200, body, headers={name.replace("_", "-"): text for name, text in headers.items()}, pieces=pieces
+        200,
+        body,
+        headers={name.replace("_", "-"): text for name, text in headers.items()},
+        pieces=pieces,
     )
 
 
@@ -140,7 +143,10 @@ def endless(body: bytes) -> Iterator[bytes]:
     [(drip, len(SMALL), "too-slow"), (stall, len(SMALL), "too-slow"), (endless, 10**12, "length")],
 )
 def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
-    passed: Callable[..., Passed], pieces: Callable[[bytes], Iterator[bytes]], declared: int, code: str
+    passed: Callable[..., Passed],
+    pieces: Callable[[bytes], Iterator[bytes]],
+    declared: int,
+    code: str,
 ) -> None:
     way = passed(sending(SMALL, pieces, Content_Length=str(declared)))
     with within(4), pytest.raises(requests.RequestException):
@@ -153,13 +159,17 @@ def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
     assert way.counted[NAME] == 0
 
 
-def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(passed: Callable[..., Passed]) -> None:
+def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
+    passed: Callable[..., Passed],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def reset() -> None:
             connection, _ = server.accept()
             connection.recv(10_000)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwheel\r\n")
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwheel\r\n"
+            )
             connection.close()
 
         threading.Thread(target=reset, daemon=True).start()
@@ -179,13 +189,20 @@ def test_what_its_server_keeps_from_us_cannot_be_had(passed: Callable[..., Passe
     assert (way.relay.failure.code, len(way.host.log)) == ("http-status", 1)
 
 
-def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(passed: Callable[..., Passed]) -> None:
+def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
+    passed: Callable[..., Passed],
+) -> None:
     way = passed(serving(SMALL))
     address = way.relay.address(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
     secret, _, name = address.partition("//")[2].partition("/")[2].partition("/")
     assert len(secret) >= 20
     base = address.partition(f"/{secret}")[0]
-    for path in (f"/{name}", f"/{secret[:-1]}/{name}", f"/{secret}/../{name}", f"/{way.host.url}/{name}"):
+    for path in (
+        f"/{name}",
+        f"/{secret[:-1]}/{name}",
+        f"/{secret}/../{name}",
+        f"/{way.host.url}/{name}",
+    ):
         assert requests.get(base + path, timeout=10).status_code == 404
     assert way.host.log == []
 

@@ -44,7 +44,8 @@ def library(string: bytes = b"\0" + FLAGS + b"\0", size: int = 400_000, at: floa
 def fatbin(*entries: tuple[int, int, int], body: int = 300, isa: tuple[int, int] = (0, 0)) -> bytes:
     """A container of (kind, architecture, flags)."""
     held = b"".join(
-        struct.pack("<HHIQ8xHHI8xQ16x", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags) + filler(body)
+        struct.pack("<HHIQ8xHHI8xQ16x", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags)
+        + filler(body)
         for kind, architecture, flags in entries
     )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(held)) + held

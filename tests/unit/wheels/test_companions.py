@@ -23,7 +23,9 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def _code(files: dict[str, bytes], package: str, cuda: str | None = None) -> tuple[str | None, tuple[str, ...]]:
+def _code(
+    files: dict[str, bytes], package: str, cuda: str | None = None
+) -> tuple[str | None, tuple[str, ...]]:
     code = read_companion(WheelReader(Bytes(archive(files))), package, cuda)
     return code.member, code.architectures
 
@@ -66,7 +68,9 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
 
 
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda() -> None:
-    wheel = WheelReader(Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3})))
+    wheel = WheelReader(
+        Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3}))
+    )
     code = read_companion(wheel, "vllm", "12.9")
     assert (code.cuda, code.opened) == (None, frozenset({"libcudart.so.13"}))
 
@@ -92,7 +96,8 @@ def test_the_library_that_answers_for_a_package(package: str, member: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("cuda", "chosen"), [("12.6", 126), ("12.9", 128), ("12.0", 118 + 3), ("13.0", 130), ("13.2", 130)]
+    ("cuda", "chosen"),
+    [("12.6", 126), ("12.9", 128), ("12.0", 118 + 3), ("13.0", 130), ("13.2", 130)],
 )
 def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
     files = {
@@ -107,12 +112,18 @@ def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
 
 def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest() -> None:
     files = {f"bitsandbytes/libbitsandbytes_cuda{number}.so": BASE for number in (130, 120, 128)}
-    assert _code(files, "bitsandbytes", "11.8") == ("bitsandbytes/libbitsandbytes_cuda120.so", BASE_NAMES)
+    assert _code(files, "bitsandbytes", "11.8") == (
+        "bitsandbytes/libbitsandbytes_cuda120.so",
+        BASE_NAMES,
+    )
 
 
 @pytest.mark.parametrize("cuda", [None, "", "twelve", "12", "9" * 5000 + ".8"])
 def test_no_library_for_this_cuda(cuda: str | None) -> None:
-    assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (None, ())
+    assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (
+        None,
+        (),
+    )
 
 
 def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code() -> None:
@@ -131,8 +142,16 @@ def test_a_package_without_gpu_code() -> None:
 
 
 def test_every_row_has_its_evidence() -> None:
-    table = tomli.loads((Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8"))
-    rows = [*table["members"], *table["optional"], *table["opened"].values(), table["cuda_of_isa"], table["runtime"]]
+    table = tomli.loads(
+        (Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8")
+    )
+    rows = [
+        *table["members"],
+        *table["optional"],
+        *table["opened"].values(),
+        table["cuda_of_isa"],
+        table["runtime"],
+    ]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
     assert len(load_members().rows) == len(table["members"])

@@ -37,14 +37,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(
-    symbols: int, *, chain: int | None = None, gnu: bytes = b"", strings: bytes = b"\0name\0", size: int = -1
+    symbols: int,
+    *,
+    chain: int | None = None,
+    gnu: bytes = b"",
+    strings: bytes = b"\0name\0",
+    size: int = -1,
 ) -> bytes:
     """A library of one segment: its header, its dynamic entries, its hash table, its symbols, their names."""
     dynamic, hashes = 64 + 2 * 56, 64 + 2 * 56 + 16 * 8
     table = gnu or struct.pack("<II", 1, symbols if chain is None else chain)
     first = hashes + len(table)
     names = first + 24 * symbols
-    tags = [(0x6FFFFEF5 if gnu else 4, hashes), (6, first), (5, names), (10, len(strings) if size < 0 else size)]
+    tags = [
+        (0x6FFFFEF5 if gnu else 4, hashes),
+        (6, first),
+        (5, names),
+        (10, len(strings) if size < 0 else size),
+    ]
     entries = b"".join(struct.pack("<QQ", *tag) for tag in tags).ljust(16 * 8, b"\0")
     whole = names + len(strings)
     header = b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack(
@@ -62,7 +72,9 @@ def test_a_library_says_what_readelf_says_of_it(library: Path) -> None:
     assert elf is not None
     said = readelf(library, "-d")
     assert (
-        list(elf.needs) == re.findall(r"NEEDED.*\[(.*)\]", said) == ["libcudart.so.12", "libtorch_cpu.so", "libm.so.6"]
+        list(elf.needs)
+        == re.findall(r"NEEDED.*\[(.*)\]", said)
+        == ["libcudart.so.12", "libtorch_cpu.so", "libm.so.6"]
     )
     assert elf.paths == ("$ORIGIN/../some.libs", "$ORIGIN")
     assert elf.soname == "_C.so"
@@ -92,9 +104,15 @@ def test_a_beginning_that_ends_among_the_names_says_nothing(library: Path) -> No
 def test_every_part_of_a_library_says_nothing_or_the_same(library: Path) -> None:
     data = library.read_bytes()
     right = {*UNDEFINED, "newest_of_libm"}
-    answers = [read_elf(data[:end], whole=whole) for end in range(0, len(data), 61) for whole in (True, False)]
+    answers = [
+        read_elf(data[:end], whole=whole)
+        for end in range(0, len(data), 61)
+        for whole in (True, False)
+    ]
 
-    assert {frozenset(name.decode() for name in elf.undefined()) for elf in answers if elf} == {frozenset(right)}
+    assert {frozenset(name.decode() for name in elf.undefined()) for elf in answers if elf} == {
+        frozenset(right)
+    }
 
 
 def test_a_library_that_was_patched_has_its_names_at_the_end() -> None:
@@ -111,8 +129,12 @@ HOSTILE = {
     "more symbols than any library has": made(MANY),
     "a count of symbols beyond the file": made(30, chain=1 << 31),
     "a hash table without an end": made(30, gnu=CHAINS),
-    "a hash table of endless buckets": made(30, gnu=struct.pack("<IIII", 0xFFFFFFFF, 1, 0xFFFFFFFF, 0)),
-    "a hash table that begins behind all symbols": made(30, gnu=struct.pack("<IIIII", 1, 0xFFFFFFFF, 0, 0, 0)),
+    "a hash table of endless buckets": made(
+        30, gnu=struct.pack("<IIII", 0xFFFFFFFF, 1, 0xFFFFFFFF, 0)
+    ),
+    "a hash table that begins behind all symbols": made(
+        30, gnu=struct.pack("<IIIII", 1, 0xFFFFFFFF, 0, 0, 0)
+    ),
     "strings without an end": made(30, strings=b"\0name"),
     "names that are no text": made(30, strings=b"\0\1\2\3\4\0"),
     "names outside": made(30, strings=b"\0"),
@@ -144,7 +166,11 @@ def test_endless_zeros_and_endless_rows_are_looked_at_once() -> None:
 
     assert read_elf(header + bytes(8 << 20), whole=False) is None
     assert (
-        read_elf(header + (bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0) * 20) * 10_000, whole=False) is None
+        read_elf(
+            header + (bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0) * 20) * 10_000,
+            whole=False,
+        )
+        is None
     )
 
     assert time.process_time() - started < 5
@@ -158,9 +184,9 @@ def test_five_hundred_changed_libraries_end_in_an_answer(library: Path) -> None:
         changed = bytearray(data)
         kind = number % 4
         if kind == 0:
-            changed[at : at + 8] = dice.choice([0, 1, 1 << 31, (1 << 64) - 1, dice.getrandbits(64)]).to_bytes(
-                8, "little"
-            )
+            changed[at : at + 8] = dice.choice(
+                [0, 1, 1 << 31, (1 << 64) - 1, dice.getrandbits(64)]
+            ).to_bytes(8, "little")
         elif kind == 1:
             changed[at] ^= 1 << dice.randrange(8)
         elif kind == 2:

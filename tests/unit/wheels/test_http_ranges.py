@@ -218,7 +218,9 @@ def test_a_body_without_end(head: bytes) -> None:
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("sent", [b"", b"nonsense\r\n\r\n", _HEAD, _HEAD + b"Content-Length: 1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"nonsense\r\n\r\n", _HEAD, _HEAD + b"Content-Length: 1\r\n\r\n"]
+)
 def test_a_connection_that_breaks_off(sent: bytes) -> None:
     with _raw(lambda connection: connection.sendall(sent)) as url:
         assert _failure(url, seconds=5.0).code in {"transfer", "wrong-range"}

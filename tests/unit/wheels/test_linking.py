@@ -31,9 +31,18 @@ def place(site: Path, package: str, path: str, **how: object) -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A torch of CUDA 12 with what it needs."""
-    place(tmp_path, "nvidia-cuda-runtime-cu12", "nvidia/cuda_runtime/lib/libcudart.so.12", soname="libcudart.so.12")
+    place(
+        tmp_path,
+        "nvidia-cuda-runtime-cu12",
+        "nvidia/cuda_runtime/lib/libcudart.so.12",
+        soname="libcudart.so.12",
+    )
     place(tmp_path, "torch", "torch/lib/libc10.so", soname="libc10.so")
-    cpu = {"defines": [EXPORTED], "needs": ["libc10.so", "libcudart.so.12"], "soname": "libtorch_cpu.so"}
+    cpu = {
+        "defines": [EXPORTED],
+        "needs": ["libc10.so", "libcudart.so.12"],
+        "soname": "libtorch_cpu.so",
+    }
     place(tmp_path, "torch", "torch/lib/libtorch_cpu.so", rpath="$ORIGIN", **cpu)
     return tmp_path
 
@@ -91,7 +100,9 @@ def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site: Path) ->
     assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12", True)]
 
 
-def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(site: Path) -> None:
+def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(
+    site: Path,
+) -> None:
     place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
     assert faults(site) == []
     record = site / "nvidia_cudnn_cu13-1.0.dist-info" / "RECORD"
@@ -140,7 +151,9 @@ def test_a_newer_glibc_than_the_systems_is_seen(site: Path) -> None:
 
 def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site: Path) -> None:
     (site / "some-1.0.dist-info").mkdir()
-    (site / "some-1.0.dist-info" / "RECORD").write_text("some/gone.so,,\nsome/text.so,,\n../../evil.so,,\n")
+    (site / "some-1.0.dist-info" / "RECORD").write_text(
+        "some/gone.so,,\nsome/text.so,,\n../../evil.so,,\n"
+    )
     (site / "some").mkdir()
     (site / "some" / "text.so").write_text("INPUT(libc.so.6)")
 
@@ -151,7 +164,13 @@ def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     site = packages(copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv"))
-    place(site, "good", "good/_C.so", needs=TORCH, undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"])
+    place(
+        site,
+        "good",
+        "good/_C.so",
+        needs=TORCH,
+        undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"],
+    )
     place(site, "broken", "broken/_C.so", needs=[*TORCH, "libcudart.so.12"], undefined=[UNTIL_2_8])
     started = time.process_time()
 

@@ -15,7 +15,16 @@ from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
-from tests.unit.wheels.made import ROW, Bytes, archive, fatbin, filler, over_http, server, torch_files
+from tests.unit.wheels.made import (
+    ROW,
+    Bytes,
+    archive,
+    fatbin,
+    filler,
+    over_http,
+    server,
+    torch_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -57,7 +66,9 @@ MUTATIONS: dict[str, Mutation] = {
     "shifted": _elsewhere,
     "zeros": lambda _dice, part, _whole: bytes(len(part)),
     "noise": lambda dice, part, _: dice.randbytes(len(part)),
-    "dropped": lambda dice, part, _: _without(part, dice.randrange(len(part))).ljust(len(part), b"\0"),
+    "dropped": lambda dice, part, _: _without(part, dice.randrange(len(part))).ljust(
+        len(part), b"\0"
+    ),
     "doubled": lambda dice, part, _: _doubled(part, dice.randrange(len(part))),
     "reversed": lambda _dice, part, _whole: part[::-1],
     "numbers": lambda dice, part, _: _with_numbers(dice, part),
@@ -85,7 +96,11 @@ def _outcome(ranges: Ranges, companion: bool = False) -> tuple[str, ...] | None:
     """The row, None where there is an error."""
     try:
         wheel = WheelReader(ranges)
-        return read_companion(wheel, "some").architectures if companion else read_torch(wheel).architectures
+        return (
+            read_companion(wheel, "some").architectures
+            if companion
+            else read_torch(wheel).architectures
+        )
     except WheelError:
         return None
 
@@ -101,7 +116,9 @@ def test_a_mutated_wheel_gives_no_wrong_row(name: str) -> None:
         size = len(whole) + (dice.choice([-1, 1, -1000, 10**6, 10**15]) if seed % 10 == 0 else 0)
         started = time.process_time()
         turn = dice.randrange(1, 3 if companion else 4)
-        outcomes.append(_outcome(Mutated(Bytes(whole), whole, MUTATIONS[name], dice, turn, size), companion))
+        outcomes.append(
+            _outcome(Mutated(Bytes(whole), whole, MUTATIONS[name], dice, turn, size), companion)
+        )
         assert time.process_time() - started < 10
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -120,7 +137,11 @@ def _lying(dice: random.Random, headers: dict[str, str]) -> Answer:
     status = 206 if dice.random() < 0.9 else dice.choice([200, 204, 302, 416, 500])
     if dice.random() < 0.1:
         body = dice.choice(list(MUTATIONS.values()))(dice, body, WHEEL) if len(body) > 1 else b""
-    return Answer(status, body, headers=span | ({"Location": "https://other.example/"} if status == 302 else {}))
+    return Answer(
+        status,
+        body,
+        headers=span | ({"Location": "https://other.example/"} if status == 302 else {}),
+    )
 
 
 def _outcome_over_http(url: str) -> tuple[str, ...] | None:

@@ -49,7 +49,12 @@ def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path: P
     torch = torch_needs(tmp_path, FROM_2_10, UNTIL_2_11)
 
     assert (torch.kind, torch.fits, torch.oldest) == ("ordinary", ("2.10", "2.11"), None)
-    assert [torch.verdict(minor) for minor in ("2.9", "2.10", "2.12", "3.0")] == [False, True, False, None]
+    assert [torch.verdict(minor) for minor in ("2.9", "2.10", "2.12", "3.0")] == [
+        False,
+        True,
+        False,
+        None,
+    ]
 
 
 def test_names_that_no_torch_has_together_fit_none(tmp_path: Path) -> None:
@@ -57,8 +62,12 @@ def test_names_that_no_torch_has_together_fit_none(tmp_path: Path) -> None:
     assert torch_needs(tmp_path / "gone", GONE).fits == ()
 
 
-@pytest.mark.parametrize(("name", "oldest"), [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")])
-def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path: Path, name: str, oldest: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "oldest"), [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")]
+)
+def test_a_stable_library_fits_every_torch_from_a_minimum(
+    tmp_path: Path, name: str, oldest: str
+) -> None:
     torch = torch_needs(tmp_path, STABLE, name)
 
     assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, None)
@@ -85,7 +94,12 @@ def test_weak_names_own_names_and_headers_do_not_count(tmp_path: Path) -> None:
     helper = native_library(tmp_path / "libhelper.so", defines=["_ZN2at9my_helperEv"])
     library = native_library(
         tmp_path / "_C.so",
-        undefined=[STABLE, "_ZN2at9my_helperEv", "_ZN5torch6stable6TensorC1Ev", "_ZN9extension3runERN2at6TensorE"],
+        undefined=[
+            STABLE,
+            "_ZN2at9my_helperEv",
+            "_ZN5torch6stable6TensorC1Ev",
+            "_ZN9extension3runERN2at6TensorE",
+        ],
         weak=["_ZTHN3c1014some_thread_lcE"],
         needs=OF_TORCH,
     )
@@ -93,8 +107,12 @@ def test_weak_names_own_names_and_headers_do_not_count(tmp_path: Path) -> None:
     assert needs(library, helper).torch.kind == "stable"
 
 
-def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unknown(tmp_path: Path) -> None:
-    assert needs(native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])).torch == TorchNeeds("none")
+def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unknown(
+    tmp_path: Path,
+) -> None:
+    assert needs(
+        native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
+    ).torch == TorchNeeds("none")
     assert needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind == "unknown"
 
 
@@ -108,13 +126,20 @@ def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_pat
 
 
 def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path: Path) -> None:
-    found = needs(native_library(tmp_path / "a.so", glibc="2.32"), native_library(tmp_path / "b.so", glibc="2.9"))
+    found = needs(
+        native_library(tmp_path / "a.so", glibc="2.32"),
+        native_library(tmp_path / "b.so", glibc="2.9"),
+    )
 
     assert found.glibc == "2.32"
 
 
 def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path: Path) -> None:
-    found = needs(native_library(tmp_path / "a.so", needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"]))
+    found = needs(
+        native_library(
+            tmp_path / "a.so", needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"]
+        )
+    )
 
     assert found.cuda == 12
     assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
@@ -139,7 +164,9 @@ def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path: Path) ->
 
 def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path: Path) -> None:
     own = "libcudart-0b3e2b5d.so.12.4.127"
-    library = native_library(tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"])
+    library = native_library(
+        tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"]
+    )
 
     found = needs(library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""})
 
@@ -149,7 +176,9 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path:
 
 def test_a_large_library_is_read_from_its_beginning(tmp_path: Path) -> None:
     names = [f"other_{number}" for number in range(30)]
-    library = native_library(tmp_path / "_C.so", undefined=[STABLE, *names], needs=OF_TORCH, code=filler(LATE * 20))
+    library = native_library(
+        tmp_path / "_C.so", undefined=[STABLE, *names], needs=OF_TORCH, code=filler(LATE * 20)
+    )
     held = Bytes(archive({"some/_C.so": library.read_bytes()}))
     wheel = WheelReader(held)
 
@@ -162,7 +191,9 @@ def test_a_large_library_is_read_from_its_beginning(tmp_path: Path) -> None:
 
 def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     noise = random.Random(0).randbytes(LATE)
-    data = native_library(tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise).read_bytes()
+    data = native_library(
+        tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise
+    ).read_bytes()
     small = WheelReader(Bytes(archive({"some/_C.so": data})))
     large = WheelReader(Bytes(archive({"some/_C.so": data + random.Random(1).randbytes(11 << 20)})))
 
@@ -173,9 +204,13 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert large.bytes_read < 400_000
 
 
-def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_called(tmp_path: Path) -> None:
+def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_called(
+    tmp_path: Path,
+) -> None:
     names = [f"_ZN4some4name{number}" for number in range(40)]
-    library = native_library(tmp_path / "libown.so", soname="libown.so.4", undefined=names, needs=["libcudart.so.12"])
+    library = native_library(
+        tmp_path / "libown.so", soname="libown.so.4", undefined=names, needs=["libcudart.so.12"]
+    )
     late = library.read_bytes() + random.Random(0).randbytes(12 << 20)
 
     found = needs(more={"some/libown.so": late})
@@ -183,15 +218,21 @@ def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_calle
     assert found.libraries == ("libcudart.so.12",)
 
 
-def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(tmp_path: Path) -> None:
-    silent = {f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)}
+def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(
+    tmp_path: Path,
+) -> None:
+    silent = {
+        f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)
+    }
     small = native_library(tmp_path / "_C.so", needs=["libcudart.so.12"])
 
     assert len(needs(small, more=silent).unread) >= 30
 
 
 def test_a_library_that_inflates_without_end_is_left_off() -> None:
-    bomb = WheelReader(Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30))
+    bomb = WheelReader(
+        Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30)
+    )
     tracemalloc.start()
 
     assert read_needs(bomb).unread == ("some/_C.so",)
@@ -205,7 +246,9 @@ def test_a_library_that_inflates_without_end_is_left_off() -> None:
 def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, size: int) -> None:
     noise = random.Random(0).randbytes(size)
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(size))][:40]
-    library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes() + noise
+    library = (
+        native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes() + noise
+    )
     whole = archive({"some/_C.so": library, "some/b.so": filler(9000)})
     outcomes = set()
     started = time.process_time()
@@ -226,9 +269,9 @@ def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, siz
 def _changed(dice: random.Random, data: bytes) -> bytes:
     """A library with one thing wrong: a number, a bit, bytes gone or added, its end, its strings, its hash table."""
     at = dice.choice([dice.randrange(1024), dice.randrange(len(data))])
-    number = dice.choice([0, 1, 0xFF, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, dice.getrandbits(64)]).to_bytes(
-        8, "little"
-    )
+    number = dice.choice(
+        [0, 1, 0xFF, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, dice.getrandbits(64)]
+    ).to_bytes(8, "little")
     kinds = (
         data[:at] + number + data[at + 8 :],
         data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :],
@@ -259,10 +302,14 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
 
 def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
     shared = load_libraries()
-    row = {name: shared.row(name) for name in ("libcublas.so.12", "libcudnn_cnn.so.9", "libsycl.so.8", "libmine.so.1")}
+    row = {
+        name: shared.row(name)
+        for name in ("libcublas.so.12", "libcudnn_cnn.so.9", "libsycl.so.8", "libmine.so.1")
+    }
 
     assert [
-        found and found.package_for(cuda) for found, cuda in zip(row.values(), (12, 13, None, 12), strict=True)
+        found and found.package_for(cuda)
+        for found, cuda in zip(row.values(), (12, 13, None, 12), strict=True)
     ] == [
         "nvidia-cublas-cu12",
         "nvidia-cudnn-cu13",
@@ -279,16 +326,23 @@ def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
 
     assert again == table
     assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv"]) == {
-        "2.1": ("_ZN2at1cEv",),  # the library of the device, which has b and may have d, was not read of it
+        "2.1": (
+            "_ZN2at1cEv",
+        ),  # the library of the device, which has b and may have d, was not read of it
         "2.2": ("_ZN2at1cEv", "_ZN2at4cuda1dEv"),
     }
 
 
 def test_a_new_minor_release_is_added_to_the_table() -> None:
-    table = extended(exports({"2.1": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}), "2.2", [b"_ZN2at1aEv", b"_ZN2at1cEv"])
+    table = extended(
+        exports({"2.1": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}), "2.2", [b"_ZN2at1aEv", b"_ZN2at1cEv"]
+    )
 
     assert Exports.unpack(packed(table)) == table
-    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv"]) == {"2.1": ("_ZN2at1cEv",), "2.2": ()}
+    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv"]) == {
+        "2.1": ("_ZN2at1cEv",),
+        "2.2": (),
+    }
 
 
 def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:
@@ -306,6 +360,11 @@ def test_the_namespaces_of_torch_are_told_from_names_that_mention_them() -> None
         b"_ZTVN5torch3nn6ModuleE",
         b"_ZNR5torch7Library4_defEv",
     }
-    others = {b"_ZN4attn3runERN2at6TensorE", b"_ZSt4moveIRN2at6TensorEE", b"at", b"_ZN5torch6stable6TensorC1Ev"}
+    others = {
+        b"_ZN4attn3runERN2at6TensorE",
+        b"_ZSt4moveIRN2at6TensorEE",
+        b"at",
+        b"_ZN5torch6stable6TensorC1Ev",
+    }
 
     assert ordinary_names(torchs | others | {b"THPVariableClass"}) == torchs | {b"THPVariableClass"}

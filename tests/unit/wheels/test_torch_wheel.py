@@ -49,7 +49,12 @@ def test_a_build_is_read_over_http_without_its_rest() -> None:
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
         code = read_torch(wheel)
-    assert (code.architectures, code.cuda, code.hip, code.version) == (ROW, "13.0", None, "2.16.0+cu130")
+    assert (code.architectures, code.cuda, code.hip, code.version) == (
+        ROW,
+        "13.0",
+        None,
+        "2.16.0+cu130",
+    )
     assert code.witness == "flags"
     assert (wheel.requests, len(host.log)) == (4, 4)
     assert {asked.status for asked in host.log} == {206}
@@ -75,7 +80,10 @@ def test_a_local_file_is_read_alike(tmp_path: Path) -> None:
     ("string", "expected"),
     [
         (b"std::string ipc_hsm_70 sm_75\0", ("sm_70", "sm_75")),  # torch 2.9.1: no NUL before it
-        (b"\0sm_80 sm_75 compute_80 sm_90a sm_103f\0", ("sm_75", "sm_80", "sm_90a", "sm_103f", "compute_80")),
+        (
+            b"\0sm_80 sm_75 compute_80 sm_90a sm_103f\0",
+            ("sm_75", "sm_80", "sm_90a", "sm_103f", "compute_80"),
+        ),
         (b"\0gfx1100 gfx90a gfx942\0", ("gfx1100", "gfx90a", "gfx942")),
         (b"\0sm_90\0", ("sm_90",)),
         (b"\0sm_90\0 and\nsm_80\0", ()),
@@ -144,7 +152,9 @@ def test_metadata() -> None:
     assert wheel.metadata()["Requires-Dist"] == "triton==3.9.0"
 
 
-@pytest.mark.parametrize("files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}])
+@pytest.mark.parametrize(
+    "files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}]
+)
 def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
     with pytest.raises(WheelError, match="files METADATA"):
         WheelReader(Bytes(archive(files))).metadata()

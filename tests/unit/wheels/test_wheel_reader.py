@@ -56,7 +56,9 @@ def _zip64(data: bytes) -> bytes:
     )
     directory = changed[DIRECTORY:name_end] + extra + changed[name_end:END]
     count = struct.unpack_from("<H", data, END + 10)[0]
-    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(directory), DIRECTORY)
+    record = struct.pack(
+        "<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(directory), DIRECTORY
+    )
     locator = struct.pack("<4sIQI", b"PK\6\7", 0, DIRECTORY + len(directory), 1)
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     return data[:DIRECTORY] + directory + record + locator + end
@@ -77,7 +79,9 @@ def test_a_comment_behind_the_directory() -> None:
 
 
 def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
-    ranges = Bytes(archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)}))
+    ranges = Bytes(
+        archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)})
+    )
     wheel = WheelReader(ranges)
     assert read_torch(wheel).architectures == ROW
     assert wheel.requests == 5
@@ -85,7 +89,10 @@ def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
 
 
 def test_a_stored_file() -> None:
-    assert read_torch(WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures == ROW
+    assert (
+        read_torch(WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures
+        == ROW
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,10 +154,14 @@ def _holding(packed: bytes, size: int) -> bytes:
     held = archive(torch_files() | {PYTHON_LIBRARY: packed}, zipfile.ZIP_STORED)
     entry = held.rindex(PYTHON_LIBRARY.encode()) - 46
     local = struct.unpack_from("<I", held, entry + 42)[0]
-    return _with(_with(_with(held, entry + 24, "<I", size), entry + 10, "<H", 8), local + 8, "<H", 8)
+    return _with(
+        _with(_with(held, entry + 24, "<I", size), entry + 10, "<H", 8), local + 8, "<H", 8
+    )
 
 
-@pytest.mark.parametrize(("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")])
+@pytest.mark.parametrize(
+    ("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")]
+)
 def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str) -> None:
     data = _holding(_bomb(64 << 20), size)
     tracemalloc.start()
@@ -162,7 +173,9 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str)
     assert peak < 20 << 20
 
 
-@pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(requests=3), Limits(inflated=100_000)])
+@pytest.mark.parametrize(
+    "limits", [Limits(bytes=100_000), Limits(requests=3), Limits(inflated=100_000)]
+)
 def test_limits(limits: Limits) -> None:
     with pytest.raises(WheelError) as caught:
         read_torch(WheelReader(Bytes(SOUND), limits))

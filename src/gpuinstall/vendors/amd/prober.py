@@ -93,7 +93,9 @@ class AmdEvidence:
         """Say whether WSL has a GPU, and Windows a driver of AMD's alone."""
         wsl = self.facts.wsl
         names = [name.lower() for name in wsl.drivers] if wsl and wsl.gpu else []
-        amds, nvidias = (any(name.startswith(start) for name in names) for start in (("u0", "amd"), "nv"))
+        amds, nvidias = (
+            any(name.startswith(start) for name in names) for start in (("u0", "amd"), "nv")
+        )
         return amds and not nvidias
 
 
@@ -106,18 +108,24 @@ def amd_chips() -> dict[str, Any]:
 @cache
 def has_builds(architecture: str) -> bool:
     """Say whether any build was ever made for a chip."""
-    codes = (row["linux_x86_64"][0].split() for row in authored.read_data("builds_rocm.toml")["builds"])
+    codes = (
+        row["linux_x86_64"][0].split() for row in authored.read_data("builds_rocm.toml")["builds"]
+    )
     return any(architecture in code for code in codes)
 
 
 def _read(source: Source, folder: str) -> KfdNode | None:
     properties = parse_properties(source.text(f"{folder}/properties") or "")
-    major, rest = divmod(properties.get("gfx_target_version", 0), 10000)  # minor and step in hexadecimal digits
+    major, rest = divmod(
+        properties.get("gfx_target_version", 0), 10000
+    )  # minor and step in hexadecimal digits
     architecture = f"gfx{major}{rest // 100:x}{rest % 100:x}" if major else None
     if properties.get("vendor_id") != AMD_ON_PCI or architecture is None:
         return None
     minor = properties.get("drm_render_minor") or None
-    files = (f"{folder}/mem_banks/{name}/properties" for name in source.names(f"{folder}/mem_banks"))
+    files = (
+        f"{folder}/mem_banks/{name}/properties" for name in source.names(f"{folder}/mem_banks")
+    )
     banks = (parse_properties(source.text(file) or "") for file in files)
     return KfdNode(
         architecture,
@@ -125,7 +133,11 @@ def _read(source: Source, folder: str) -> KfdNode | None:
         minor,
         source.access(f"/dev/dri/renderD{minor}") if minor else None,
         (source.text(f"/sys/class/drm/renderD{minor}/device/product_name") or "").strip() or None,
-        sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _VISIBLE_MEMORY),
+        sum(
+            bank.get("size_in_bytes", 0)
+            for bank in banks
+            if bank.get("heap_type") in _VISIBLE_MEMORY
+        ),
     )
 
 
@@ -143,9 +155,19 @@ class AmdProber(Prober[AmdEvidence]):
     evidence = AmdEvidence
     steps = (
         Step("nodes", lambda source, _: read_nodes(source)),
-        Step("kfd", lambda source, evidence: source.access(KFD) if evidence.nodes or evidence.cards else None),
-        Step("module", lambda source, evidence: _line(source, MODULE_VERSION) or "" if evidence.nodes else ""),
-        Step("rocm", lambda source, evidence: _line(source, ROCM_VERSION) if evidence.nodes else None),
+        Step(
+            "kfd",
+            lambda source, evidence: (
+                source.access(KFD) if evidence.nodes or evidence.cards else None
+            ),
+        ),
+        Step(
+            "module",
+            lambda source, evidence: _line(source, MODULE_VERSION) or "" if evidence.nodes else "",
+        ),
+        Step(
+            "rocm", lambda source, evidence: _line(source, ROCM_VERSION) if evidence.nodes else None
+        ),
         Step("override", lambda source, _: source.variable("HSA_OVERRIDE_GFX_VERSION")),
     )
     systems = frozenset({"linux"})
@@ -159,7 +181,11 @@ class AmdProber(Prober[AmdEvidence]):
         """List the GPUs that this process was given, and what is wrong with them. Pure."""
         facts = evidence.facts
         given, adapters = _given_nodes(evidence), tuple(_named_adapters(facts))
-        kernel = {"kernel": facts.host.release, "amdgpu": evidence.module or None, "rocm": evidence.rocm}
+        kernel = {
+            "kernel": facts.host.release,
+            "amdgpu": evidence.module or None,
+            "rocm": evidence.rocm,
+        }
         return VendorFindings(
             gpus=(*(_gpu(index, node) for index, node in enumerate(given)), *adapters),
             faults=tuple(_faults(evidence, given)),
@@ -181,7 +207,9 @@ class AmdProber(Prober[AmdEvidence]):
         except OSError as error:
             gpus = tuple(card.index for card in idle.cards)
             message = f"{KFD} does not answer: {error.strerror}"
-            fault = finding_for("kfd-not-answering", message, FixContext.of_machine(machine), gpus=gpus)
+            fault = finding_for(
+                "kfd-not-answering", message, FixContext.of_machine(machine), gpus=gpus
+            )
             return Preflight(tuple(GpuProof(gpu, "failed") for gpu in gpus), (fault,))
         return idle
 
@@ -203,10 +231,18 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     shared = evidence.facts.container.shares_the_bus
     if shared and evidence.kfd is None:
         return ()
-    nodes = tuple(node for node in evidence.nodes if not (shared and node.render_minor and node.render is None))
+    nodes = tuple(
+        node
+        for node in evidence.nodes
+        if not (shared and node.render_minor and node.render is None)
+    )
     chips = {node.architecture for node in nodes}
     # Beside a card they stay listed, so that the places of the others are those that HIP counts.
-    return nodes if any(not is_integrated(amd_chips(), chip) or has_builds(chip) for chip in chips) else ()
+    return (
+        nodes
+        if any(not is_integrated(amd_chips(), chip) or has_builds(chip) for chip in chips)
+        else ()
+    )
 
 
 def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
@@ -217,7 +253,9 @@ def _named_adapters(facts: MachineFacts) -> Iterator[Gpu]:
     for index, card in enumerate(cards):
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         if product := product_named(amd_chips(), name):
-            yield Gpu(index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product)
+            yield Gpu(
+                index, name, pci_id=card.id, found_via="name", vendor="amd", architecture=product
+            )
 
 
 def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
@@ -226,16 +264,33 @@ def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding
     if given and evidence.kfd != "open":
         message = f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}"
         why, gpus = "every program that uses an AMD GPU opens it", tuple(range(len(given)))
-        yield finding_for("kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=gpus)
+        yield finding_for(
+            "kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=gpus
+        )
         return
-    closed = {index: node for index, node in enumerate(given) if node.render_minor and node.render != "open"}
+    closed = {
+        index: node
+        for index, node in enumerate(given)
+        if node.render_minor and node.render != "open"
+    }
     if closed:
         names = ", ".join(f"/dev/dri/renderD{node.render_minor}" for node in closed.values())
         message = f"{names} not accessible: {format_gpus(tuple(closed))} cannot be used"
         why = "each card has its own device node, besides /dev/kfd"
-        yield finding_for("kfd-not-permitted", message, context, why=why, evidence=_seen(evidence), gpus=tuple(closed))
+        yield finding_for(
+            "kfd-not-permitted",
+            message,
+            context,
+            why=why,
+            evidence=_seen(evidence),
+            gpus=tuple(closed),
+        )
     yield from _integrated(evidence, given)
-    if evidence.facts.host.os == "linux" and not evidence.nodes and not evidence.facts.container.shares_the_bus:
+    if (
+        evidence.facts.host.os == "linux"
+        and not evidence.nodes
+        and not evidence.facts.container.shares_the_bus
+    ):
         yield from _not_loaded(evidence)
 
 
@@ -245,7 +300,10 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
     room = "container" if evidence.facts.container.engine else "job"
     if evidence.facts.container.shares_the_bus and evidence.cards and not given:
         cards = ", ".join(f"AMD {card.id} at {card.address}" for card in evidence.cards)
-        message, why = f"not given to this {room}: {cards}", f"{KFD} and their render nodes are missing here"
+        message, why = (
+            f"not given to this {room}: {cards}",
+            f"{KFD} and their render nodes are missing here",
+        )
         yield finding_for("gpu-not-ours", message, context, why=why, blocking=False)
     if evidence.override and given:
         message = f"HSA_OVERRIDE_GFX_VERSION={evidence.override} makes every program treat the GPU as another chip"
@@ -253,7 +311,9 @@ def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]
         yield finding_for("gfx-override-set", message, context, why=why, blocking=False)
     if evidence.lent_by_windows:
         message = "in WSL an AMD GPU requires librocdxg, which PyTorch's builds do not include"
-        yield finding_for("not-in-wsl", message, context, why=f"AMD's guide: {POINTER}", blocking=False)
+        yield finding_for(
+            "not-in-wsl", message, context, why=f"AMD's guide: {POINTER}", blocking=False
+        )
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
@@ -261,7 +321,15 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
     name = node.product or (chip.name if chip else "GPU")
     name, code = name if name.startswith("AMD") else f"AMD {name}", node.architecture
     memory = None if chip and chip.integrated else node.memory_bytes >> 20 or None
-    return Gpu(index, name, pci_id=node.pci_id, memory_mib=memory, found_via="kfd", vendor="amd", architecture=code)
+    return Gpu(
+        index,
+        name,
+        pci_id=node.pci_id,
+        memory_mib=memory,
+        found_via="kfd",
+        vendor="amd",
+        architecture=code,
+    )
 
 
 def _line(source: Source, path: str) -> str | None:
@@ -270,7 +338,9 @@ def _line(source: Source, path: str) -> str | None:
 
 def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
     """Take a processor's graphics out where a card of its own is there: programs that take both crash."""
-    inside = tuple(index for index, node in enumerate(given) if is_integrated(amd_chips(), node.architecture))
+    inside = tuple(
+        index for index, node in enumerate(given) if is_integrated(amd_chips(), node.architecture)
+    )
     cards = tuple(index for index in range(len(given)) if index not in inside)
     if inside and cards:
         chips = ", ".join(given[index].architecture for index in inside)
@@ -282,13 +352,24 @@ def _integrated(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Fin
 
 def _not_loaded(evidence: AmdEvidence) -> Iterator[Finding]:
     """Nothing drives a card: the kernel's module was kept out."""
-    idle = [card for card in evidence.cards if card.is_display and card.driver not in {MODULE, "radeon"}]
-    if idle and not any(device.vendor != idle[0].vendor and device.is_display for device in evidence.facts.devices):
+    idle = [
+        card for card in evidence.cards if card.is_display and card.driver not in {MODULE, "radeon"}
+    ]
+    if idle and not any(
+        device.vendor != idle[0].vendor and device.is_display for device in evidence.facts.devices
+    ):
         names = ", ".join(f"AMD {card.id} at {card.address}" for card in idle)
         why = f"the kernel module {MODULE} supports none of them"
-        yield finding_for("amdgpu-not-loaded", f"no driver is loaded for {names}", evidence.facts.fix_context, why=why)
+        yield finding_for(
+            "amdgpu-not-loaded",
+            f"no driver is loaded for {names}",
+            evidence.facts.fix_context,
+            why=why,
+        )
 
 
 def _seen(evidence: AmdEvidence) -> str:
-    chips = [f"{node.architecture} ({node.pci_id}) in the kernel's topology" for node in evidence.nodes]
+    chips = [
+        f"{node.architecture} ({node.pci_id}) in the kernel's topology" for node in evidence.nodes
+    ]
     return " · ".join((*chips, f"{KFD}: {evidence.kfd or 'missing'}"))

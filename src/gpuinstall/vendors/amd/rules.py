@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 SPLIT = (7, 14)
 """From this ROCm on a build's libraries are packages of their own, one of them code: see ``builds_rocm.toml``."""
-ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
+ON_WINDOWS = (
+    "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
+)
 
 Span = tuple[int, ...]
 
@@ -40,7 +42,9 @@ def amd_chip(table: Mapping[str, Any], architecture: str | None) -> Chip | None:
 def product_named(table: Mapping[str, Any], name: str) -> str | None:
     """Find the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
     words = name.removeprefix("AMD ").split()
-    rows = (row for row in table["chips"] for product in row["products"] if product.split() == words)
+    rows = (
+        row for row in table["chips"] for product in row["products"] if product.split() == words
+    )
     return next((str(row["architecture"]) for row in rows), None)
 
 
@@ -88,10 +92,16 @@ class AmdRules(Rules):
         own = "separate packages, one of which is built on this machine"
         return Reason("split-packages", f"the libraries of {build.name} are {own}")
 
-    def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
+    def preference(
+        self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]
+    ) -> tuple[object, ...]:
         """Prefer what nothing is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
         toolkit = build.toolkit or (0, 0)
-        return (any(self._reports(build, gpus)), self._distance(build) is not None, tuple(-part for part in toolkit))
+        return (
+            any(self._reports(build, gpus)),
+            self._distance(build) is not None,
+            tuple(-part for part in toolkit),
+        )
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
         """Return what the better build has, in the order of ``preference``."""
@@ -103,7 +113,9 @@ class AmdRules(Rules):
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Warn of what nobody has tried, of what others met, and of a kernel far from the build's ROCm."""
-        reports = (Reason("reported", f"{text}: verify decides") for text in self._reports(build, gpus))
+        reports = (
+            Reason("reported", f"{text}: verify decides") for text in self._reports(build, gpus)
+        )
         distance = self._distance(build)
         far = [Reason("kernel-far-from-rocm", distance)] if distance else []
         return (*super().warnings(build, gpus), *reports, *far)
@@ -122,16 +134,22 @@ class AmdRules(Rules):
         """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if build.toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
-        apart = _days_apart(self.chips["distance"], build.toolkit, _numbers(self.machine_fact("kernel")))
+        apart = _days_apart(
+            self.chips["distance"], build.toolkit, _numbers(self.machine_fact("kernel"))
+        )
         if apart is None or apart <= self.chips["distance"]["days"]:
             return None
         pair = f"{self.driver} and ROCm {'.'.join(map(str, build.toolkit))}"
         return f"{pair} are {apart} days apart, more than the year that AMD tests: verify decides"
 
 
-def _days_apart(table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequence[int]) -> int | None:
+def _days_apart(
+    table: Mapping[str, Any], rocm: tuple[int, int], kernel: Sequence[int]
+) -> int | None:
     """Count the days between both releases; a kernel counts as the newest one of the table that is not newer."""
-    older = [version for version in table["kernel"] if kernel and _numbers(version) <= tuple(kernel[:2])]
+    older = [
+        version for version in table["kernel"] if kernel and _numbers(version) <= tuple(kernel[:2])
+    ]
     rocm_day = table["rocm"].get(".".join(map(str, rocm)))
     if rocm < _numbers(table["first"]) or rocm_day is None or not older:
         return None
@@ -147,7 +165,11 @@ def _is_within(version: Span, first: str | None, before: str | None) -> bool:
     """Whether a version is in a span; one that is not known is in none but the span of everything."""
     if first is None and before is None:
         return True
-    return bool(version) and _numbers(first) <= version and (before is None or version < _numbers(before))
+    return (
+        bool(version)
+        and _numbers(first) <= version
+        and (before is None or version < _numbers(before))
+    )
 
 
 def _days(day: str) -> int:

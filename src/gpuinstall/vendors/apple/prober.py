@@ -25,10 +25,22 @@ _SECONDS = 10
 
 _COMMANDS = {
     "sw_vers.txt": ["/usr/bin/sw_vers"],
-    "sysctl.txt": ["/usr/sbin/sysctl", "machdep.cpu.brand_string", "hw.memsize", "kern.hv_vmm_present"],
+    "sysctl.txt": [
+        "/usr/sbin/sysctl",
+        "machdep.cpu.brand_string",
+        "hw.memsize",
+        "kern.hv_vmm_present",
+    ],
     "system_profiler.txt": ["/usr/sbin/system_profiler", "SPDisplaysDataType"],
 }
-_OF_A_GPU = ("Chipset Model", "Total Number of Cores", "Vendor", "Metal Support", "Metal Family", "Metal")
+_OF_A_GPU = (
+    "Chipset Model",
+    "Total Number of Cores",
+    "Vendor",
+    "Metal Support",
+    "Metal Family",
+    "Metal",
+)
 """The lines that are kept: those of displays hold their serial numbers."""
 
 
@@ -73,18 +85,28 @@ class AppleProber(Prober[AppleEvidence]):
 
     def conclude(self, evidence: AppleEvidence) -> VendorFindings:
         """List the GPU, and say where Python or a virtual machine stands before it. Pure."""
-        mac = evidence.mac  # whose kernels nobody trusts where it is a virtual one, with a stand-in for a GPU
+        mac = (
+            evidence.mac
+        )  # whose kernels nobody trusts where it is a virtual one, with a stand-in for a GPU
         given = () if mac.virtual else tuple(gpu for gpu in mac.gpus if gpu.apples)
         names = {"macos": mac.macos, "chip": mac.chip, "memory_mib": mac.memory_mib}
         return VendorFindings(
             gpus=tuple(
-                Gpu(index, gpu.name, found_via="system_profiler", vendor="apple", architecture=gpu.metal)
+                Gpu(
+                    index,
+                    gpu.name,
+                    found_via="system_profiler",
+                    vendor="apple",
+                    architecture=gpu.metal,
+                )
                 for index, gpu in enumerate(given)
             ),
             faults=tuple(_faults(evidence)),
             notes=tuple(_notes(evidence)),
             shows_gpu=bool(given),
-            facts={key: value for key, value in names.items() if value} if evidence.facts.host.os == "macos" else {},
+            facts={key: value for key, value in names.items() if value}
+            if evidence.facts.host.os == "macos"
+            else {},
         )
 
 
@@ -107,7 +129,9 @@ def _notes(evidence: AppleEvidence) -> Iterator[Finding]:
 
 def read_mac(source: Source) -> Mac:
     """Ask macOS' own programs."""
-    answers = {name: source.answer(name, partial(_ask, command)) for name, command in _COMMANDS.items()}
+    answers = {
+        name: source.answer(name, partial(_ask, command)) for name, command in _COMMANDS.items()
+    }
     release, system = _pairs(answers["sw_vers.txt"]), _pairs(answers["sysctl.txt"])
     memory = system.get("hw.memsize", "")
     return Mac(
@@ -123,10 +147,14 @@ def parse_gpus(text: str) -> Iterator[MacGpu]:
     """Read the GPUs, each from its ``Chipset Model`` on."""
     for part in re.split(r"(?m)^(?=\s*Chipset Model:)", text)[1:]:
         fields = _pairs(part)
-        support = fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""
+        support = (
+            fields.get("Metal Support") or fields.get("Metal Family") or fields.get("Metal") or ""
+        )
         number = re.search(r"Metal ([0-9]+)", support)
         metal = f"metal {number[1]}" if number else "metal" if "Supported" in support else None
-        yield MacGpu(fields["Chipset Model"], apples="0x106b" in fields.get("Vendor", ""), metal=metal)
+        yield MacGpu(
+            fields["Chipset Model"], apples="0x106b" in fields.get("Vendor", ""), metal=metal
+        )
 
 
 def kept(text: str) -> str:

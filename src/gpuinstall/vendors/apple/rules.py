@@ -33,9 +33,7 @@ class AppleRules(Rules):
     no_code_causes = ("F33", "F33")
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
-    not_proven = (
-        "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --record)"
-    )
+    not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --record)"
 
     @property
     def driver(self) -> str:
@@ -44,11 +42,16 @@ class AppleRules(Rules):
 
     def ever_served(self, gpu: Gpu) -> bool:
         """Whether this is a Mac with Apple silicon."""
-        return any(self._has_code(build) for build in self.catalog.builds_for(self.machine.os, self.machine.arch))
+        return any(
+            self._has_code(build)
+            for build in self.catalog.builds_for(self.machine.os, self.machine.arch)
+        )
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Find the code for Metal, which every build for Apple silicon has."""
-        return Code("mps", "sass") if self._has_code(build) else Reason("no-code", "no code for Metal")
+        return (
+            Code("mps", "sass") if self._has_code(build) else Reason("no-code", "no code for Metal")
+        )
 
     def against_driver(self, build: Build) -> Reason | None:
         """Keep the release of macOS that the wheel's platform tag asks for, and torch's own use of Metal."""

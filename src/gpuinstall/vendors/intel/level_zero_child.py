@@ -14,7 +14,17 @@ import ctypes
 import json
 import os
 import sys
-from ctypes import POINTER, Structure, addressof, byref, c_char, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    addressof,
+    byref,
+    c_char,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
@@ -121,7 +131,9 @@ def memory(library: Any, device: c_void_p) -> int:
     """Add what the device has of memory."""
     count = c_uint32(0)
     checked(library, "zeDeviceGetMemoryProperties", device, byref(count), None)
-    banks = (MemoryProperties * count.value)(*(MemoryProperties(stype=MEMORY_PROPERTIES) for _ in range(count.value)))
+    banks = (MemoryProperties * count.value)(
+        *(MemoryProperties(stype=MEMORY_PROPERTIES) for _ in range(count.value))
+    )
     checked(library, "zeDeviceGetMemoryProperties", device, byref(count), banks)
     return sum(bank.bytes for bank in banks)
 
@@ -139,14 +151,22 @@ def answer() -> dict[str, Any]:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         return {"library": None, "error": str(error)}
-    document: dict[str, Any] = {"library": LIBRARY, "status": 0, "drivers": 0, "api": None, "devices": []}
+    document: dict[str, Any] = {
+        "library": LIBRARY,
+        "status": 0,
+        "drivers": 0,
+        "api": None,
+        "devices": [],
+    }
     library.zeDeviceGet.argtypes = (c_void_p, POINTER(c_uint32), c_void_p)
     try:
         driver_handles = drivers(library)
         document["drivers"] = len(driver_handles)
         for driver in driver_handles:
             document["api"] = api(library, driver)
-            devices = (described(library, device) for device in handles(library, "zeDeviceGet", driver))
+            devices = (
+                described(library, device) for device in handles(library, "zeDeviceGet", driver)
+            )
             document["devices"] += [device for device in devices if device.pop("kind") == GPU]
     except Refused as refusal:
         document["call"], document["status"] = refusal.args

@@ -126,7 +126,11 @@ class IntelEvidence:
     @property
     def _others(self) -> bool:
         """Say whether another maker's card is there: on the bus, or by its driver where nobody read the bus."""
-        cards = (device for device in self.facts.devices if device.may_compute and device.vendor != INTEL_ON_PCI)
+        cards = (
+            device
+            for device in self.facts.devices
+            if device.may_compute and device.vendor != INTEL_ON_PCI
+        )
         on_the_bus = any(f"{card.vendor:04x}" in PCI_IDS for card in cards)
         return on_the_bus or bool({*self.facts.answered} - {"intel"})
 
@@ -135,7 +139,9 @@ def cards_of(facts: MachineFacts) -> tuple[tuple[PciDevice, XeChip], ...]:
     """Intel's GPUs on the bus that torch has builds for."""
     ours = (device for device in facts.devices if device.vendor == INTEL_ON_PCI)
     usable = (device for device in ours if device.may_compute and not device.is_reserved)
-    return tuple((device, chip) for device in usable if (chip := chip_at(intel_chips(), device.device)))
+    return tuple(
+        (device, chip) for device in usable if (chip := chip_at(intel_chips(), device.device))
+    )
 
 
 @cache
@@ -151,13 +157,18 @@ WINDOWS_DRIVER = "iigd"
 def _nodes(source: Source, evidence: IntelEvidence) -> dict[str, Access | None]:
     addresses = [device.address for device, _ in cards_of(evidence.facts)]
     names = {address: source.names(f"{DEVICES}/{address}/drm", "renderD") for address in addresses}
-    return {address: source.access(f"/dev/dri/{nodes[0]}") if nodes else None for address, nodes in names.items()}
+    return {
+        address: source.access(f"/dev/dri/{nodes[0]}") if nodes else None
+        for address, nodes in names.items()
+    }
 
 
 def _may_answer(evidence: IntelEvidence) -> bool:
     """Say whether there is something to ask Level Zero about: on Windows the bus is read only when nobody answers."""
     facts = evidence.facts
-    lent = facts.wsl is not None and any(name.lower().startswith(WINDOWS_DRIVER) for name in facts.wsl.drivers)
+    lent = facts.wsl is not None and any(
+        name.lower().startswith(WINDOWS_DRIVER) for name in facts.wsl.drivers
+    )
     return facts.host.os == "windows" or lent or bool(evidence.cards)
 
 
@@ -168,7 +179,12 @@ class IntelProber(Prober[IntelEvidence]):
     evidence = IntelEvidence
     steps = (
         Step("nodes", _nodes),
-        Step("level_zero", lambda source, evidence: ask_level_zero(source) if _may_answer(evidence) else LevelZero()),
+        Step(
+            "level_zero",
+            lambda source, evidence: (
+                ask_level_zero(source) if _may_answer(evidence) else LevelZero()
+            ),
+        ),
     )
     systems = frozenset({"linux", "windows"})
     job_variables = ("ZE_AFFINITY_MASK",)
@@ -181,11 +197,15 @@ class IntelProber(Prober[IntelEvidence]):
         """List the GPUs, Level Zero's where it answers, and what is wrong with them. Pure."""
         answering = evidence.answering
         listed = tuple(_answering(index, gpu) for index, gpu in enumerate(answering))
-        gpus = listed or tuple(_on_the_bus(index, *card) for index, card in enumerate(evidence.given))
+        gpus = listed or tuple(
+            _on_the_bus(index, *card) for index, card in enumerate(evidence.given)
+        )
         api = evidence.level_zero.api
         faults, notes = tuple(_faults(evidence)), tuple(_notes(evidence))
         facts = {"level_zero": api} if api and gpus else {}
-        return VendorFindings(gpus=gpus, faults=faults, notes=notes, shows_gpu=bool(gpus), facts=facts)
+        return VendorFindings(
+            gpus=gpus, faults=faults, notes=notes, shows_gpu=bool(gpus), facts=facts
+        )
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
@@ -194,18 +214,34 @@ def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
     if not cards or evidence.answering or not level_zero.asked:
         return
     gpus = tuple(range(len(cards)))
-    seen = " · ".join(f"{chip.name} ({device.id}) by {device.driver or 'no driver'}" for device, chip in cards)
-    denied = [device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"]
+    seen = " · ".join(
+        f"{chip.name} ({device.id}) by {device.driver or 'no driver'}" for device, chip in cards
+    )
+    denied = [
+        device.address for device, _ in cards if evidence.nodes.get(device.address) == "denied"
+    ]
     if not level_zero.library:
-        message, why = "Level Zero is not installed: no program can use the Intel GPU", level_zero.error
+        message, why = (
+            "Level Zero is not installed: no program can use the Intel GPU",
+            level_zero.error,
+        )
         yield finding_for("level-zero-missing", message, context, why=why, evidence=seen, gpus=gpus)
     elif denied:
         message = f"the render node of {' and '.join(denied)} may not be opened"
-        yield finding_for("render-not-permitted", message, context, why="Level Zero opens it", evidence=seen, gpus=gpus)
+        yield finding_for(
+            "render-not-permitted",
+            message,
+            context,
+            why="Level Zero opens it",
+            evidence=seen,
+            gpus=gpus,
+        )
     else:
         message = f"Level Zero shows no GPU{f' ({level_zero.error})' if level_zero.error else ''}"
         why = "its driver, Intel's compute runtime, is missing or older than the GPU"
-        yield finding_for("level-zero-without-gpu", message, context, why=why, evidence=seen, gpus=gpus)
+        yield finding_for(
+            "level-zero-without-gpu", message, context, why=why, evidence=seen, gpus=gpus
+        )
 
 
 def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
@@ -215,16 +251,39 @@ def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
         room = "container" if evidence.facts.container.engine else "job"
         names = ", ".join(f"Intel {device.id} at {device.address}" for device in withheld)
         message, why = f"not given to this {room}: {names}", "its render node is missing here"
-        yield finding_for("gpu-not-ours", message, evidence.facts.fix_context, why=why, blocking=False)
+        yield finding_for(
+            "gpu-not-ours", message, evidence.facts.fix_context, why=why, blocking=False
+        )
 
 
 def _answering(index: int, gpu: LevelZeroGpu) -> Gpu:
     name = re.sub(r"\((R|TM)\)", "", gpu.name)
-    name, pci = name if name.startswith("Intel") else f"Intel {name}", f"{gpu.vendor:04x}:{gpu.device:04x}"
-    memory, code = None if gpu.integrated else gpu.memory_bytes // _MIB or None, architecture_of(gpu.ip)
-    return Gpu(index, name, pci_id=pci, memory_mib=memory, found_via="level-zero", vendor="intel", architecture=code)
+    name, pci = (
+        name if name.startswith("Intel") else f"Intel {name}",
+        f"{gpu.vendor:04x}:{gpu.device:04x}",
+    )
+    memory, code = (
+        None if gpu.integrated else gpu.memory_bytes // _MIB or None,
+        architecture_of(gpu.ip),
+    )
+    return Gpu(
+        index,
+        name,
+        pci_id=pci,
+        memory_mib=memory,
+        found_via="level-zero",
+        vendor="intel",
+        architecture=code,
+    )
 
 
 def _on_the_bus(index: int, device: PciDevice, chip: XeChip) -> Gpu:
     name = f"Intel {chip.name}"
-    return Gpu(index, name, pci_id=device.id, found_via="pci", vendor="intel", architecture=chip.architecture)
+    return Gpu(
+        index,
+        name,
+        pci_id=device.id,
+        found_via="pci",
+        vendor="intel",
+        architecture=chip.architecture,
+    )

@@ -26,7 +26,9 @@ def intel_chip(table: Mapping[str, Any], architecture: str | None) -> XeChip | N
     """Find a chip by the beginning of its version; None for one that torch's documentation does not name."""
     numbers = _numbers(architecture or "")
     chips = map(_chip, table["chips"])
-    return next((chip for chip in chips if numbers[: len(own := _numbers(chip.architecture))] == own), None)
+    return next(
+        (chip for chip in chips if numbers[: len(own := _numbers(chip.architecture))] == own), None
+    )
 
 
 def chip_at(table: Mapping[str, Any], device: int) -> XeChip | None:
@@ -77,7 +79,9 @@ class IntelRules(Rules):
 
 
 def _chip(row: Mapping[str, Any]) -> XeChip:
-    return XeChip(row["architecture"], row["chip"], tuple(row["names"].split()), row.get("integrated", False))
+    return XeChip(
+        row["architecture"], row["chip"], tuple(row["names"].split()), row.get("integrated", False)
+    )
 
 
 def _numbers(architecture: str) -> list[str]:

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpuinstall.finding import Finding
-from gpuinstall.vendors.nvidia.card_diagnosis import driver_fault, evidence_line, fault, held_by_nouveau
+from gpuinstall.vendors.nvidia.card_diagnosis import (
+    driver_fault,
+    evidence_line,
+    fault,
+    held_by_nouveau,
+)
 from gpuinstall.vendors.nvidia.evidence import NvidiaEvidence
 from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, LibcudaFacts
 from gpuinstall.vendors.nvidia.preflight import CudaContext, blackwells, cuda_refusal
@@ -32,14 +37,24 @@ def _broken_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
         yield _dying_library(evidence, "libcuda", cuda.fault, cuda.error)
     if nvml.init == MISMATCH:
         module, release = evidence.kernel.module, (nvml.library or "").partition(".so.")[2]
-        kernel, library = f" ({module.version})" if module else "", f" ({release})" if "." in release else ""
+        kernel, library = (
+            f" ({module.version})" if module else "",
+            f" ({release})" if "." in release else "",
+        )
         message = f"the NVIDIA kernel module{kernel} and the driver's libraries{library} differ"
         updated = "the driver was updated and the machine has not been restarted since"
         own = "the image contains its own driver libraries, or the host's driver was updated while the container ran"
-        yield fault(evidence, "driver-library-mismatch", message, own if evidence.container else updated)
+        yield fault(
+            evidence, "driver-library-mismatch", message, own if evidence.container else updated
+        )
     if nvml.init == NO_PERMISSION:
-        why = "; ".join(evidence.refused) or "this user has no permission for the device nodes in /dev"
-        yield fault(evidence, "device-nodes-unusable", "this user may not open the NVIDIA driver", why)
+        why = (
+            "; ".join(evidence.refused)
+            or "this user has no permission for the device nodes in /dev"
+        )
+        yield fault(
+            evidence, "device-nodes-unusable", "this user may not open the NVIDIA driver", why
+        )
 
 
 def _silent_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -53,8 +68,12 @@ def _silent_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
         yield fault(evidence, "wsl-driver-unreachable", message, why)
     if evidence.facts.host.os == "windows":
         why = "Windows lists the adapter, but NVIDIA's driver does not respond"
-        yield driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no working driver", why)
-    if module is None and (holder := next((card for card in evidence.cards if card.device.driver == "nouveau"), None)):
+        yield driver_fault(
+            evidence, "driver-missing", f"{_subject(evidence)} has no working driver", why
+        )
+    if module is None and (
+        holder := next((card for card in evidence.cards if card.device.driver == "nouveau"), None)
+    ):
         yield held_by_nouveau(evidence, holder)
     if evidence.container and not evidence.has_libraries:
         without = "no driver" if module is None else "not the driver's libraries"
@@ -81,14 +100,23 @@ def _idle_module(evidence: NvidiaEvidence) -> Finding:
         why = "Secure Boot is on, and the module's key is not enrolled"
         return fault(evidence, "module-blocked-by-secure-boot", message, why)
     if nvml.init == LIBRARY_NOT_FOUND and not kernel.on_disk:
-        message, why = "the NVIDIA driver is only partly installed", "its libraries do not find each other"
+        message, why = (
+            "the NVIDIA driver is only partly installed",
+            "its libraries do not find each other",
+        )
         return fault(evidence, "driver-libraries-missing", message, why)
     if evidence.has_libraries or nvml.init == DRIVER_NOT_LOADED or kernel.on_disk:
         message = f"the NVIDIA kernel module is not loaded into kernel {kernel.release or evidence.facts.host.release}"
-        why = "it exists but was not loaded" if kernel.on_disk else "it was built for another kernel, or not at all"
+        why = (
+            "it exists but was not loaded"
+            if kernel.on_disk
+            else "it was built for another kernel, or not at all"
+        )
         return fault(evidence, "module-not-loaded", message, why)
     why = "neither its kernel module nor its libraries were found"
-    return driver_fault(evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why)
+    return driver_fault(
+        evidence, "driver-missing", f"{_subject(evidence)} has no NVIDIA driver", why
+    )
 
 
 def _failing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
@@ -96,7 +124,9 @@ def _failing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
     nvml, cuda = evidence.nvml, evidence.cuda
     if nvml.init == UNKNOWN and evidence.container:
         why = "systemd rewrote the container's device rules while it ran"
-        yield fault(evidence, "gpu-withdrawn-from-container", "this container has lost its GPUs", why)
+        yield fault(
+            evidence, "gpu-withdrawn-from-container", "this container has lost its GPUs", why
+        )
     if nvml.init and nvml.init not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
         code = "nvml-unknown-error" if nvml.init == UNKNOWN else "nvml-error"
         why = "; ".join(evidence.refused) or "the driver is loaded but fails"
@@ -105,10 +135,16 @@ def _failing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
         if evidence.container:
             yield _lent_nothing(evidence, "the container has NVML but not libcuda")
         message = "NVML sees a GPU, but libcuda cannot be loaded"
-        yield fault(evidence, "libcuda-missing", message, cuda.error or "libcuda.so.1 is not installed")
+        yield fault(
+            evidence, "libcuda-missing", message, cuda.error or "libcuda.so.1 is not installed"
+        )
     listed = evidence.cards or nvml.gpus or cuda.devices or evidence.jetson
     if not listed and evidence.shows_gpu and (nvml.works or evidence.cuda_works):
-        why = f"there is /dev/{evidence.nodes[0]}, but no GPU behind it" if evidence.nodes else "there is /dev/dxg"
+        why = (
+            f"there is /dev/{evidence.nodes[0]}, but no GPU behind it"
+            if evidence.nodes
+            else "there is /dev/dxg"
+        )
         yield fault(evidence, "no-device-found", "the NVIDIA driver finds no GPU", why)
 
 
@@ -120,7 +156,11 @@ def _refusing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
     # Each card has a fault of its own, or the driver lists none of those on the bus.
     has_fault = [gpu.error is not None or gpu.is_withheld for gpu in gpus]
     explained = evidence.nvml.works and (evidence.cards or gpus) and all(has_fault)
-    without_gpus = evidence.facts.container.job is not None and evidence.visible in ("", "-1", "NoDevFiles")
+    without_gpus = evidence.facts.container.job is not None and evidence.visible in (
+        "",
+        "-1",
+        "NoDevFiles",
+    )
     if init == NO_DEVICE and (explained or without_gpus):
         return
     # One lost card may keep CUDA from starting for all; the others are tried without it, each by itself.
@@ -128,7 +168,11 @@ def _refusing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
     if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
         return
     finding = cuda_refusal(init, _cuda_context(evidence))
-    facts = (finding.evidence, str(evidence.fabric) if evidence.fabric else None, evidence_line(evidence))
+    facts = (
+        finding.evidence,
+        str(evidence.fabric) if evidence.fabric else None,
+        evidence_line(evidence),
+    )
     yield replace(finding, evidence=" · ".join(fact for fact in facts if fact))
 
 
@@ -142,7 +186,9 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     A Jetson's NVML is new and says little: what its chip needs is decided by its L4T release.
     """
     tegra = evidence.jetson is not None and not evidence.cards
-    refused = evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
+    refused = (
+        evidence.nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND) and evidence.nvml.fault is None
+    )
     return not tegra and evidence.shows_gpu and (refused or _is_absent(evidence))
 
 
@@ -164,14 +210,20 @@ def _dying_library(evidence: NvidiaEvidence, library: str, kind: str, error: str
     card = "" if gpu is None else f" when asked about GPU {gpu}"
     if kind == "crash":
         return driver_fault(evidence, "driver-crashes", f"{library} crashes{card}", error or "")
-    why = "a GPU or its kernel module no longer responds, or many GPUs start without persistence mode"
+    why = (
+        "a GPU or its kernel module no longer responds, or many GPUs start without persistence mode"
+    )
     return fault(evidence, "driver-hangs", f"{library} does not answer{card}", why)
 
 
 def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Finding:
     """A container has a GPU, and not the libraries to use it."""
     lent = evidence.toolkit.capabilities
-    why = f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}" if lent else "the container toolkit did not add the driver"
+    why = (
+        f"NVIDIA_DRIVER_CAPABILITIES is {lent!r}"
+        if lent
+        else "the container toolkit did not add the driver"
+    )
     return fault(evidence, "libraries-not-in-container", message, why)
 
 

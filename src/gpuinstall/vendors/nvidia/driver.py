@@ -43,30 +43,43 @@ class Sass(NamedTuple):
 @lru_cache
 def split_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
     """Read the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
-    ptx = (name.removeprefix("compute_").rstrip("af") for name in names if name.startswith("compute_"))
+    ptx = (
+        name.removeprefix("compute_").rstrip("af") for name in names if name.startswith("compute_")
+    )
     sass = tuple(Sass.parse(name) for name in names if name.startswith("sm_"))
     return sass, tuple(ComputeCapability.from_sm(int(number)) for number in ptx)
 
 
-def code_for(build: Build, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None) -> Code | Reason:
+def code_for(
+    build: Build, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None
+) -> Code | Reason:
     """Find the code of ``build`` that ``chip`` runs with a driver that serves ``cuda``, or say why there is none."""
     return _code_for((build.code, build.toolkit, build.libraries), chip, drivers, cuda)
 
 
 @lru_cache(maxsize=4096)
-def _code_for(made: Made, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None) -> Code | Reason:
+def _code_for(
+    made: Made, chip: ComputeCapability, drivers: Drivers, cuda: CudaVersion | None
+) -> Code | Reason:
     """Decide once for all builds that are made alike."""
     names, toolkit, libraries = made
     runnable = [code for code in split_code(names)[0] if _runs(code, chip, toolkit, drivers)]
     code = Code(str(max(runnable)), "sass") if runnable else _ptx_for(chip, names, toolkit, cuda)
-    missing = isinstance(code, Code) and _cudnn_lacks(chip, dict(libraries).get("cudnn"), toolkit, drivers)
+    missing = isinstance(code, Code) and _cudnn_lacks(
+        chip, dict(libraries).get("cudnn"), toolkit, drivers
+    )
     return Reason("no-cudnn-code", missing) if missing else code
 
 
-def _cudnn_lacks(chip: ComputeCapability, cudnn: str | None, toolkit: Toolkit, drivers: Drivers) -> str | None:
+def _cudnn_lacks(
+    chip: ComputeCapability, cudnn: str | None, toolkit: Toolkit, drivers: Drivers
+) -> str | None:
     if cudnn is None:
         return None
-    floor, ceiling = drivers.cudnn_floor(cudnn), drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
+    floor, ceiling = (
+        drivers.cudnn_floor(cudnn),
+        drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0]),
+    )
     if floor and chip < floor:
         return f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later"
     if ceiling and chip > ceiling:
@@ -93,10 +106,15 @@ def _ptx_for(
     sass, ptx = split_code(names)
     newest = max((capability for capability in ptx if capability <= chip), default=None)
     if newest is None:
-        return Reason("no-code", f"no code for {chip.sm}, only for {', '.join(map(str, sass)) or 'none'}")
+        return Reason(
+            "no-code", f"no code for {chip.sm}, only for {', '.join(map(str, sass)) or 'none'}"
+        )
     if toolkit is not None and (cuda is None or cuda < toolkit):
         needed = CudaVersion(*toolkit)
-        return Reason("driver-too-old-for-ptx", f"{chip.sm} would run its PTX, which needs a driver for CUDA {needed}")
+        return Reason(
+            "driver-too-old-for-ptx",
+            f"{chip.sm} would run its PTX, which needs a driver for CUDA {needed}",
+        )
     return Code(f"compute_{newest.major}{newest.minor}", "ptx")
 
 
@@ -132,9 +150,13 @@ class MachineDriver:
     def compat_fault(self, label: str) -> Finding | None:
         """Return why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
         words = {*label.lower().split()} & {*self.tables.no_compat}
-        if not self.is_compat or (self.machine.os == "linux" and not self.machine.environment.wsl and not words):
+        if not self.is_compat or (
+            self.machine.os == "linux" and not self.machine.environment.wsl and not words
+        ):
             return None
-        message = f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}"
+        message = (
+            f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}"
+        )
         fix = "Plan with the driver alone: --driver"
         return Finding("forward-compatibility-unsupported", message, fixes=(fix,))
 
@@ -156,7 +178,11 @@ class MachineDriver:
 
     def here(self, floor: Floor) -> DriverVersion:
         """The floor for the system whose driver counts: in WSL that of Windows."""
-        return floor.windows if self.machine.os == "windows" or self.machine.environment.wsl else floor.linux
+        return (
+            floor.windows
+            if self.machine.os == "windows" or self.machine.environment.wsl
+            else floor.linux
+        )
 
     @property
     def is_unknown(self) -> bool:
@@ -178,7 +204,9 @@ class MachineDriver:
     def needed(self, toolkit: tuple[int, int]) -> str:
         """The driver that a toolkit needs, for people: ``driver 580 or newer``."""
         floor = self.floors.get(toolkit[0])
-        return f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
+        return (
+            f"driver {floor} or newer" if floor else f"a driver for CUDA {toolkit[0]}.{toolkit[1]}"
+        )
 
     def ignores(self, chip: ComputeCapability, label: str, majors: Iterable[int]) -> Finding | None:
         """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
@@ -188,17 +216,29 @@ class MachineDriver:
         if self.branch is None:
             return None
         generation, first = self.tables.generation(chip), self.first_for(chip)
-        if generation and generation.last_branch is not None and self.branch > generation.last_branch:
+        if (
+            generation
+            and generation.last_branch is not None
+            and self.branch > generation.last_branch
+        ):
             last = generation.last_branch
             message = f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does"
             return Finding("driver-dropped-gpu", message, fixes=(f"Install driver {last}",))
         if first and not self._reaches(first):
             after = self.tables.first_drivers[chip].after
-            since = f"the first for it is newer than {after}" if after else f"{first} is the first for it"
+            since = (
+                f"the first for it is newer than {after}"
+                if after
+                else f"{first} is the first for it"
+            )
             message = f"{self} does not support {label}: it is older than the GPU, {since}"
-            enough = max(first, min((self.floors.get(major, first) for major in majors), default=first))
+            enough = max(
+                first, min((self.floors.get(major, first) for major in majors), default=first)
+            )
             newest = "the newest from NVIDIA" if after else f"{enough} or newer"
-            return Finding("driver-older-than-gpu", message, fixes=(f"Update the NVIDIA driver to {newest}",))
+            return Finding(
+                "driver-older-than-gpu", message, fixes=(f"Update the NVIDIA driver to {newest}",)
+            )
         return None
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
@@ -218,7 +258,11 @@ class MachineDriver:
         if last is None:
             firsts = (first for chip in chips if (first := self.first_for(chip)))
             return f", {max((*self.floors.values(), *firsts))} or newer"
-        names = {generation.name: None for generation in self._generations(chips) if generation.last_branch == last}
+        names = {
+            generation.name: None
+            for generation in self._generations(chips)
+            if generation.last_branch == last
+        }
         return f" of branch {last}, the last for {' and '.join(names)}"
 
     def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:
@@ -231,4 +275,6 @@ class MachineDriver:
         if version is None:
             row = self.tables.branch(floor)
             return self.branch is not None and row is not None and self.branch >= row[0]
-        return version.parts >= floor.parts or (len(version.parts) == 1 and version.branch == floor.branch)
+        return version.parts >= floor.parts or (
+            len(version.parts) == 1 and version.branch == floor.branch
+        )

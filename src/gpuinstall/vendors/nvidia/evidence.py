@@ -61,7 +61,9 @@ def drivers_of(capability: ComputeCapability, system: str) -> DriverSpan:
     """Say which drivers drive a chip."""
     generation, floor = drivers().generation(capability), drivers().first_drivers.get(capability)
     first = floor and (floor.windows if system == "windows" else floor.linux)
-    return DriverSpan(first, generation.last_branch if generation else None, floor.after if floor else None)
+    return DriverSpan(
+        first, generation.last_branch if generation else None, floor.after if floor else None
+    )
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:
@@ -70,7 +72,9 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
     if chip is None and l4t is None:
         return None
-    return Jetson(chip, l4t or drivers().jetson_kernels.get(".".join(release.split(".")[:2]), "unknown"))
+    return Jetson(
+        chip, l4t or drivers().jetson_kernels.get(".".join(release.split(".")[:2]), "unknown")
+    )
 
 
 def parse_compatible(text: str) -> str | None:
@@ -169,7 +173,9 @@ class NvidiaEvidence:
         """Say whether any source shows a GPU that this process was given."""
         lent = self.facts.wsl is not None and self.facts.wsl.gpu
         wsl = lent and (self.has_libraries or not (self.windows and self.windows.others_only))
-        return bool(self.nvml.gpus or self.cuda.devices or self.cards or self.nodes or self.jetson or wsl)
+        return bool(
+            self.nvml.gpus or self.cuda.devices or self.cards or self.nodes or self.jetson or wsl
+        )
 
     @property
     def has_libraries(self) -> bool:
@@ -205,15 +211,21 @@ class NvidiaEvidence:
             "version": str(self.driver or "of the kernel module"),
             "running": str(self.driver.branch if self.driver else drivers().recommended_branch),
         }
-        return FixContext(self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items()))
+        return FixContext(
+            self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items())
+        )
 
 
 def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
     """List NVIDIA's display controllers."""
-    return tuple(device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display)
+    return tuple(
+        device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display
+    )
 
 
-def _split_visible_gpus(evidence: NvidiaEvidence) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
+def _split_visible_gpus(
+    evidence: NvidiaEvidence,
+) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
     """Tell the cards that this process was given from what the bus only shows."""
     given = {device.address for device in evidence.usable}
     if evidence.facts.container.shares_the_bus:

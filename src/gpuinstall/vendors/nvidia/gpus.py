@@ -21,7 +21,9 @@ class DetectedGpu(NamedTuple):
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
-    by_cuda = (_cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices))
+    by_cuda = (
+        _cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices)
+    )
     listed = _by_nvml(evidence) or tuple(by_cuda) or _by_chip(evidence)
     addresses = {detected.address for detected in listed}
     unseen = [card for card in evidence.cards if card.address not in addresses]
@@ -37,7 +39,11 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
         return Driver(evidence.nvml.driver, cuda, evidence.nvml.by)
     if module:
         return Driver(module.version, cuda, module.found_via)
-    return Driver(None, cuda, "libcuda") if evidence.cuda.driver_version and evidence.shows_gpu else None
+    return (
+        Driver(None, cuda, "libcuda")
+        if evidence.cuda.driver_version and evidence.shows_gpu
+        else None
+    )
 
 
 def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
@@ -45,14 +51,20 @@ def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     listed = {gpu.bus_id for gpu in gpus}
     lost = [gpu for gpu in gpus if gpu.bus_id is None and gpu.error is not None]
     left = [card.address for card in evidence.cards if card.address not in listed]
-    addresses = dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
+    addresses = (
+        dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
+    )
     return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or addresses.get(gpu.index)) for gpu in gpus)
 
 
 def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
     card = _card_at(evidence.cards, address)
     device = _device_of(evidence, listed, address)
-    chip, jetson, whole = card.chip if card else None, evidence.jetson, None if listed.mig else device
+    chip, jetson, whole = (
+        card.chip if card else None,
+        evidence.jetson,
+        None if listed.mig else device,
+    )
     by_driver = listed.compute_capability, device and device.compute_capability
     capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
     name = listed.name or (device and device.name) or (chip and chip.name)
@@ -110,7 +122,9 @@ def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> Detec
         compute_capability=device.compute_capability,
         memory_mib=None if sliced else _memory(device),
         mig=sliced,
-        mig_devices=(MigDevice(device.uuid, None, _memory(device)),) if sliced and device.uuid else (),
+        mig_devices=(MigDevice(device.uuid, None, _memory(device)),)
+        if sliced and device.uuid
+        else (),
         found_via="libcuda",
     )
     return DetectedGpu(gpu, address)
@@ -126,13 +140,24 @@ def _by_chip(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     jetson = evidence.jetson
     if jetson is None or evidence.cards:
         return ()
-    return (DetectedGpu(Gpu(0, jetson.name, compute_capability=jetson.compute_capability, found_via="device-tree")),)
+    return (
+        DetectedGpu(
+            Gpu(
+                0,
+                jetson.name,
+                compute_capability=jetson.compute_capability,
+                found_via="device-tree",
+            )
+        ),
+    )
 
 
 def _by_bus(card: BusCard, index: int) -> DetectedGpu:
     chip = card.chip
     name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
-    return DetectedGpu(Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address)
+    return DetectedGpu(
+        Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address
+    )
 
 
 def _card_at(cards: Iterable[BusCard], address: str | None) -> BusCard | None:

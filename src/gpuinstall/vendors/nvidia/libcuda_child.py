@@ -111,7 +111,9 @@ def load() -> ctypes.CDLL:
 def path() -> str:
     """The file behind libcuda: its name carries the driver's version."""
     try:
-        return mapped(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")) or LIBRARY
+        return (
+            mapped(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")) or LIBRARY
+        )
     except OSError:
         return LIBRARY
 
@@ -143,10 +145,14 @@ def device(cuda: Cuda, ordinal: int) -> dict[str, Any]:
     if cuda.status("cuDeviceGet", byref(handle), ordinal):
         return {}
     facts = {
-        "name": None if cuda.status("cuDeviceGetName", name, 256, handle) else name.value.decode(errors="replace"),
+        "name": None
+        if cuda.status("cuDeviceGetName", name, 256, handle)
+        else name.value.decode(errors="replace"),
         "uuid": uuid(cuda, handle),
         "compute_capability": compute_capability(cuda, handle),
-        "memory_bytes": None if cuda.status("cuDeviceTotalMem_v2", byref(memory), handle) else memory.value,
+        "memory_bytes": None
+        if cuda.status("cuDeviceTotalMem_v2", byref(memory), handle)
+        else memory.value,
         "bus_id": None
         if cuda.status("cuDeviceGetPCIBusId", bus_id, 32, handle)
         else bus_id.value.decode(errors="replace").lower(),
@@ -157,7 +163,10 @@ def device(cuda: Cuda, ordinal: int) -> dict[str, Any]:
 def uuid(cuda: Cuda, handle: c_int) -> str | None:
     """The identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
     card, part = (ctypes.create_string_buffer(16) for _ in range(2))
-    unknown, unversioned = cuda.status("cuDeviceGetUuid", card, handle), cuda.status("cuDeviceGetUuid_v2", part, handle)
+    unknown, unversioned = (
+        cuda.status("cuDeviceGetUuid", card, handle),
+        cuda.status("cuDeviceGetUuid_v2", part, handle),
+    )
     if unknown and unversioned:
         return None
     sliced = not unknown and not unversioned and part.raw != card.raw
@@ -202,7 +211,9 @@ def kernel(cuda: Cuda, ptx: bytes) -> int:
     cuda("cuLaunchKernel", function, BLOCKS, 1, 1, BLOCK, 1, 1, 0, None, pointers, None)
     cuda("cuCtxSynchronize")
     cuda("cuMemcpyDtoH_v2", data.buffer_info()[0], address, BYTES)
-    return sum(word != ((index ^ PATTERN) * FACTOR + index) % 2**32 for index, word in enumerate(data))
+    return sum(
+        word != ((index ^ PATTERN) * FACTOR + index) % 2**32 for index, word in enumerate(data)
+    )
 
 
 def memory(cuda: Cuda) -> int:

@@ -27,7 +27,9 @@ LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
 
 _LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
 
-_MISLEADING = frozenset({"LD_PRELOAD", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_VISIBLE_DEVICES"})
+_MISLEADING = frozenset(
+    {"LD_PRELOAD", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_VISIBLE_DEVICES"}
+)
 _NAMES_A_DEVICE = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
@@ -74,7 +76,9 @@ def job_devices(environ: Mapping[str, str]) -> str | None:
 def is_visible(devices: str, ordinal: int, gpu: Gpu, name: str) -> bool:
     """Say whether CUDA_VISIBLE_DEVICES names a card, or the slice ``name`` of it; ordinals count the cards given."""
     entries = visible_entries(devices)
-    return str(ordinal) in entries or any(uuid.startswith(entries) for uuid in (name, gpu.uuid or name))
+    return str(ordinal) in entries or any(
+        uuid.startswith(entries) for uuid in (name, gpu.uuid or name)
+    )
 
 
 def visible_entries(devices: str) -> tuple[str, ...]:
@@ -100,10 +104,15 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Read the child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
-        return LibcudaFacts(fault="timeout" if finished.status is None else "crash", error=f"libcuda {death(finished)}")
+        return LibcudaFacts(
+            fault="timeout" if finished.status is None else "crash",
+            error=f"libcuda {death(finished)}",
+        )
     if answer.get("path") is None:
         error = str(answer.get("error"))
-        return LibcudaFacts(fault="missing" if "No such file" in error else "unloadable", error=error)
+        return LibcudaFacts(
+            fault="missing" if "No such file" in error else "unloadable", error=error
+        )
     try:
         version = answer.get("version")
         return LibcudaFacts(
@@ -123,7 +132,9 @@ def libcuda_command(*words: str) -> list[str]:
 
 def child_environment(environ: Mapping[str, str], visible: str | None = None) -> dict[str, str]:
     """Take out what changes CUDA's answer; LD_LIBRARY_PATH stays, some systems have libcuda only there."""
-    misleading = {name for name in environ if name in _MISLEADING or name.startswith("CUDA_INJECTION")}
+    misleading = {
+        name for name in environ if name in _MISLEADING or name.startswith("CUDA_INJECTION")
+    }
     kept = {name: value for name, value in environ.items() if name not in misleading}
     return kept | _STEADY | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
 
@@ -133,7 +144,10 @@ def is_compat(library: str | None) -> bool:
 
     Its folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
     """
-    return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", part) for part in PurePosixPath(library or "").parent.parts)
+    return any(
+        re.fullmatch(r"(.+-)?compat(_[a-z]+)?", part)
+        for part in PurePosixPath(library or "").parent.parts
+    )
 
 
 def _device(item: Mapping[str, Any]) -> CudaDevice:
@@ -223,7 +237,9 @@ def nvml_command(*words: str) -> list[str]:
 
 def ask_nvml(source: Source, gpus: int) -> NvmlFacts:
     """Ask NVML, which has time for so many cards."""
-    finished = ask_child(source, "nvml.txt", "NVML", gpus, (nvml_command(), child_environment(os.environ)))
+    finished = ask_child(
+        source, "nvml.txt", "NVML", gpus, (nvml_command(), child_environment(os.environ))
+    )
     return parse_nvml(finished) if finished else NvmlFacts()
 
 
@@ -235,7 +251,11 @@ def permitted(facts: NvmlFacts) -> NvmlFacts:
 def parse_nvml(finished: Finished) -> NvmlFacts:
     """Read the child's lines, as far as it came."""
     facts = NvmlFacts()
-    answers = (answer for answer in map(json_or_none, finished.out.splitlines()) if isinstance(answer, dict))
+    answers = (
+        answer
+        for answer in map(json_or_none, finished.out.splitlines())
+        if isinstance(answer, dict)
+    )
     for line in answers:
         if line.get("end") is True:
             return replace(facts, fault="missing" if facts.library is None else None, at=None)
@@ -245,7 +265,9 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
         elif "count" in line:
             count, cuda = _number(line["count"]) or 0, _number(line.get("cuda"))
             cuda_version = CudaVersion.from_driver_api(cuda) if cuda else None
-            facts = replace(facts, driver=_driver(line.get("driver")), cuda=cuda_version, count=count)
+            facts = replace(
+                facts, driver=_driver(line.get("driver")), cuda=cuda_version, count=count
+            )
         elif "ask" in line:
             facts = replace(facts, at=_number(line["ask"]))
         elif _number(line.get("index")) is not None:
@@ -255,7 +277,11 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
 
 
 def _gpu(line: Mapping[str, Any]) -> NvmlGpu:
-    bus, rows, memory = _text(line.get("bus_id")), line.get("remapped_rows"), _number(line.get("memory_bytes"))
+    bus, rows, memory = (
+        _text(line.get("bus_id")),
+        line.get("remapped_rows"),
+        _number(line.get("memory_bytes")),
+    )
     remapped = rows if isinstance(rows, list) and len(rows) == 4 else (0, 0, 0, 0)
     packed = _number(line.get("pci_device_id"))  # the device above the vendor: 0x268410DE
     return NvmlGpu(
@@ -283,12 +309,18 @@ def _slices(parts: object) -> Iterator[MigDevice]:
         uuid = _text(part.get("uuid")) if isinstance(part, dict) else None
         if uuid is not None:
             name, memory = _text(part.get("name")) or "", _number(part.get("memory_bytes"))
-            yield MigDevice(uuid, name.partition("MIG ")[2] or None, memory // _MIB if memory else None)
+            yield MigDevice(
+                uuid, name.partition("MIG ")[2] or None, memory // _MIB if memory else None
+            )
 
 
 def _capability(pair: object) -> ComputeCapability | None:
     numbers = [_number(part) for part in pair] if isinstance(pair, list) else []
-    return ComputeCapability(numbers[0] or 0, numbers[1] or 0) if len(numbers) == 2 and numbers[0] else None
+    return (
+        ComputeCapability(numbers[0] or 0, numbers[1] or 0)
+        if len(numbers) == 2 and numbers[0]
+        else None
+    )
 
 
 def _driver(text: object) -> DriverVersion | None:

@@ -75,7 +75,9 @@ class LinuxKernel:
 
 def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
     """Read Linux's side; ``obstacles`` says whether to look for what keeps the module out."""
-    module = parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(source.text(SYS_VERSION) or "")
+    module = parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(
+        source.text(SYS_VERSION) or ""
+    )
     release = (source.text(RELEASE) or "").strip()
     if not obstacles:
         return LinuxKernel(release, module)
@@ -86,7 +88,9 @@ def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
         module=module,
         on_disk=lists_nvidia(source.answer("modules.dep", lambda: _nvidia_modules(release))),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
-        blocked_by=next((file for file in settings if forbids_nvidia(source.text(file) or "")), None),
+        blocked_by=next(
+            (file for file in settings if forbids_nvidia(source.text(file) or "")), None
+        ),
         laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
 
@@ -100,7 +104,11 @@ def parse_proc_version(text: str) -> KernelModule | None:
     """Read ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
     line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
     match = re.search(line, text, re.MULTILINE)
-    return KernelModule(DriverVersion.parse(match[1]), "Open Kernel Module" in match[0], "proc") if match else None
+    return (
+        KernelModule(DriverVersion.parse(match[1]), "Open Kernel Module" in match[0], "proc")
+        if match
+        else None
+    )
 
 
 def parse_sys_version(text: str) -> KernelModule | None:
@@ -148,13 +156,19 @@ class Fabric:
     def __str__(self) -> str:
         """The fabric in a few words."""
         daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
-        facts = (f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus", daemon, self.fault)
+        facts = (
+            f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus",
+            daemon,
+            self.fault,
+        )
         return " · ".join(fact for fact in facts if fact)
 
 
 def card_nodes(source: Source) -> tuple[str, ...]:
     """List the nodes of cards: ``nvidia0``, ``nvidia1``."""
-    return tuple(name for name in source.names("/dev", "nvidia") if re.fullmatch(r"nvidia[0-9]{1,4}", name))
+    return tuple(
+        name for name in source.names("/dev", "nvidia") if re.fullmatch(r"nvidia[0-9]{1,4}", name)
+    )
 
 
 def node_of(source: Source, address: str, ordinal: int) -> str | None:
@@ -175,7 +189,10 @@ def refused_cards(source: Source, nodes: Sequence[str]) -> frozenset[str]:
     Opening one starts its card, and closing it waits for that and for its end, or for ever: each is opened by a child.
     A denial comes before the card is touched: of what is not denied within the time of no card, no more is heard.
     """
-    children = [([sys.executable, "-I", "-S", "-c", OPEN_NODE, f"/dev/{node}"], os.environ) for node in nodes]
+    children = [
+        ([sys.executable, "-I", "-S", "-c", OPEN_NODE, f"/dev/{node}"], os.environ)
+        for node in nodes
+    ]
     limit = time_limit(0)
     waiting = f"the driver opens {len(nodes)} device nodes, up to {limit:.0f} s"
     ended = cache(lambda: run_children(children, limit, lambda: source.wait(waiting)))
@@ -195,7 +212,9 @@ def refused_nodes(source: Source) -> tuple[str, ...]:
     """Say, node by node, what keeps this process from the ones that every GPU program opens."""
     states = {f"/dev/{name}": source.access(f"/dev/{name}") for name in SHARED}
     refused = ((node, state) for node, state in states.items() if state != "open")
-    return tuple(f"{node} {'may not be opened' if state else 'is missing'}" for node, state in refused)
+    return tuple(
+        f"{node} {'may not be opened' if state else 'is missing'}" for node, state in refused
+    )
 
 
 def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
@@ -203,9 +222,15 @@ def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | Non
     if wsl is None:
         return None
     ours = any(name.lower().startswith("nv") for name in wsl.drivers)
-    linux = (f"{folder}/{name}" for folder in LINUX_LIBRARIES for name in source.names(folder, "libcuda.so."))
+    linux = (
+        f"{folder}/{name}"
+        for folder in LINUX_LIBRARIES
+        for name in source.names(folder, "libcuda.so.")
+    )
     return LentByWindows(
-        libraries=bool(source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")),
+        libraries=bool(
+            source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")
+        ),
         others_only=not ours and any(_OTHER_MAKERS.match(name) for name in wsl.drivers),
         shadow=next((path for path in linux if re.search(r"\.so\.[0-9]{3}\.", path)), None),
     )
@@ -219,7 +244,9 @@ def read_fabric(source: Source, switches: int) -> Fabric:
 
 def parse_fabric_log(text: str) -> str | None:
     """Find the last error: ``[Nov 20 2026 07:14:02] [ERROR] [tid 812] …``."""
-    errors = re.findall(r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$", text, re.MULTILINE)
+    errors = re.findall(
+        r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$", text, re.MULTILINE
+    )
     return str(errors[-1]).strip() if errors else None
 
 
@@ -232,4 +259,6 @@ def parse_minor(text: str) -> int | None:
 def _nvidia_modules(release: str) -> str:
     lists = (ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES)
     listed = next(filter(None, lists), "")
-    return "".join(f"{line}\n" for line in listed.splitlines() if "/nvidia" in line.partition(":")[0])
+    return "".join(
+        f"{line}\n" for line in listed.splitlines() if "/nvidia" in line.partition(":")[0]
+    )

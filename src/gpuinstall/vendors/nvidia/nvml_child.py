@@ -74,7 +74,9 @@ def initialized() -> bool:
         nvml.nvmlInit()
         status = 0
     except nvml.NVMLError as error:  # a driver before R387 has the older name alone
-        status = int(nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value)
+        status = int(
+            nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value
+        )
     say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
     return status == 0
 
@@ -129,7 +131,12 @@ def slices(handle: Any) -> dict[str, Any]:
     listed, withheld = [], False
     for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         try:
-            part = asked(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number, refusals=(*GONE, NO_PERMISSION))
+            part = asked(
+                nvml.nvmlDeviceGetMigDeviceHandleByIndex,
+                handle,
+                number,
+                refusals=(*GONE, NO_PERMISSION),
+            )
         except nvml.NVMLError as error:
             if error.value in GONE:
                 raise
@@ -169,7 +176,10 @@ def main() -> None:
     describe = health if "health" in sys.argv[2:] else described
     if initialized():
         count = asked(nvml.nvmlDeviceGetCount) or 0
-        driver, cuda = asked(nvml.nvmlSystemGetDriverVersion), asked(nvml.nvmlSystemGetCudaDriverVersion)
+        driver, cuda = (
+            asked(nvml.nvmlSystemGetDriverVersion),
+            asked(nvml.nvmlSystemGetCudaDriverVersion),
+        )
         say(driver=driver, cuda=cuda, count=count)
         for index in range(count):
             say(ask=index)

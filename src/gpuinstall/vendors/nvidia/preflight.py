@@ -16,7 +16,13 @@ from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.failures.table import load_errors, load_problems
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.evidence import drivers
-from gpuinstall.vendors.nvidia.libraries import child_environment, is_compat, is_visible, job_devices, libcuda_command
+from gpuinstall.vendors.nvidia.libraries import (
+    child_environment,
+    is_compat,
+    is_visible,
+    job_devices,
+    libcuda_command,
+)
 from gpuinstall.vendors.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome, format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
@@ -104,7 +110,9 @@ def blackwells(capabilities: Iterable[ComputeCapability | None]) -> int:
 
 def cuda_refusal(status: int, context: CudaContext) -> Finding:
     """Say why CUDA returned ``status``."""
-    return problem_of_cause(cuda_cause(status, context), (), cuda_evidence(status, context), context.fix_context)
+    return problem_of_cause(
+        cuda_cause(status, context), (), cuda_evidence(status, context), context.fix_context
+    )
 
 
 def cuda_cause(status: int, context: CudaContext) -> CudaCause:
@@ -121,20 +129,33 @@ def known_cause(code: str) -> CudaCause:
 
 
 def problem_of_cause(
-    cause: CudaCause, gpus: tuple[int, ...], facts: str | None, fix_context: FixContext, *, blocking: bool = True
+    cause: CudaCause,
+    gpus: tuple[int, ...],
+    facts: str | None,
+    fix_context: FixContext,
+    *,
+    blocking: bool = True,
 ) -> Finding:
     """Make a cause a problem of these GPUs."""
     message = cause.message.format(where=format_gpus(gpus))
-    closer = fix_context.near(*cause.near).knowing(gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words))
+    closer = fix_context.near(*cause.near).knowing(
+        gpu=",".join(map(str, gpus)) or "<gpu>", **dict(cause.words)
+    )
     code, why = cause.of or cause.code, cause.why
-    finding = finding_for(code, message, closer, why=why, evidence=facts, gpus=gpus, blocking=blocking)
+    finding = finding_for(
+        code, message, closer, why=why, evidence=facts, gpus=gpus, blocking=blocking
+    )
     return replace(finding, code=cause.code)
 
 
 def cuda_evidence(status: int, context: CudaContext) -> str:
     """The facts behind a refusal."""
     driver, error = context.driver and f"driver {context.driver}", load_errors("cuda").get(status)
-    facts = (f"CUDA error {status} ({error.name if error else f'CUresult {status}'})", driver, context.library)
+    facts = (
+        f"CUDA error {status} ({error.name if error else f'CUresult {status}'})",
+        driver,
+        context.library,
+    )
     return " · ".join(fact for fact in facts if fact)
 
 
@@ -152,13 +173,17 @@ def _no_device(cause: CudaCause, context: CudaContext) -> CudaCause:
 def _unreached(cause: CudaCause, context: CudaContext) -> CudaCause:
     """NVML reaches the card and CUDA does not: what only CUDA needs is missing."""
     if context.wsl and (context.library is None or context.library.startswith("/usr/lib/wsl/")):
-        return replace(cause, why="WSL no longer finds the Windows driver", of="wsl-driver-unreachable")
+        return replace(
+            cause, why="WSL no longer finds the Windows driver", of="wsl-driver-unreachable"
+        )
     if context.wsl:
         why = f"libcuda is {context.library}, and the one that reaches Windows lies in /usr/lib/wsl/lib"
         return replace(known_cause("wsl-linux-driver"), why=why)
     if context.container is None and context.uvm is not False:
         return cause
-    return CudaCause("device-nodes-unusable", cause.message, "CUDA needs /dev/nvidia-uvm, which NVML does not")
+    return CudaCause(
+        "device-nodes-unusable", cause.message, "CUDA needs /dev/nvidia-uvm, which NVML does not"
+    )
 
 
 def _not_ready(cause: CudaCause, context: CudaContext) -> CudaCause:
@@ -193,13 +218,17 @@ def _compat_unsupported(cause: CudaCause, context: CudaContext) -> CudaCause:
         return replace(cause, why=why)
     if not context.differs:
         return cause
-    return replace(cause, why=known_cause("driver-library-mismatch").why, of="driver-library-mismatch")
+    return replace(
+        cause, why=known_cause("driver-library-mismatch").why, of="driver-library-mismatch"
+    )
 
 
 def _without_compat(context: CudaContext) -> CudaCause:
     folder = str(PurePosixPath(context.library or "").parent)
     why = f"it comes from {folder}, NVIDIA's forward-compatibility package, which is for data-centre GPUs"
-    return replace(known_cause("forward-compatibility-unsupported"), why=why, words=(("folder", folder),))
+    return replace(
+        known_cause("forward-compatibility-unsupported"), why=why, words=(("folder", folder),)
+    )
 
 
 _NARROWED: dict[int, Callable[[CudaCause, CudaContext], CudaCause]] = {
@@ -230,9 +259,15 @@ UNPROVEN = {
     2: ("gpu-memory-full", "{where} could not be tested: it has no memory free"),
     46: ("gpu-busy", "{where} could not be tested: another process holds it"),
     807: ("mps-unreachable", "{where} could not be tested: the MPS server is not ready"),
-    808: ("mps-unreachable", "{where} could not be tested: the MPS server serves no further process"),
+    808: (
+        "mps-unreachable",
+        "{where} could not be tested: the MPS server serves no further process",
+    ),
     809: ("mps-unreachable", "{where} could not be tested: the MPS server has no connection left"),
-    500: ("libcuda-incomplete", "{where} could not be tested: its libcuda lacks a function that the preflight calls"),
+    500: (
+        "libcuda-incomplete",
+        "{where} could not be tested: its libcuda lacks a function that the preflight calls",
+    ),
 }
 
 
@@ -247,7 +282,10 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     children = [(command, child_environment(os.environ, visible)) for _, visible in planned]
     waiting = f"the driver initialises its GPUs, up to {limit:.0f} s"
     ended = run_children(children, limit, lambda: reporter.wait(waiting))
-    findings = [judge_trial(gpu, machine, finished) for (gpu, _), finished in zip(planned, ended, strict=True)]
+    findings = [
+        judge_trial(gpu, machine, finished)
+        for (gpu, _), finished in zip(planned, ended, strict=True)
+    ]
     return Preflight(proofs_of(findings), problems_of(findings, FixContext.of_machine(machine)))
 
 
@@ -273,7 +311,9 @@ def proofs_of(findings: Sequence[PreflightFinding]) -> tuple[GpuProof, ...]:
     """Give each GPU the worst of what its slices showed."""
     worst: dict[int, ProofOutcome] = {}
     for finding in findings:
-        worst[finding.index] = max(worst.get(finding.index, "proven"), finding.outcome, key=OUTCOMES.index)
+        worst[finding.index] = max(
+            worst.get(finding.index, "proven"), finding.outcome, key=OUTCOMES.index
+        )
     return tuple(GpuProof(index, outcome) for index, outcome in worst.items())
 
 
@@ -293,15 +333,21 @@ def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> PreflightFind
     answer = last_answer(finished)
     if answer is None:
         cause = known_cause("driver-hangs" if finished.status is None else "driver-crashes")
-        return PreflightFinding(gpu.index, "failed", cause, f"libcuda {death(finished)}", at_start=True)
+        return PreflightFinding(
+            gpu.index, "failed", cause, f"libcuda {death(finished)}", at_start=True
+        )
     if answer.get("path") is None:
         cause = known_cause("libcuda-missing")
         return PreflightFinding(gpu.index, "failed", cause, str(answer.get("error")), at_start=True)
     unsliced = gpu.mig and not gpu.mig_devices
-    return _answered(gpu.index, answer, replace(CudaContext.of(machine, answer["path"]), unsliced=unsliced))
+    return _answered(
+        gpu.index, answer, replace(CudaContext.of(machine, answer["path"]), unsliced=unsliced)
+    )
 
 
-def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -> tuple[Finding, ...]:
+def problems_of(
+    findings: Sequence[PreflightFinding], fix_context: FixContext
+) -> tuple[Finding, ...]:
     """Make one problem of each cause: of the GPUs that show it, or of the machine where no child got any further."""
     groups: dict[CudaCause, list[PreflightFinding]] = {}
     for finding in findings:
@@ -314,18 +360,24 @@ def problems_of(findings: Sequence[PreflightFinding], fix_context: FixContext) -
         hidden = gpus and cause.code == "cuda-no-device"
         named = replace(cause, code="gpu-hidden-from-cuda") if hidden else cause
         blocking = alike[0].outcome == "failed"
-        problems.append(problem_of_cause(named, gpus, alike[0].facts, fix_context, blocking=blocking))
+        problems.append(
+            problem_of_cause(named, gpus, alike[0].facts, fix_context, blocking=blocking)
+        )
     return tuple(problems)
 
 
 def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> PreflightFinding:
     if wrong := answer.get("wrong"):
-        return PreflightFinding(index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong")
+        return PreflightFinding(
+            index, "failed", known_cause("gpu-computes-wrong"), f"{wrong} of its words are wrong"
+        )
     if wrong == 0:
         return PreflightFinding(index, "proven")
     status, instead = answer["status"], answer.get("instead")
     if instead == {"wrong": 0}:
-        return PreflightFinding(index, "memory-only", _no_kernel(status), cuda_evidence(status, context))
+        return PreflightFinding(
+            index, "memory-only", _no_kernel(status), cuda_evidence(status, context)
+        )
     if instead is not None and (status in UNCOMPILED or "wrong" in instead):
         return _answered(index, instead, context)
     at_start = answer["call"] == "cuInit"
@@ -333,11 +385,17 @@ def _answered(index: int, answer: Mapping[str, Any], context: CudaContext) -> Pr
         code, message = UNPROVEN[status]
         cause = replace(known_cause(code), message=message)
         return PreflightFinding(index, "unproven", cause, cuda_evidence(status, context))
-    return PreflightFinding(index, "failed", cuda_cause(status, context), cuda_evidence(status, context), at_start)
+    return PreflightFinding(
+        index, "failed", cuda_cause(status, context), cuda_evidence(status, context), at_start
+    )
 
 
 def _no_kernel(status: int) -> CudaCause:
     no_kernel = known_cause("kernel-not-proven")
     if status in UNCOMPILED:
         return replace(no_kernel, why=UNCOMPILED[status])
-    return CudaCause("gpu-memory-full", no_kernel.message, "too little of its memory is free; other processes hold it")
+    return CudaCause(
+        "gpu-memory-full",
+        no_kernel.message,
+        "too little of its memory is free; other processes hold it",
+    )

@@ -14,7 +14,13 @@ from gpuinstall.finding import CheckResult
 from gpuinstall.vendors.nvidia import libraries, linux
 from gpuinstall.vendors.nvidia.card_diagnosis import card_faults
 from gpuinstall.vendors.nvidia.diagnosis import diagnose_machine
-from gpuinstall.vendors.nvidia.evidence import NVIDIA_ON_PCI, NvidiaEvidence, ToolkitVariables, drivers, read_jetson
+from gpuinstall.vendors.nvidia.evidence import (
+    NVIDIA_ON_PCI,
+    NvidiaEvidence,
+    ToolkitVariables,
+    drivers,
+    read_jetson,
+)
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.notes import driver_notes
 from gpuinstall.vendors.nvidia.smi import ask_smi
@@ -85,7 +91,9 @@ def _nodes_given(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
         return evidence.nodes
     reached = {gpu.bus_id for gpu in evidence.nvml.gpus if gpu.error is None}
     addresses = enumerate(device.address for device in evidence.usable)
-    known = {linux.node_of(source, address, place) for place, address in addresses if address in reached}
+    known = {
+        linux.node_of(source, address, place) for place, address in addresses if address in reached
+    }
     asked = tuple(node for node in evidence.nodes if node not in known)
     refused = linux.refused_cards(source, asked)
     return tuple(node for node in evidence.nodes if node not in refused)
@@ -96,23 +104,47 @@ def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
     if not evidence.facts.container.shares_the_bus:
         return frozenset()
     addresses = enumerate(device.address for device in evidence.usable)
-    return frozenset(address for place, address in addresses if linux.node_of(source, address, place) in evidence.nodes)
+    return frozenset(
+        address
+        for place, address in addresses
+        if linux.node_of(source, address, place) in evidence.nodes
+    )
 
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: linux.card_nodes(source)),
     Step("shown", lambda _, evidence: max(len(evidence.usable), len(evidence.nodes))),
     Step("jetson", lambda source, evidence: read_jetson(source, evidence.facts.host.release)),
-    Step("windows", lambda source, evidence: linux.read_lent_by_windows(source, evidence.facts.wsl)),
+    Step(
+        "windows", lambda source, evidence: linux.read_lent_by_windows(source, evidence.facts.wsl)
+    ),
     Step("toolkit", lambda source, _: ToolkitVariables(*map(source.variable, TOOLKIT_VARIABLES))),
     Step("visible", lambda source, _: source.variable("CUDA_VISIBLE_DEVICES")),
-    Step("nvml", lambda source, evidence: libraries.ask_nvml(source, evidence.shown or 1), together=True),
-    Step("cuda", lambda source, evidence: libraries.ask_libcuda(source, evidence.shown or 1), together=True),
+    Step(
+        "nvml",
+        lambda source, evidence: libraries.ask_nvml(source, evidence.shown or 1),
+        together=True,
+    ),
+    Step(
+        "cuda",
+        lambda source, evidence: libraries.ask_libcuda(source, evidence.shown or 1),
+        together=True,
+    ),
     Step("recounted", lambda _, evidence: _recounted(evidence)),
     Step("nvml", _nvml_again, together=True),
     Step("cuda", _libcuda_again, together=True),
-    Step("kernel", lambda source, evidence: linux.read_linux_kernel(source, obstacles=_is_broken_on_linux(evidence))),
-    Step("refused", lambda source, evidence: linux.refused_nodes(source) if _is_broken_on_linux(evidence) else ()),
+    Step(
+        "kernel",
+        lambda source, evidence: linux.read_linux_kernel(
+            source, obstacles=_is_broken_on_linux(evidence)
+        ),
+    ),
+    Step(
+        "refused",
+        lambda source, evidence: (
+            linux.refused_nodes(source) if _is_broken_on_linux(evidence) else ()
+        ),
+    ),
     Step("fabric", _fabric),
     Step("nvml", _nvml_or_smi),
     Step("nodes", _nodes_given),
@@ -139,7 +171,10 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         return VendorFindings(
             gpus=tuple(detected.gpu for detected in detected_gpus),
             driver=driver_of(evidence),
-            faults=(*((fault,) if fault else ()), *card_faults(evidence, detected_gpus, driver_works=fault is None)),
+            faults=(
+                *((fault,) if fault else ()),
+                *card_faults(evidence, detected_gpus, driver_works=fault is None),
+            ),
             notes=tuple(driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
             l4t=evidence.jetson.l4t if evidence.jetson else None,
@@ -160,9 +195,19 @@ class NvidiaProber(Prober[NvidiaEvidence]):
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
         """Ask NVML about memory, clocks and link of every card; empty where it does not answer."""
-        (done,) = run_children([(libraries.nvml_command("health"), os.environ)], time_limit(gpus), waiting=lambda: None)
-        answers = (answer for answer in map(json_or_none, done.out.splitlines()) if isinstance(answer, dict))
-        return {card["index"]: judge_health(card) for card in answers if "index" in card and "error" not in card}
+        (done,) = run_children(
+            [(libraries.nvml_command("health"), os.environ)], time_limit(gpus), waiting=lambda: None
+        )
+        answers = (
+            answer
+            for answer in map(json_or_none, done.out.splitlines())
+            if isinstance(answer, dict)
+        )
+        return {
+            card["index"]: judge_health(card)
+            for card in answers
+            if "index" in card and "error" not in card
+        }
 
 
 # NVML's clock event reasons that mean trouble: nvml.h, nvmlClocksEventReason*
@@ -203,20 +248,30 @@ def _memory(card: Mapping[str, Any]) -> CheckResult:
     if text and pending != mode:
         text += f"; {'on' if pending else 'off'} after the next restart"
     if all(card.get(fact) is None for fact in ("uncorrected", "pages_pending", "rows")):
-        return CheckResult("ecc", "skipped", message=text or "this GPU does not count memory errors")
+        return CheckResult(
+            "ecc", "skipped", message=text or "this GPU does not count memory errors"
+        )
     return CheckResult("ecc", "passed", message=text)
 
 
 def _clocks(card: Mapping[str, Any]) -> CheckResult:
     if card.get("slowed") is None:
-        return CheckResult("clocks", "skipped", message="this driver does not report why clocks are reduced")
+        return CheckResult(
+            "clocks", "skipped", message="this driver does not report why clocks are reduced"
+        )
     reasons = [text for bit, text in SLOWED.items() if card["slowed"] & bit]
-    return CheckResult("clocks", "passed", message=f"slowed by {' and '.join(reasons)}" if reasons else None)
+    return CheckResult(
+        "clocks", "passed", message=f"slowed by {' and '.join(reasons)}" if reasons else None
+    )
 
 
 def _link(card: Mapping[str, Any]) -> CheckResult:
     width, widest = card.get("width"), card.get("widest")
     if not width or not widest:
-        return CheckResult("pcie-link", "skipped", message="this card has no PCI Express link of its own to measure")
+        return CheckResult(
+            "pcie-link",
+            "skipped",
+            message="this card has no PCI Express link of its own to measure",
+        )
     narrow = f"x{width}, where card and slot could have x{widest}"
     return CheckResult("pcie-link", "passed", message=narrow if width < widest else f"x{width}")

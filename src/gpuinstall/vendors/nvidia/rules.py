@@ -47,7 +47,11 @@ class NvidiaRules(Rules):
         if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
             return None
         message = f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch"
-        return Finding("jetson", message, fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"))
+        return Finding(
+            "jetson",
+            message,
+            fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"),
+        )
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Name a driver that is missing, or says neither its release nor its CUDA."""
@@ -67,12 +71,18 @@ class NvidiaRules(Rules):
         chip = _chip(gpu)
         if chip is None:
             return self._unknown(gpu)
-        return self._driver.compat_fault(gpu.label) or self._driver.ignores(chip, gpu.label, self._majors(chip))
+        return self._driver.compat_fault(gpu.label) or self._driver.ignores(
+            chip, gpu.label, self._majors(chip)
+        )
 
     def _unknown(self, gpu: Gpu) -> Finding:
         if self.machine.driver is None:
-            message = f"the compute capability of {gpu.label} is unknown until its driver is installed"
-            return Finding("unknown-gpu", message, fixes=("Install a driver that supports it, then try again",))
+            message = (
+                f"the compute capability of {gpu.label} is unknown until its driver is installed"
+            )
+            return Finding(
+                "unknown-gpu", message, fixes=("Install a driver that supports it, then try again",)
+            )
         message = f"neither the driver nor its name tells the compute capability of {gpu.label}"
         fix = "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on"
         return Finding("unknown-gpu", message, fixes=(fix,))
@@ -106,7 +116,9 @@ class NvidiaRules(Rules):
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return where a build's SASS begins, if that is above a GPU."""
         lowest = min(split_code(build.code)[0], default=None)
-        above = lowest is not None and any(chip < lowest.capability for gpu in gpus if (chip := _chip(gpu)))
+        above = lowest is not None and any(
+            chip < lowest.capability for gpu in gpus if (chip := _chip(gpu))
+        )
         return f"begins at {lowest}" if above else "has none"
 
     def predates(self, build: Build, gpu: Gpu) -> bool:
@@ -119,7 +131,11 @@ class NvidiaRules(Rules):
         if build.toolkit is None or self._driver.serves(build.toolkit):
             return None
         needed = f"CUDA {build.toolkit[0]}.x needs {self._driver.needed(build.toolkit)}"
-        has = "" if build.toolkit[0] in self._driver.floors else f"; {self._driver} says CUDA {self._driver.cuda}"
+        has = (
+            ""
+            if build.toolkit[0] in self._driver.floors
+            else f"; {self._driver} says CUDA {self._driver.cuda}"
+        )
         return Reason("driver-too-old", f"{needed}{has}")
 
     def driver_for(self, build: Build) -> str:
@@ -133,8 +149,19 @@ class NvidiaRules(Rules):
         floor = self._driver.floors.get(build.toolkit[0])
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
-            floor = next((DriverVersion.parse(str(branch)) for branch, cuda in branches if cuda >= build.toolkit), None)
-            return f"Update the NVIDIA driver to {floor} or newer" if floor else _newest_driver(build.toolkit)
+            floor = next(
+                (
+                    DriverVersion.parse(str(branch))
+                    for branch, cuda in branches
+                    if cuda >= build.toolkit
+                ),
+                None,
+            )
+            return (
+                f"Update the NVIDIA driver to {floor} or newer"
+                if floor
+                else _newest_driver(build.toolkit)
+            )
         if floor is None:
             return _newest_driver(build.toolkit)
         last = self._driver.last_branch(self._chips(gpus))
@@ -143,9 +170,15 @@ class NvidiaRules(Rules):
     def floors(self, build: Build) -> Mapping[str, str]:
         """The floor of the build's CUDA major on its operating system."""
         floor = self.catalog.drivers.floors.get(build.toolkit[0]) if build.toolkit else None
-        return {"driver": str(floor.windows if build.os == "windows" else floor.linux)} if floor else {}
+        return (
+            {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
+            if floor
+            else {}
+        )
 
-    def preference(self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]) -> tuple[object, ...]:
+    def preference(
+        self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]
+    ) -> tuple[object, ...]:
         """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
 
         The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
@@ -162,7 +195,9 @@ class NvidiaRules(Rules):
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
         """Return what the better build has, in the order of ``preference``."""
-        foreign, ptx, compiler, above, _ = (theirs and not ours for ours, theirs in zip(better, other, strict=True))
+        foreign, ptx, compiler, above, _ = (
+            theirs and not ours for ours, theirs in zip(better, other, strict=True)
+        )
         if foreign:
             return "torch counts its code for this Jetson"
         if ptx:
@@ -175,7 +210,11 @@ class NvidiaRules(Rules):
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
-        reasons = (self._partially_supported(build), self._not_unified(build, gpus), self._old_compiler(build, gpus))
+        reasons = (
+            self._partially_supported(build),
+            self._not_unified(build, gpus),
+            self._old_compiler(build, gpus),
+        )
         return (*self._compat(), *filter(None, reasons), *self._newer_than_catalog(gpus))
 
     def _compat(self) -> tuple[Reason, ...]:
@@ -183,20 +222,30 @@ class NvidiaRules(Rules):
         if not self._driver.is_compat:
             return ()
         limits = "every program must load its libcuda (LD_LIBRARY_PATH), without interoperation with graphics"
-        message = f"{self._driver}: {limits}; the supported drivers are in NVIDIA's table; verify decides"
+        message = (
+            f"{self._driver}: {limits}; the supported drivers are in NVIDIA's table; verify decides"
+        )
         return (Reason("forward-compatibility", message),)
 
     def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
         """Yield what is newer than the tables, and what it is judged by."""
-        tables, driver, catalogue = self.catalog.drivers, self._driver, f"the catalogue of {self.catalog.date}"
+        tables, driver, catalogue = (
+            self.catalog.drivers,
+            self._driver,
+            f"the catalogue of {self.catalog.date}",
+        )
         if driver.is_unknown:
             newest = f"{catalogue} ({tables.branches[-1][0]})"
             judged = f"it is judged by its CUDA {driver.cuda}"
             yield Reason("driver-not-in-catalogue", f"{driver} is newer than {newest}: {judged}")
-        unknown = {chip: gpu.label for gpu in gpus if (chip := _chip(gpu)) and not tables.generation(chip)}
+        unknown = {
+            chip: gpu.label for gpu in gpus if (chip := _chip(gpu)) and not tables.generation(chip)
+        }
         for chip, label in unknown.items():
             judged = "it is judged by its compute capability"
-            yield Reason("chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {catalogue}: {judged}")
+            yield Reason(
+                "chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {catalogue}: {judged}"
+            )
 
     def _partially_supported(self, build: Build) -> Reason | None:
         partial, driver = self.catalog.drivers.partially_supported, self._driver
@@ -204,7 +253,9 @@ class NvidiaRules(Rules):
         if build.toolkit is None or build.toolkit < partial.cuda or not partial.includes(branch):
             return None
         builds, safe = f"CUDA {CudaVersion(*build.toolkit)} builds", partial.last + 1
-        message = f"{driver} runs {builds}, but some kernels (optimizers) may fail (F19): {safe} is safe"
+        message = (
+            f"{driver} runs {builds}, but some kernels (optimizers) may fail (F19): {safe} is safe"
+        )
         return Reason("driver-barely-new-enough", message)
 
     def _not_unified(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
@@ -213,7 +264,9 @@ class NvidiaRules(Rules):
             unified = self.catalog.drivers.tegra.get(_chip(gpu) or ComputeCapability(0, 0))
             if unified and build.toolkit and build.toolkit < unified.toolkit:
                 message = f"torch has no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older"
-                return Reason("code-of-a-relative", f"{message}: a user saw such a build run; verify decides")
+                return Reason(
+                    "code-of-a-relative", f"{message}: a user saw such a build run; verify decides"
+                )
         return None
 
     def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
@@ -229,7 +282,9 @@ class NvidiaRules(Rules):
     def _majors(self, chip: ComputeCapability) -> Iterator[int]:
         """The CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
-            served = build.backend.kind == self.kind and code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+            served = build.backend.kind == self.kind and code_for(
+                build, chip, self.catalog.drivers, _ANY_CUDA
+            )
             if build.toolkit and isinstance(served, Code):
                 yield build.toolkit[0]
 

@@ -101,7 +101,9 @@ def _answers(source: Source, gpus: int) -> str:
     if program is None:
         return ""
     environment = {**os.environ, "LC_ALL": "C"}
-    answers = ask_children(source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS))
+    answers = ask_children(
+        source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS)
+    )
     return "\n".join(finished.out for finished in answers)
 
 
@@ -119,7 +121,10 @@ def _log(text: str) -> Element | None:
 
 def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
     """List the cards that answer, then those that nvidia-smi cannot reach."""
-    listed = [_gpu(index, element) for index, element in enumerate(log.iter("gpu") if log is not None else ())]
+    listed = [
+        _gpu(index, element)
+        for index, element in enumerate(log.iter("gpu") if log is not None else ())
+    ]
     slices, capabilities = _slices(text), _CAPABILITY.findall(text)
     if len(capabilities) == len(listed):
         pairs = zip(listed, map(ComputeCapability.parse, capabilities), strict=True)
@@ -133,7 +138,10 @@ def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
 
 
 def _gpu(index: int, gpu: Element) -> NvmlGpu:
-    bus, device = _field(gpu, "pci/pci_bus_id") or _cell(gpu.get("id")), _field(gpu, "pci/pci_device_id") or ""
+    bus, device = (
+        _field(gpu, "pci/pci_bus_id") or _cell(gpu.get("id")),
+        _field(gpu, "pci/pci_device_id") or "",
+    )
     packed = re.fullmatch(r"(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})", device)
     memory = re.fullmatch(r"([0-9]{1,9}) MiB", _field(gpu, "fb_memory_usage/total") or "")
     return NvmlGpu(
@@ -170,4 +178,8 @@ def _field(element: Element, path: str) -> str | None:
 
 def _cell(text: str | None) -> str | None:
     text = (text or "").strip()
-    return None if re.fullmatch(r"(?i)\[?(n/a|not supported|unknown error|gpu is lost|err!)\]?|", text) else text
+    return (
+        None
+        if re.fullmatch(r"(?i)\[?(n/a|not supported|unknown error|gpu is lost|err!)\]?|", text)
+        else text
+    )

@@ -54,12 +54,18 @@ class Toolchain:
     def home_in(self, site_packages: str, versions: Mapping[str, str]) -> str | None:
         """The folder that every wheel of one CUDA major shares."""
         compiler = self.from_wheels(versions)
-        return f"{site_packages}/nvidia/cu{compiler.version.partition('.')[0]}" if compiler else None
+        return (
+            f"{site_packages}/nvidia/cu{compiler.version.partition('.')[0]}" if compiler else None
+        )
 
     def from_wheels(self, versions: Mapping[str, str]) -> Compiler | None:
         """The nvcc that a wheel brings."""
         version = ".".join(versions.get(WHEEL, "").split(".")[:2])
-        return Compiler(WHEEL, version) if version and int(version.partition(".")[0]) >= FIRST_WHOLE_WHEEL else None
+        return (
+            Compiler(WHEEL, version)
+            if version and int(version.partition(".")[0]) >= FIRST_WHOLE_WHEEL
+            else None
+        )
 
     def settings(self, home: str) -> Mapping[str, str]:
         """CUDA_HOME, before which torch looks nowhere."""
@@ -67,7 +73,9 @@ class Toolchain:
 
     def fix(self, wanted: str, machine: Machine) -> str | None:
         """The commands of the failure's entry, with the numbers put in."""
-        context = FixContext.of_machine(machine).knowing(cuda=wanted, toolkit=wanted.replace(".", "-"))
+        context = FixContext.of_machine(machine).knowing(
+            cuda=wanted, toolkit=wanted.replace(".", "-")
+        )
         return fix_of("F57", context)
 
 

@@ -27,7 +27,9 @@ def sum_over(context: CheckContext, backend: str, world: int) -> None:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     try:
-        processes.start_processes(_member, (context.torch, backend, world, address), nprocs=world, start_method="fork")
+        processes.start_processes(
+            _member, (context.torch, backend, world, address), nprocs=world, start_method="fork"
+        )
     except processes.ProcessRaisedException as error:
         raise Wrong(str(error).strip().splitlines()[-1]) from error
 
@@ -36,7 +38,9 @@ def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> No
     device = f"cuda:{rank}" if backend == "nccl" else "cpu"
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    torch.distributed.init_process_group(backend, init_method=address, rank=rank, world_size=world, timeout=PATIENCE)
+    torch.distributed.init_process_group(
+        backend, init_method=address, rank=rank, world_size=world, timeout=PATIENCE
+    )
     x = torch.full((COUNT,), float(rank + 1), device=device)
     torch.distributed.all_reduce(x)
     total = world * (world + 1) / 2

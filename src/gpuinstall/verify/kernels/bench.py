@@ -80,10 +80,18 @@ def product_fp8(context: CheckContext) -> float:
     if context.below(8, 9) or not hasattr(context.torch, "_scaled_mm"):
         raise Skip("FP8 needs torch 2.1 and compute capability 8.9")
     side = sizes(context).side
-    a, b = (context.torch.randn(side, side, device=context.device).to(context.torch.float8_e4m3fn) for _ in range(2))
+    a, b = (
+        context.torch.randn(side, side, device=context.device).to(context.torch.float8_e4m3fn)
+        for _ in range(2)
+    )
     scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16, "use_fast_accum": True}
+    options = {
+        "scale_a": scale,
+        "scale_b": scale,
+        "out_dtype": context.torch.bfloat16,
+        "use_fast_accum": True,
+    }
     call = partial(multiply, a, b.t(), **options)
     return 2 * side**3 / seconds_per_call(context, call) / 1e12
 
@@ -102,7 +110,9 @@ def copy(direction: str, pinned: bool, context: CheckContext) -> float:
     host = context.torch.ones(block, dtype=context.torch.uint8, pin_memory=pinned)
     device = context.torch.empty(block, dtype=context.torch.uint8, device=context.device)
     target, source = (device, host) if direction == "up" else (host, device)
-    return block / seconds_per_call(context, lambda: target.copy_(source, non_blocking=pinned)) / 1e9
+    return (
+        block / seconds_per_call(context, lambda: target.copy_(source, non_blocking=pinned)) / 1e9
+    )
 
 
 def launch(context: CheckContext) -> float:
@@ -116,7 +126,11 @@ def training(mode: str, context: CheckContext) -> float:
     if mode == "compiled":
         toolchain(context)
     size = sizes(context)
-    layout = context.torch.channels_last if mode in {"channels-last", "compiled"} else context.torch.contiguous_format
+    layout = (
+        context.torch.channels_last
+        if mode in {"channels-last", "compiled"}
+        else context.torch.contiguous_format
+    )
     model = resnet50(context.torch).to(context.device, memory_format=layout)
     images = context.torch.randn(size.batch, 3, size.image, size.image, device=context.device)
     trained = context.torch.compile(model) if mode == "compiled" else model
@@ -145,7 +159,12 @@ def _step(context: CheckContext, model: Any, images: Any, mode: str) -> Callable
 def resnet50(torch: Any) -> Any:
     """Make ResNet-50 (He and others, 2015), for 1000 classes: nothing is downloaded and nothing is learned."""
     nn = torch.nn
-    stem = (nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+    stem = (
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+    )
     blocks, width_in = [], 64
     for stage, (width, count) in enumerate(STAGES):
         for block in range(count):

@@ -68,7 +68,9 @@ class CheckContext(NamedTuple):
     def free_bytes(self) -> int:
         """Return how much memory the GPU can give now."""
         free, _total = self.gpu.mem_get_info()
-        shared = self.capability is not None and getattr(self.gpu.get_device_properties(0), "is_integrated", False)
+        shared = self.capability is not None and getattr(
+            self.gpu.get_device_properties(0), "is_integrated", False
+        )
         # CUDA counts the files that Linux keeps in a shared memory as used: an installation alone fills it with them.
         return max(int(free), available_memory()) if shared else int(free)
 
@@ -99,7 +101,9 @@ class CheckContext(NamedTuple):
 def available_memory() -> int:
     """Return the bytes that Linux gives to whoever asks, kept files left aside; 0 where it does not say."""
     with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
-        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+        return next(
+            (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0
+        )
     return 0
 
 
@@ -147,4 +151,6 @@ def allow_tf32(torch: Any, allowed: bool) -> None:
     try:
         backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = allowed
     except (AttributeError, RuntimeError):
-        backends.cuda.matmul.fp32_precision = backends.cudnn.conv.fp32_precision = "tf32" if allowed else "ieee"
+        backends.cuda.matmul.fp32_precision = backends.cudnn.conv.fp32_precision = (
+            "tf32" if allowed else "ieee"
+        )

@@ -48,14 +48,21 @@ def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> An
 
 
 def _only(torch: Any, backend: str) -> Any:
-    names = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
+    names = {
+        "flash": "FLASH_ATTENTION",
+        "efficient": "EFFICIENT_ATTENTION",
+        "cudnn": "CUDNN_ATTENTION",
+        "math": "MATH",
+    }
     attention = getattr(torch.nn, "attention", None)
     if attention is not None and hasattr(attention.SDPBackend, names[backend]):
         return attention.sdpa_kernel(getattr(attention.SDPBackend, names[backend]))
     if backend == "cudnn":
         raise Skip("this torch has no such back end")
     chosen = {"flash": "enable_flash", "efficient": "enable_mem_efficient", "math": "enable_math"}
-    return torch.backends.cuda.sdp_kernel(**{option: name == backend for name, option in chosen.items()})
+    return torch.backends.cuda.sdp_kernel(
+        **{option: name == backend for name, option in chosen.items()}
+    )
 
 
 def attended_exactly(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
@@ -74,7 +81,9 @@ def fp8(context: CheckContext) -> None:
     scale = context.torch.ones((), device=context.device)
     multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
     options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16}
-    result = supported(lambda: multiply(a.to(context.device), b.to(context.device).t(), **options), *NOT_HERE)
+    result = supported(
+        lambda: multiply(a.to(context.device), b.to(context.device).t(), **options), *NOT_HERE
+    )
     a, b = a.double(), b.double().t()
     context.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
 
@@ -105,7 +114,9 @@ def solve(context: CheckContext) -> None:
     a = x @ x.t() + SIDE * context.torch.eye(SIDE)
     b = context.random(SIDE, 8, seed=1)
     solution = context.torch.linalg.solve(a.to(context.device), b.to(context.device)).cpu().double()
-    context.compare(a.double() @ solution, b.double(), a.double().abs() @ solution.abs() + b.double().abs())
+    context.compare(
+        a.double() @ solution, b.double(), a.double().abs() @ solution.abs() + b.double().abs()
+    )
     factor = context.torch.linalg.cholesky(a.to(context.device)).cpu().double()
     context.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
 
@@ -114,11 +125,15 @@ def randomness(context: CheckContext) -> None:
     """Random numbers: the same from the same seed, with the mean and spread they should have."""
     count = 1 << 20
     generators = (context.torch.Generator(device=context.device).manual_seed(7) for _ in range(2))
-    first, second = (context.torch.randn(count, generator=seeded, device=context.device) for seeded in generators)
+    first, second = (
+        context.torch.randn(count, generator=seeded, device=context.device) for seeded in generators
+    )
     context.same(first, second)
     mean, spread = float(first.mean()), float(first.std())
     if abs(mean) > 6 / count**0.5 or abs(spread - 1) > 6 / (2 * count) ** 0.5:
-        raise Wrong(f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution")
+        raise Wrong(
+            f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution"
+        )
 
 
 def graph(context: CheckContext) -> None:
@@ -155,8 +170,12 @@ def toolchain(context: CheckContext) -> None:
     if not hasattr(context.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
     _demand_compiler("torch.compile")
-    if context.device == "cpu" and not any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl")):
-        raise Skip("torch.compile requires a C++ compiler on the CPU; none found (c++, g++, clang++)")
+    if context.device == "cpu" and not any(
+        shutil.which(name) for name in ("c++", "g++", "clang++", "cl")
+    ):
+        raise Skip(
+            "torch.compile requires a C++ compiler on the CPU; none found (c++, g++, clang++)"
+        )
     if context.on_gpu:
         if importlib.util.find_spec("triton") is None:
             raise Skip("torch.compile requires triton, which is not installed")
@@ -178,7 +197,9 @@ def _demand_compiler(who: str) -> None:
 CHECKS = (
     Check("attention-math", partial(attention, "math"), tolerance("float16", LENGTH)),
     Check("attention-flash", partial(attention, "flash"), tolerance("float16", LENGTH), "cuda"),
-    Check("attention-efficient", partial(attention, "efficient"), tolerance("float16", LENGTH), "cuda"),
+    Check(
+        "attention-efficient", partial(attention, "efficient"), tolerance("float16", LENGTH), "cuda"
+    ),
     Check("attention-cudnn", partial(attention, "cudnn"), tolerance("float16", LENGTH), "cuda"),
     Check("matmul-fp8", fp8, tolerance("bfloat16", SIDE), "cuda"),
     Check("sparse-2:4", sparse, tolerance("float16", SIDE), "cuda"),

@@ -31,7 +31,9 @@ class Images:
         if index >= self.count:
             raise IndexError(index)
         picture = self.torch.full((1, 3, *PICTURE), index % 256, dtype=self.torch.uint8).float()
-        small = self.torch.nn.functional.interpolate(picture, SIDE, mode="bilinear", align_corners=False)
+        small = self.torch.nn.functional.interpolate(
+            picture, SIDE, mode="bilinear", align_corners=False
+        )
         return small[0].div(255.0).sub(0.45).div(0.22)
 
 
@@ -40,11 +42,23 @@ def loading(context: CheckContext) -> dict[str, Any]:
     if not sys.platform.startswith("linux"):
         raise Skip("measured only on Linux")
     count = BATCH * (40 if context.on_gpu else 8)
-    rates = {workers: _rate(context, count, workers) for workers in worker_counts(len(os.sched_getaffinity(0)))}
+    rates = {
+        workers: _rate(context, count, workers)
+        for workers in worker_counts(len(os.sched_getaffinity(0)))
+    }
     workers = fewest(rates)
     pinned = context.on_gpu and _rate(context, count, workers, pin=True) > rates[workers]
-    ahead = 4 if workers and _rate(context, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH else 2
-    settings = {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": ahead if workers else None}
+    ahead = (
+        4
+        if workers
+        and _rate(context, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH
+        else 2
+    )
+    settings = {
+        "num_workers": workers,
+        "pin_memory": pinned,
+        "prefetch_factor": ahead if workers else None,
+    }
     return {"value": max(rates.values()), "settings": settings}
 
 
@@ -58,9 +72,13 @@ def fewest(rates: dict[int, float]) -> int:
     return min(workers for workers, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
 
 
-def _rate(context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2) -> float:
+def _rate(
+    context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2
+) -> float:
     options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
-    make = partial(context.torch.utils.data.DataLoader, batch_size=BATCH, num_workers=workers, pin_memory=pin)
+    make = partial(
+        context.torch.utils.data.DataLoader, batch_size=BATCH, num_workers=workers, pin_memory=pin
+    )
     batches = iter(make(Images(context.torch, count), **options))
     _arrived(context, next(batches))
     start, images = time.perf_counter(), 0

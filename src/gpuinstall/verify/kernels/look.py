@@ -22,7 +22,10 @@ def _absolute(entry: str) -> str:
 
 
 PATH = list(sys.path)
-ADDED = [_absolute(entry) for entry in ("", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+ADDED = [
+    _absolute(entry)
+    for entry in ("", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+]
 sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 
 import ast
@@ -43,7 +46,12 @@ def main() -> None:
     sys.path[:] = PATH
     origin = _origin()
     answer: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3])), "torch": origin}
-    answer.update(venv=sys.prefix != sys.base_prefix, is_32_bit=sys.maxsize <= 1 << 32, shadowing=shadowing, path=PATH)
+    answer.update(
+        venv=sys.prefix != sys.base_prefix,
+        is_32_bit=sys.maxsize <= 1 << 32,
+        shadowing=shadowing,
+        path=PATH,
+    )
     if origin:
         answer.update(_version(Path(origin).with_name("version.py")))
     print(json.dumps(answer))  # noqa: T201  the answer
@@ -63,7 +71,11 @@ def _shadowing() -> list[Path]:
 
 def _modules(folder: Path) -> list[Path]:
     try:
-        return [path for path in folder.iterdir() if path.suffix in (".py", ".so") or (path / "__init__.py").is_file()]
+        return [
+            path
+            for path in folder.iterdir()
+            if path.suffix in (".py", ".so") or (path / "__init__.py").is_file()
+        ]
     except OSError:
         return []
 
@@ -78,7 +90,12 @@ def _version(path: Path) -> dict[str, Any]:
         return {}
     try:
         values = dict(_constants(ast.parse(path.read_bytes())))
-    except (OSError, SyntaxError, ValueError, RecursionError):  # a damaged file is for the import to report
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        RecursionError,
+    ):  # a damaged file is for the import to report
         return {}
     named = ((kind, str(values[name])) for name, kind in KINDS.items() if values.get(name))
     matches = ((kind, re.match(r"[0-9]+\.[0-9]+", version)) for kind, version in named)
@@ -92,7 +109,9 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
         targets = getattr(line, "targets", [getattr(line, "target", None)])
         value = getattr(line, "value", None)
         if isinstance(value, ast.Constant):
-            yield from ((target.id, value.value) for target in targets if isinstance(target, ast.Name))
+            yield from (
+                (target.id, value.value) for target in targets if isinstance(target, ast.Name)
+            )
 
 
 main()

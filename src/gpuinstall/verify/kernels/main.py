@@ -66,7 +66,11 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
     except Unproven as reason:
         return {"status": "unproven", "message": str(reason)}
     except Wrong as reason:
-        return {"status": "failed", "message": str(reason), "text": traceback.format_exc()[-MOST_TEXT:]}
+        return {
+            "status": "failed",
+            "message": str(reason),
+            "text": traceback.format_exc()[-MOST_TEXT:],
+        }
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
         lines = str(error).strip().splitlines() or [""]
         message = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
@@ -79,11 +83,19 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--device", required=True, help="as torch names it; cpu, all (GPUs at once) or none")
-    parser.add_argument("--gpus", type=int, default=1, help="how many GPUs the device all stands for")
+    parser.add_argument(
+        "--device", required=True, help="as torch names it; cpu, all (GPUs at once) or none"
+    )
+    parser.add_argument(
+        "--gpus", type=int, default=1, help="how many GPUs the device all stands for"
+    )
     parser.add_argument("--work", choices=["quick", "deep", "bench"], default="quick")
-    parser.add_argument("--program", help="the module of a package to prove instead, after importing torch")
-    parser.add_argument("--script", help="the row of what the program does, as JSON; else our table has it")
+    parser.add_argument(
+        "--program", help="the module of a package to prove instead, after importing torch"
+    )
+    parser.add_argument(
+        "--script", help="the row of what the program does, as JSON; else our table has it"
+    )
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
     channel = Channel()
@@ -91,7 +103,9 @@ def main() -> None:
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
         check = program_check(options.program, options.device, options.script)
-        channel.attempt(check.name, lambda: _tried(check, CheckContext(import_module("torch"), options.device)))
+        channel.attempt(
+            check.name, lambda: _tried(check, CheckContext(import_module("torch"), options.device))
+        )
         os._exit(0)  # what the program's threads do at an orderly exit is nobody's question
     modules: list[Any] = []
     if channel.attempt("import", lambda: _import_torch(modules)) != "passed":
@@ -101,7 +115,10 @@ def main() -> None:
         # torch's public list is empty where no card can be opened. Asking forbids CUDA in forked processes, which the
         # checks of all devices need.
         core = context.torch._C  # noqa: SLF001
-        flags = (getattr(core, name, lambda: None)() for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"))
+        flags = (
+            getattr(core, name, lambda: None)()
+            for name in ("_cuda_getArchFlags", "_xpu_getArchFlags")
+        )
         channel.send(architectures=next((text.split() for text in flags if text), []))
     if options.work == "bench":
         for measure in bench.MEASURES:

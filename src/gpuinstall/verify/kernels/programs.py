@@ -20,7 +20,13 @@ from .deep import attended_exactly, demand_headers
 BATCH, LENGTH, HEADS, WIDTH = 2, 128, 4, 64
 SIDE = 64
 # What a package says that cannot be imported where it is given no GPU.
-GPU_WANTED = ("libcuda.so.1", "nvcuda.dll", "NVIDIA driver", "No CUDA GPUs are available", "no CUDA-capable device")
+GPU_WANTED = (
+    "libcuda.so.1",
+    "nvcuda.dll",
+    "NVIDIA driver",
+    "No CUDA GPUs are available",
+    "no CUDA-capable device",
+)
 
 
 class Program(NamedTuple):
@@ -50,7 +56,11 @@ def program_check(module: str, device: str, script: str | None = None) -> Check:
     """Give the check of a module on a kind of device: its operation (``script`` is its row as JSON), or its import."""
     told = json.loads(script or "{}")
     run = partial(_scripted, told.get("run", ""))
-    rows = [Program(module, told["operation"], run, told.get("limit"), told["where"])] if told else PROGRAMS
+    rows = (
+        [Program(module, told["operation"], run, told.get("limit"), told["where"])]
+        if told
+        else PROGRAMS
+    )
     known = next((row for row in rows if row.module == module and runs_on(row.where, device)), None)
     row = known or Program(module, "import", lambda *_: None)
     return Check(row.check, partial(_proven, row), row.limit, row.where)
@@ -68,7 +78,9 @@ def imported(name: str, context: CheckContext) -> Any:
         return import_module(name)
     except Exception as error:
         if not context.on_gpu and any(sign in str(error) for sign in GPU_WANTED):
-            raise Skip(f"{name} can be imported only on a machine with a GPU: {str(error).splitlines()[0]}") from None
+            raise Skip(
+                f"{name} can be imported only on a machine with a GPU: {str(error).splitlines()[0]}"
+            ) from None
         if "FFmpeg" in str(error):
             _demand_ffmpeg()
         raise
@@ -81,7 +93,12 @@ def _demand_ffmpeg() -> None:
 
 def _scripted(script: str, context: CheckContext, module: Any) -> None:
     """Run an operation of ``libraries.toml``."""
-    tools = {"product": partial(_product, context), "attend": partial(_attend, context), "Skip": Skip, "Wrong": Wrong}
+    tools = {
+        "product": partial(_product, context),
+        "attend": partial(_attend, context),
+        "Skip": Skip,
+        "Wrong": Wrong,
+    }
     exec(script, {"context": context, "torch": context.torch, "module": module, **tools})  # noqa: S102  our own
 
 
@@ -94,7 +111,9 @@ def _product(context: CheckContext, multiply: Callable[[Any, Any], Any]) -> None
 
 def boxes(context: CheckContext, torchvision: Any) -> None:
     """Which of three boxes remain after non-maximum suppression."""
-    corners = context.torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
+    corners = context.torch.tensor(
+        [[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]]
+    )
     scores = context.torch.tensor([0.9, 0.8, 0.7])
     kept = torchvision.ops.nms(corners.to(context.device), scores.to(context.device), 0.5)
     context.same(kept, context.torch.tensor([0, 2]))
@@ -106,15 +125,23 @@ def filtered(context: CheckContext, _torchaudio: Any) -> None:
     lfilter = import_module("torchaudio.functional").lfilter
     factors = (context.torch.tensor(each, device=context.device) for each in (poles, zeros))
     result = lfilter(wave.to(context.device), *factors, clamp=False)
-    expected = context.torch.tensor(_recursion(wave.double().tolist(), poles, zeros), dtype=context.torch.float64)
+    expected = context.torch.tensor(
+        _recursion(wave.double().tolist(), poles, zeros), dtype=context.torch.float64
+    )
     context.compare(result, expected, wave.double().abs().sum())
 
 
-def _recursion(wave: list[float], poles: tuple[float, ...], zeros: tuple[float, ...]) -> list[float]:
+def _recursion(
+    wave: list[float], poles: tuple[float, ...], zeros: tuple[float, ...]
+) -> list[float]:
     found: list[float] = []
     for now in range(len(wave)):
-        entering = sum(factor * wave[now - back] for back, factor in enumerate(zeros) if back <= now)
-        returning = sum(factor * found[now - back] for back, factor in enumerate(poles) if 0 < back <= now)
+        entering = sum(
+            factor * wave[now - back] for back, factor in enumerate(zeros) if back <= now
+        )
+        returning = sum(
+            factor * found[now - back] for back, factor in enumerate(poles) if 0 < back <= now
+        )
         found.append(entering - returning)
     return found
 
@@ -149,7 +176,9 @@ def flash_attention(context: CheckContext, flash_attn: Any) -> None:
 
 
 def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
-    q, k, v = (context.random(BATCH, LENGTH, HEADS, WIDTH, dtype="float16", seed=seed) for seed in range(3))
+    q, k, v = (
+        context.random(BATCH, LENGTH, HEADS, WIDTH, dtype="float16", seed=seed) for seed in range(3)
+    )
     result = attend(*(tensor.to(context.device) for tensor in (q, k, v)))
     expected = attended_exactly(context, *(tensor.transpose(1, 2) for tensor in (q, k, v)))
     context.compare(result.transpose(1, 2), expected, v.double().abs().max())
@@ -164,7 +193,9 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
     except NotImplementedError as error:
         if context.on_gpu:
             raise
-        raise Skip(f"this bitsandbytes has no code for the CPU: {str(error).splitlines()[0]}") from None
+        raise Skip(
+            f"this bitsandbytes has no code for the CPU: {str(error).splitlines()[0]}"
+        ) from None
     context.compare(result, x.double(), x.double().abs().max())
     if multiply := getattr(bitsandbytes.functional, "int8_linear_matmul", None):
         a, b = ((one.reshape(SIDE, SIDE) * 30).to(context.torch.int8) for one in (x, x.flip(0)))
@@ -203,7 +234,9 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
 def sound(context: CheckContext, torchcodec: Any) -> None:
     """A wave written as a WAV file and read again (on the CPU)."""
     _demand_ffmpeg()
-    encoders, decoders = (import_module(f"{torchcodec.__name__}.{name}") for name in ("encoders", "decoders"))
+    encoders, decoders = (
+        import_module(f"{torchcodec.__name__}.{name}") for name in ("encoders", "decoders")
+    )
     wave = context.torch.linspace(-0.9, 0.9, 1600)[None]
     written = encoders.AudioEncoder(wave, sample_rate=16000).to_tensor("wav")
     context.compare(decoders.AudioDecoder(written).get_all_samples().data, wave.double())
@@ -211,12 +244,19 @@ def sound(context: CheckContext, torchcodec: Any) -> None:
 
 def normalized(context: CheckContext, vllm: Any) -> None:
     """Its root-mean-square norm against float64."""
-    x, weight = context.random(BATCH, SIDE * 4, dtype="float16"), context.random(SIDE * 4, dtype="float16", seed=1)
+    x, weight = (
+        context.random(BATCH, SIDE * 4, dtype="float16"),
+        context.random(SIDE * 4, dtype="float16", seed=1),
+    )
     on_device = x.to(context.device)
     result = context.torch.empty_like(on_device)
-    import_module(f"{vllm.__name__}._custom_ops").rms_norm(result, on_device, weight.to(context.device), 1e-6)
+    import_module(f"{vllm.__name__}._custom_ops").rms_norm(
+        result, on_device, weight.to(context.device), 1e-6
+    )
     scale = (x.double().pow(2).mean(dim=1, keepdim=True) + 1e-6).sqrt()
-    context.compare(result, x.double() / scale * weight.double(), weight.double().abs() * x.double().abs().max())
+    context.compare(
+        result, x.double() / scale * weight.double(), weight.double().abs() * x.double().abs().max()
+    )
 
 
 EIGHT_BITS = 2.0**-6

@@ -80,8 +80,14 @@ def _bmm(a: Any, b: Any) -> Any:
 
 def linear(context: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
-    x, w, bias = context.random(64, SIDE), context.random(128, SIDE, seed=1), context.random(128, seed=2)
-    result = context.torch.nn.functional.linear(x.to(context.device), w.to(context.device), bias.to(context.device))
+    x, w, bias = (
+        context.random(64, SIDE),
+        context.random(128, SIDE, seed=1),
+        context.random(128, seed=2),
+    )
+    result = context.torch.nn.functional.linear(
+        x.to(context.device), w.to(context.device), bias.to(context.device)
+    )
     expected = x.double() @ w.double().t() + bias.double()
     context.compare(result, expected, x.double().abs() @ w.double().abs().t() + bias.double().abs())
 
@@ -107,7 +113,10 @@ def optimizer(context: CheckContext) -> None:
     gradients = [context.random(16, seed=1000 + seed) for seed in range(96)]
     exact = [p.double() for p in parameters], [g.double() for g in gradients]
     reference = _stepped(context.torch, *exact, foreach=False)
-    on_device = [p.to(context.device) for p in parameters], [g.to(context.device) for g in gradients]
+    on_device = (
+        [p.to(context.device) for p in parameters],
+        [g.to(context.device) for g in gradients],
+    )
     context.compare(_stepped(context.torch, *on_device, foreach=context.on_gpu), reference)
 
 
@@ -115,9 +124,26 @@ def _stepped(torch: Any, parameters: list[Any], gradients: list[Any], foreach: b
     adamw = import_module("torch.optim.adamw").adamw
     averages, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in parameters]
-    rates = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "lr": 0.01, "weight_decay": 0.01, "eps": 1e-8}
+    rates = {
+        "amsgrad": False,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "lr": 0.01,
+        "weight_decay": 0.01,
+        "eps": 1e-8,
+    }
     for _ in range(3):
-        adamw(parameters, gradients, averages, squares, [], steps, foreach=foreach, maximize=False, **rates)
+        adamw(
+            parameters,
+            gradients,
+            averages,
+            squares,
+            [],
+            steps,
+            foreach=foreach,
+            maximize=False,
+            **rates,
+        )
     return torch.stack(parameters)
 
 
@@ -177,7 +203,10 @@ def streams(context: CheckContext) -> None:
 def allocator(context: CheckContext) -> None:
     """Blocks of memory that do not overlap, given back afterwards."""
     before = context.gpu.memory_allocated()
-    blocks = [context.torch.full((1 << 18,), i, dtype=context.torch.int32, device=context.device) for i in range(32)]
+    blocks = [
+        context.torch.full((1 << 18,), i, dtype=context.torch.int32, device=context.device)
+        for i in range(32)
+    ]
     if [int(block.min()) for block in blocks] != list(range(32)) or int(blocks[0].max()) != 0:
         raise Wrong("one block of memory was written through another")
     del blocks

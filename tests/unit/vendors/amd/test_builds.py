@@ -36,7 +36,9 @@ TABLE = {
     "2.13": {"7.1": FIFTEEN, "7.2": FIFTEEN},
     "2.14": {"7.2": FIFTEEN},
 }
-CHIPS = sorted({f"gfx{chip}" for tags in TABLE.values() for chips in tags.values() for chip in chips.split()})
+CHIPS = sorted(
+    {f"gfx{chip}" for tags in TABLE.values() for chips in tags.values() for chip in chips.split()}
+)
 
 
 def amd(*chips: str, os: str = "linux", kernel: str | None = None) -> Machine:
@@ -56,24 +58,42 @@ def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip: str) -> N
         for tag, chips in tags.items():
             for torch in torches:
                 plan = choose(machine, Request((f"torch=={torch}",), backend=f"rocm{tag}"), catalog)
-                assert (plan.choice is not None) == (chip.removeprefix("gfx") in chips.split()), (chip, torch, tag)
+                assert (plan.choice is not None) == (chip.removeprefix("gfx") in chips.split()), (
+                    chip,
+                    torch,
+                    tag,
+                )
 
 
 def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_installed_yet() -> None:
-    builds = [build for build in frozen_catalog().serving("rocm").builds if build.backend.kind == "rocm"]
-    minors = {(".".join(str(build.torch).split(".")[:2]), build.backend.version or "") for build in builds}
+    builds = [
+        build for build in frozen_catalog().serving("rocm").builds if build.backend.kind == "rocm"
+    ]
+    minors = {
+        (".".join(str(build.torch).split(".")[:2]), build.backend.version or "") for build in builds
+    }
 
-    assert minors == {(minor, tag) for minor, tags in TABLE.items() for tag in tags} | {("2.14", "7.14")}
+    assert minors == {(minor, tag) for minor, tags in TABLE.items() for tag in tags} | {
+        ("2.14", "7.14")
+    }
     assert {build.platform for build in builds} == {"linux_x86_64"}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chip: str) -> None:
-    served = [(minor, tag) for minor, tags in TABLE.items() for tag, chips in tags.items() if chip[3:] in chips.split()]
+    served = [
+        (minor, tag)
+        for minor, tags in TABLE.items()
+        for tag, chips in tags.items()
+        if chip[3:] in chips.split()
+    ]
     choice = choose(amd(chip), Request(), frozen_catalog()).choice
 
     assert choice is not None
-    assert (".".join(str(choice.build.torch).split(".")[:2]), choice.build.backend.version) == served[-1]
+    assert (
+        ".".join(str(choice.build.torch).split(".")[:2]),
+        choice.build.backend.version,
+    ) == served[-1]
 
 
 def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name() -> None:
@@ -103,7 +123,9 @@ def test_what_people_reported_of_a_chip_is_said() -> None:
 
     assert plan.choice is not None
     assert plan.choice.build.backend.tag == "rocm7.2"
-    assert any(warning.code == "reported" and "6.14" in warning.message for warning in plan.warnings)
+    assert any(
+        warning.code == "reported" and "6.14" in warning.message for warning in plan.warnings
+    )
 
 
 def test_windows_is_refused_with_the_way_to_amds_guide() -> None:
@@ -118,13 +140,21 @@ def test_the_table_and_the_reason_speak_of_this_makers_builds() -> None:
     table = support_by_chip(frozen_catalog(), "linux", "x86_64", gpus)
     plan = choose(amd("gfx1100"), Request(), frozen_catalog())
 
-    assert (table.drivers, [row.builds for row in table.rows]) == (("any",), [("2.14.1+rocm7.2",), ("–",)])
+    assert (table.drivers, [row.builds for row in table.rows]) == (
+        ("any",),
+        [("2.14.1+rocm7.2",), ("–",)],
+    )
     assert plan.reasons[0].message == "2.14.1 is the newest torch with a build for AMD GPUs"
 
 
 def test_rows_of_other_makers_are_not_read_for_nvidias_machines() -> None:
     nvidia = {"index": 0, "name": "RTX 4090", "compute_capability": "8.9"}
-    document = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64", "driver": {"version": "580"}}
+    document = {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "driver": {"version": "580"},
+    }
     plan = choose(Machine.from_dict({**document, "gpus": [nvidia]}), Request(), frozen_catalog())
 
     assert {found.candidate.backend.kind for found in plan.rejected} == {"cpu", "cuda"} - {"cpu"}

@@ -56,14 +56,26 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
             monkeypatch.setenv(name, value)
         catalog = replace(frozen_catalog(), torch_index=index.torch_index)
         asked = (
-            LockRequest(amd("gfx1100"), replace(REQUEST, backend="rocm7.2"), catalog, builds_here=False),
-            *(LockRequest.for_target(Target.parse(text), REQUEST, catalog) for text in ("cu130", "cpu")),
+            LockRequest(
+                amd("gfx1100"), replace(REQUEST, backend="rocm7.2"), catalog, builds_here=False
+            ),
+            *(
+                LockRequest.for_target(Target.parse(text), REQUEST, catalog)
+                for text in ("cu130", "cpu")
+            ),
         )
-        with open_session(read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()) as session:
-            yield [written.lock for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)]
+        with open_session(
+            read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
+        ) as session:
+            yield [
+                written.lock
+                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
+            ]
 
 
-def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made: list[Lock], tmp_path: Path) -> None:
+def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(
+    made: list[Lock], tmp_path: Path
+) -> None:
     rocm, cuda, _ = made
     catalog = frozen_catalog()
 
@@ -79,7 +91,17 @@ def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made: list[
     assert isinstance(fit(cuda, amd("gfx1100"), REQUEST, catalog), Rejection)
     assert not isinstance(fit(rocm, Machine("linux", "x86_64"), REQUEST, catalog), Fit)
 
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / "env"])
+    process.run(
+        [
+            uv.find_uv_bin(),
+            "venv",
+            "-q",
+            "--no-project",
+            "--python",
+            sys.executable,
+            tmp_path / "env",
+        ]
+    )
     lock, python = next(tmp_path.rglob("pylock.rocm7-2.toml")), tmp_path / "env" / "bin" / "python"
     finished = process.run([uv.find_uv_bin(), "pip", "sync", "-q", "--python", python, lock])
     assert finished.status == 0, finished.err
@@ -95,9 +117,21 @@ def test_the_image_is_given_the_devices_and_their_group(made: list[Lock]) -> Non
         devcontainer(made[0])
 
 
-def test_kernels_run_on_the_card_that_they_are_meant_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_run_on_the_card_that_they_are_meant_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = amd("gfx1100", "gfx1201")
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / "env"])
+    process.run(
+        [
+            uv.find_uv_bin(),
+            "venv",
+            "-q",
+            "--no-project",
+            "--python",
+            sys.executable,
+            tmp_path / "env",
+        ]
+    )
     for path, text in modules("2.14.1+rocm7.2", "rocm7.2", "gfx1100", "gfx1201").items():
         (packages(tmp_path / "env") / path).parent.mkdir(exist_ok=True)
         (packages(tmp_path / "env") / path).write_text(text)

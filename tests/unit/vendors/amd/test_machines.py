@@ -60,28 +60,59 @@ class Made(NamedTuple):
 
 MACHINES = {
     "one MI210": Made(MI210, ("gfx90a",), "2.14.1+rocm7.2", "recorded: ROCm/k8s-device-plugin"),
-    "eight MI300X": Made(topology(*[MI300X] * 8), ("gfx942",) * 8, "2.14.1+rocm7.2", "documented: ROCm/TheRock tests"),
-    "an RX 7900 XTX": Made(topology(RX_7900_XTX), ("gfx1100",), "2.14.1+rocm7.2", "recorded: tinygrad mockgpu"),
-    "an RX 7600": Made(topology(Node(110002, 0x7480, 8)), ("gfx1102",), "2.14.1+rocm7.2", "made: LLVM AMDGPUUsage"),
-    "an RX 9070": Made(topology(Node(120001, 0x7550, 16)), ("gfx1201",), "2.14.1+rocm7.2", "documented: TheRock"),
-    "a Radeon VII": Made(topology(Node(90006, 0x66AF, 16)), ("gfx906",), "2.14.1+rocm7.2", "made: LLVM AMDGPUUsage"),
+    "eight MI300X": Made(
+        topology(*[MI300X] * 8), ("gfx942",) * 8, "2.14.1+rocm7.2", "documented: ROCm/TheRock tests"
+    ),
+    "an RX 7900 XTX": Made(
+        topology(RX_7900_XTX), ("gfx1100",), "2.14.1+rocm7.2", "recorded: tinygrad mockgpu"
+    ),
+    "an RX 7600": Made(
+        topology(Node(110002, 0x7480, 8)), ("gfx1102",), "2.14.1+rocm7.2", "made: LLVM AMDGPUUsage"
+    ),
+    "an RX 9070": Made(
+        topology(Node(120001, 0x7550, 16)), ("gfx1201",), "2.14.1+rocm7.2", "documented: TheRock"
+    ),
+    "a Radeon VII": Made(
+        topology(Node(90006, 0x66AF, 16)), ("gfx906",), "2.14.1+rocm7.2", "made: LLVM AMDGPUUsage"
+    ),
     "a Strix Halo": Made(
-        topology(Node(110501, 5510)), ("gfx1151",), "2.14.1+rocm7.2", "recorded: 8060S, a public test"
+        topology(Node(110501, 5510)),
+        ("gfx1151",),
+        "2.14.1+rocm7.2",
+        "recorded: 8060S, a public test",
     ),
-    "a Phoenix": Made(topology(Node(110003, 0x15BF)), ("gfx1103",), "2.14.1+rocm7.2", "documented: pytorch#179653"),
+    "a Phoenix": Made(
+        topology(Node(110003, 0x15BF)), ("gfx1103",), "2.14.1+rocm7.2", "documented: pytorch#179653"
+    ),
     "a card beside its processor's graphics": Made(
-        topology(RAPHAEL, RX_7900_XTX), ("gfx1036", "gfx1100"), "2.14.1+rocm7.2", "made: two documented chips"
+        topology(RAPHAEL, RX_7900_XTX),
+        ("gfx1036", "gfx1100"),
+        "2.14.1+rocm7.2",
+        "made: two documented chips",
     ),
-    "an RX 6600": Made(topology(Node(100302, 0x73FF, 8)), ("gfx1032",), "no-build-ever", "recorded: a public test"),
-    "the graphics of a Ryzen 7000": Made(topology(RAPHAEL) | card(9, "1002:164e", "amdgpu"), (), "2.15.0+cpu", "made"),
+    "an RX 6600": Made(
+        topology(Node(100302, 0x73FF, 8)), ("gfx1032",), "no-build-ever", "recorded: a public test"
+    ),
+    "the graphics of a Ryzen 7000": Made(
+        topology(RAPHAEL) | card(9, "1002:164e", "amdgpu"), (), "2.15.0+cpu", "made"
+    ),
     "an MI300X that its container was not given": Made(
-        topology(MI300X, render=None) | card(3, "1002:74a1", "amdgpu", "0x120000") | DOCKER, (), "2.15.0+cpu", "made"
+        topology(MI300X, render=None) | card(3, "1002:74a1", "amdgpu", "0x120000") | DOCKER,
+        (),
+        "2.15.0+cpu",
+        "made",
     ),
     "a card that may not be opened": Made(
-        topology(RX_7900_XTX, kfd="denied"), ("gfx1100",), "kfd-not-permitted", "documented: ROCm/vllm#893"
+        topology(RX_7900_XTX, kfd="denied"),
+        ("gfx1100",),
+        "kfd-not-permitted",
+        "documented: ROCm/vllm#893",
     ),
     "a card whose own node may not be opened": Made(
-        topology(RX_7900_XTX, render="denied"), ("gfx1100",), "kfd-not-permitted", "documented: ROCm/vllm#893"
+        topology(RX_7900_XTX, render="denied"),
+        ("gfx1100",),
+        "kfd-not-permitted",
+        "documented: ROCm/vllm#893",
     ),
     "a card without its module": Made(card(3, "1002:744c", None), (), "amdgpu-not-loaded", "made"),
     "a card below NVIDIA's open driver": Made(
@@ -126,12 +157,18 @@ def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path: Path) -> None
     module = {"/sys/module/amdgpu/version": "6.12.12\n", "/opt/rocm/.info/version": "6.4.1-83\n"}
     machine = read(tmp_path, topology(RX_7900_XTX) | module)
 
-    assert machine.makers == {"amd": {"kernel": "6.8.0-45-generic", "amdgpu": "6.12.12", "rocm": "6.4.1-83"}}
+    assert machine.makers == {
+        "amd": {"kernel": "6.8.0-45-generic", "amdgpu": "6.12.12", "rocm": "6.4.1-83"}
+    }
 
 
 def test_an_override_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     machine = read_machine(
-        source=recording(tmp_path, NO_NVIDIA | topology(Node(100302, 0x73FF, 8)), HSA_OVERRIDE_GFX_VERSION="10.3.0")
+        source=recording(
+            tmp_path,
+            NO_NVIDIA | topology(Node(100302, 0x73FF, 8)),
+            HSA_OVERRIDE_GFX_VERSION="10.3.0",
+        )
     )
 
     assert [problem.code for problem in machine.problems] == ["gfx-override-set"]
@@ -146,7 +183,9 @@ def test_a_mixed_machine_serves_nvidia_first_and_amd_where_it_is_asked_for(tmp_p
     assert [warning.code for warning in plan.warnings] == ["gpu-not-supported"]
     assert plan.warnings[0].message == "GPU 1 (AMD Navi 31) is not used: it is not from NVIDIA"
     assert (outcome(asked), [run.index for run in asked.gpus]) == ("2.14.1+rocm7.2", [1])
-    assert "GPU 0 (GeForce RTX 4090) is not used: it is not from AMD" in [each.message for each in asked.warnings]
+    assert "GPU 0 (GeForce RTX 4090) is not used: it is not from AMD" in [
+        each.message for each in asked.warnings
+    ]
 
 
 def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path: Path) -> None:
@@ -177,7 +216,11 @@ def test_on_windows_a_card_is_known_by_its_name_and_refused_with_the_way_to_amds
         "DriverVersion": "32.0.21013.1000",
     }
     machine = read(
-        tmp_path, {"platform.json": platform("Windows", "AMD64", "11"), "adapters.json": json.dumps([adapter])}
+        tmp_path,
+        {
+            "platform.json": platform("Windows", "AMD64", "11"),
+            "adapters.json": json.dumps([adapter]),
+        },
     )
     plan = planned(machine)
 
@@ -194,7 +237,12 @@ def test_a_recording_does_not_hold_what_names_a_card() -> None:
 
 @pytest.mark.parametrize(
     ("name", "chip"),
-    [("MI300X", "gfx942"), ("RX 7900 XTX", "gfx1100"), ("rx7900xtx", "gfx1100"), ("AMD Radeon RX 9070 XT", "gfx1201")],
+    [
+        ("MI300X", "gfx942"),
+        ("RX 7900 XTX", "gfx1100"),
+        ("rx7900xtx", "gfx1100"),
+        ("AMD Radeon RX 9070 XT", "gfx1201"),
+    ],
 )
 def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
     machine = machine_in_words((name,))

@@ -28,11 +28,16 @@ def preflight(machine: Machine) -> Preflight:
     return AmdProber().preflight(machine, SilentReporter())
 
 
-def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(asked, "kfd_version", lambda: (1, 17))
     found = preflight(TWO)
 
-    assert [(card.index, card.outcome) for card in found.cards] == [(0, "unproven"), (1, "unproven")]
+    assert [(card.index, card.outcome) for card in found.cards] == [
+        (0, "unproven"),
+        (1, "unproven"),
+    ]
     assert found.problems == ()
 
 

@@ -46,10 +46,27 @@ MAC = machine_in_words(("M3 Max",))
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]]:
     """The locks of a Mac and of a target for NVIDIA's GPUs, of one index."""
-    make_wheel(tmp_path / "index" / "whl" / "cpu", "torch", "2.11.0", f"{CPYTHON}-macosx_11_0_arm64")
-    make_wheel(tmp_path / "index" / "whl" / "cpu", "torch", "2.11.0+cpu", f"{CPYTHON}-manylinux_2_28_x86_64")
-    make_wheel(tmp_path / "index" / "whl" / "cu130", "torch", "2.11.0+cu130", f"{CPYTHON}-manylinux_2_28_x86_64")
-    make_wheel(tmp_path / "index" / "simple" / "torch", "torch", "2.11.0", f"{CPYTHON}-manylinux_2_28_x86_64")
+    make_wheel(
+        tmp_path / "index" / "whl" / "cpu", "torch", "2.11.0", f"{CPYTHON}-macosx_11_0_arm64"
+    )
+    make_wheel(
+        tmp_path / "index" / "whl" / "cpu",
+        "torch",
+        "2.11.0+cpu",
+        f"{CPYTHON}-manylinux_2_28_x86_64",
+    )
+    make_wheel(
+        tmp_path / "index" / "whl" / "cu130",
+        "torch",
+        "2.11.0+cu130",
+        f"{CPYTHON}-manylinux_2_28_x86_64",
+    )
+    make_wheel(
+        tmp_path / "index" / "simple" / "torch",
+        "torch",
+        "2.11.0",
+        f"{CPYTHON}-manylinux_2_28_x86_64",
+    )
     with StandInIndex(tmp_path / "index") as index:
         variables = {"UV_CACHE_DIR": str(tmp_path / "uv"), "XDG_CACHE_HOME": str(tmp_path / "ours")}
         for name, value in {**index.environment(), **variables}.items():
@@ -59,11 +76,18 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
             LockRequest(MAC, REQUEST, catalog, builds_here=False),
             LockRequest.for_target(Target.parse("cu130"), REQUEST, catalog),
         )
-        with open_session(read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()) as session:
-            yield [written.lock for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)]
+        with open_session(
+            read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
+        ) as session:
+            yield [
+                written.lock
+                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
+            ]
 
 
-def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made: list[Lock], tmp_path: Path) -> None:
+def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(
+    made: list[Lock], tmp_path: Path
+) -> None:
     mac, cuda = made
 
     assert (mac.name, mac.versions["torch"]) == ("pylock.cpu-macos-arm64.toml", "2.11.0")
@@ -102,11 +126,23 @@ def test_two_macs_are_covered_by_one_target() -> None:
     assert [target.filename for target in found] == ["pylock.cpu-macos-arm64.toml"]
 
 
-@pytest.mark.parametrize(("plays", "status"), [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")])
+@pytest.mark.parametrize(
+    ("plays", "status"), [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")]
+)
 def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
     plays: dict[str, object], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", "--python", sys.executable, tmp_path / "env"])
+    process.run(
+        [
+            uv.find_uv_bin(),
+            "venv",
+            "-q",
+            "--no-project",
+            "--python",
+            sys.executable,
+            tmp_path / "env",
+        ]
+    )
     for path, text in modules("2.11.0", "cpu").items():
         (packages(tmp_path / "env") / path).parent.mkdir(exist_ok=True)
         (packages(tmp_path / "env") / path).write_text(text)

@@ -54,9 +54,15 @@ Graphics/Displays:
           Main Display: Yes
           Connection Type: Internal
 """
-M5_MAX = M3.replace("Apple M3", "Apple M5 Max").replace("Cores: 10", "Cores: 40").replace("Metal 3", "Metal 4")
+M5_MAX = (
+    M3.replace("Apple M3", "Apple M5 Max")
+    .replace("Cores: 10", "Cores: 40")
+    .replace("Metal 3", "Metal 4")
+)
 GUEST = "Chipset Model: Apple Paravirtual device\nType: GPU\nVendor: Apple (0x106b)\nMetal Support: Metal 3\n"
-RADEON = "Chipset Model: AMD Radeon Pro 5300M\nType: GPU\nVendor: AMD (0x1002)\nMetal Support: Metal 3\n"
+RADEON = (
+    "Chipset Model: AMD Radeon Pro 5300M\nType: GPU\nVendor: AMD (0x1002)\nMetal Support: Metal 3\n"
+)
 
 
 class Made(NamedTuple):
@@ -80,15 +86,25 @@ MACS = {
         ("ok", "2.8.0"),
         "recorded: the measurements of crossbeam's skip list",
     ),
-    "an M3": Made(M3, "14.5", (("Apple M3", "metal 3"),), ("ok", "2.15.0"), "recorded: narugit/smctemp#26"),
+    "an M3": Made(
+        M3, "14.5", (("Apple M3", "metal 3"),), ("ok", "2.15.0"), "recorded: narugit/smctemp#26"
+    ),
     "an M5 Max": Made(
-        M5_MAX, "26.4", (("Apple M5 Max", "metal 4"),), ("ok", "2.15.0"), "recorded: two public transcripts"
+        M5_MAX,
+        "26.4",
+        (("Apple M5 Max", "metal 4"),),
+        ("ok", "2.15.0"),
+        "recorded: two public transcripts",
     ),
     "an M3 before its first macOS with Metal for torch": Made(
         M3, "12.2", (("Apple M3", "metal 3"),), ("refused", "macos-too-old"), "made"
     ),
-    "a virtual Mac": Made(GUEST, "15.6", (), ("cpu", "2.15.0"), "recorded: runners of GitHub Actions", virtual="1"),
-    "a Mac with Intel's processor": Made(RADEON, "14.5", (), ("cpu", "2.2.2"), "made", machine="x86_64"),
+    "a virtual Mac": Made(
+        GUEST, "15.6", (), ("cpu", "2.15.0"), "recorded: runners of GitHub Actions", virtual="1"
+    ),
+    "a Mac with Intel's processor": Made(
+        RADEON, "14.5", (), ("cpu", "2.2.2"), "made", machine="x86_64"
+    ),
     "an Intel Python on Apple silicon": Made(
         M3,
         "14.5",
@@ -109,7 +125,10 @@ def test_a_mac_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
 
     assert tuple((gpu.name, gpu.architecture) for gpu in machine.gpus) == made.listed
     assert Machine.from_dict(machine.to_dict()) == machine
-    assert (plan.status, str(plan.choice.build.torch) if plan.choice else plan.reasons[0].code) == made.comes_to
+    assert (
+        plan.status,
+        str(plan.choice.build.torch) if plan.choice else plan.reasons[0].code,
+    ) == made.comes_to
     assert all(run.runs == "mps" for run in plan.gpus if plan.choice)
 
 
@@ -121,7 +140,9 @@ def test_memory_is_shared_and_stands_with_apples_facts(tmp_path: Path) -> None:
 
 
 def test_the_build_is_the_one_of_macos_without_a_label(tmp_path: Path) -> None:
-    document = choose(read(tmp_path, MACS["an M3"]), Request(("torch", "torchvision")), frozen_catalog()).to_dict()
+    document = choose(
+        read(tmp_path, MACS["an M3"]), Request(("torch", "torchvision")), frozen_catalog()
+    ).to_dict()
 
     assert document["build"]["backend"] == "cpu"
     assert document["build"]["requirements"] == ["torch==2.15.0", "torchvision==0.29.2"]
@@ -140,9 +161,12 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("torch", "oldest"), [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")]
+    ("torch", "oldest"),
+    [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
 )
-def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(torch: str, oldest: str) -> None:
+def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
+    torch: str, oldest: str
+) -> None:
     mac = machine_in_words(("M1",))
     before = replace(mac, makers={"apple": {"macos": f"{int(oldest[:2]) - 1}.0"}})
     with_it = replace(mac, makers={"apple": {"macos": oldest}})
@@ -223,9 +247,15 @@ def read(folder: Path, made: Made) -> Machine:
 def mac(made: Made) -> Mapping[str, str]:
     """The answers of a Mac with 24 GB."""
     chip = (
-        "Apple M3" if made.machine == "arm64" or made.translated == "1" else "Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz"
+        "Apple M3"
+        if made.machine == "arm64" or made.translated == "1"
+        else "Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz"
     )
-    said = {"machdep.cpu.brand_string": chip, "hw.memsize": 24 << 30, "kern.hv_vmm_present": made.virtual}
+    said = {
+        "machdep.cpu.brand_string": chip,
+        "hw.memsize": 24 << 30,
+        "kern.hv_vmm_present": made.virtual,
+    }
     return {
         "platform.json": platform("Darwin", made.machine, "24.5.0", made.translated),
         "sw_vers.txt": f"ProductName:\t\tmacOS\nProductVersion:\t\t{made.macos}\nBuildVersion:\t\t23F79\n",

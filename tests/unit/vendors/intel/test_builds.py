@@ -25,14 +25,20 @@ CHIPS = [*f"12.60 {CLIENT} 30".split(), "12.2", "12.10", "12.70"]
 def test_plan_takes_every_build_whose_documentation_names_the_chip_and_no_other(chip: str) -> None:
     catalog = frozen_catalog()
     for minor, (linux, windows) in NAMED.items():
-        for torch in (str(torch) for torch in catalog.releases if str(torch).startswith(f"{minor}.")):
+        for torch in (
+            str(torch) for torch in catalog.releases if str(torch).startswith(f"{minor}.")
+        ):
             for os, named in (("linux", linux), ("windows", windows)):
-                plan = choose(intel(chip, os), Request((f"torch=={torch}",), backend="xpu"), catalog)
+                plan = choose(
+                    intel(chip, os), Request((f"torch=={torch}",), backend="xpu"), catalog
+                )
                 assert (plan.choice is not None) == (chip in named.split()), (chip, torch, os)
 
 
 def test_the_catalogue_has_the_builds_of_the_table_on_its_two_platforms() -> None:
-    builds = [build for build in load_catalog().serving("xpu").builds if build.backend.kind == "xpu"]
+    builds = [
+        build for build in load_catalog().serving("xpu").builds if build.backend.kind == "xpu"
+    ]
 
     assert {".".join(str(build.torch).split(".")[:2]) for build in builds} == NAMED.keys()
     assert {build.platform for build in builds} == {"linux_x86_64", "windows_x86_64"}

@@ -19,7 +19,18 @@ from gpuinstall.vendors.intel.rules import architecture_of
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
-from tests.lab.recorded import PCI, bus, card, healthy, libcuda, no_libcuda, no_nvml, nvml, platform, recording
+from tests.lab.recorded import (
+    PCI,
+    bus,
+    card,
+    healthy,
+    libcuda,
+    no_libcuda,
+    no_nvml,
+    nvml,
+    platform,
+    recording,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,16 +47,23 @@ DOCKER = {
 MISSING = "libze_loader.so.1: cannot open shared object file: No such file or directory"
 
 
-def arc(number: int, device: str, driver: str | None = "xe", node: str | None = "open") -> dict[str, str]:
+def arc(
+    number: int, device: str, driver: str | None = "xe", node: str | None = "open"
+) -> dict[str, str]:
     """A GPU of Intel's on the bus, with its render node."""
     files = card(number, f"8086:{device}", driver)
     if node is None:
         return files
     minor = f"renderD{127 + number}"
-    return files | {f"{PCI}/{bus(number)}/drm/{minor}/dev": "226:128\n", f"/dev/dri/{minor}": f"{node}\n"}
+    return files | {
+        f"{PCI}/{bus(number)}/drm/{minor}/dev": "226:128\n",
+        f"/dev/dri/{minor}": f"{node}\n",
+    }
 
 
-def level_zero(*gpus: tuple[str, int, tuple[int, int, int], bool], library: bool = True) -> dict[str, str]:
+def level_zero(
+    *gpus: tuple[str, int, tuple[int, int, int], bool], library: bool = True
+) -> dict[str, str]:
     """Level Zero's answer: the name, the device, the three numbers of its IP version, whether it is integrated."""
     devices = [
         {
@@ -58,7 +76,13 @@ def level_zero(*gpus: tuple[str, int, tuple[int, int, int], bool], library: bool
         }
         for name, device, ip, integrated in gpus
     ]
-    answer = {"library": "libze_loader.so.1", "status": 0, "drivers": 1, "api": "1.13", "devices": devices}
+    answer = {
+        "library": "libze_loader.so.1",
+        "status": 0,
+        "drivers": 1,
+        "api": "1.13",
+        "devices": devices,
+    }
     said = answer if library else {"library": None, "error": MISSING}
     return {"level-zero.txt": f"status 0\n{json.dumps(said)}\n"}
 
@@ -81,10 +105,16 @@ class Made(NamedTuple):
 
 MACHINES = {
     "an Arc B580": Made(
-        arc(3, "e20b") | level_zero(B580), ("xe 20.1.4",), "2.15.0+xpu", "recorded: lspci of intel/ipex-llm#12994"
+        arc(3, "e20b") | level_zero(B580),
+        ("xe 20.1.4",),
+        "2.15.0+xpu",
+        "recorded: lspci of intel/ipex-llm#12994",
     ),
     "an Arc A770 of a recording without Level Zero's answer": Made(
-        arc(3, "56a0", "i915"), ("xe 12.55",), "2.15.0+xpu", "recorded: xpu-smi of ggml-org/llama.cpp#28725"
+        arc(3, "56a0", "i915"),
+        ("xe 12.55",),
+        "2.15.0+xpu",
+        "recorded: xpu-smi of ggml-org/llama.cpp#28725",
     ),
     "a Panther Lake": Made(
         arc(0, "b080") | level_zero(("Intel(R) Graphics", 0xB080, (30, 0, 4), True)),
@@ -93,9 +123,14 @@ MACHINES = {
         "recorded: lspci of intel/compute-runtime#949",
     ),
     "four Data Center GPU Max": Made(
-        arc(1, "0bd5", "i915") | level_zero(*[MAX_1550] * 4), ("xe 12.60.7",) * 4, "2.15.0+xpu", "made: Linux pciids.h"
+        arc(1, "0bd5", "i915") | level_zero(*[MAX_1550] * 4),
+        ("xe 12.60.7",) * 4,
+        "2.15.0+xpu",
+        "made: Linux pciids.h",
     ),
-    "a Lunar Lake": Made(arc(0, "64a0") | level_zero(LUNAR), ("xe 20.4.4",), "2.15.0+xpu", "made: Linux pciids.h"),
+    "a Lunar Lake": Made(
+        arc(0, "64a0") | level_zero(LUNAR), ("xe 20.4.4",), "2.15.0+xpu", "made: Linux pciids.h"
+    ),
     "an Arc beside the graphics of its processor": Made(
         arc(0, "4680", "i915") | arc(3, "e20b") | level_zero(B580, UHD_770),
         ("xe 20.1.4", "xe 12.2.0"),
@@ -106,10 +141,16 @@ MACHINES = {
         card(0, "8086:a780", "i915") | level_zero(UHD_770), (), "2.15.0+cpu", "made: Linux pciids.h"
     ),
     "an Arc B580 without Level Zero": Made(
-        arc(3, "e20b") | NO_LIBRARY, ("xe 20.1",), "level-zero-missing", "documented: invoke-ai/launcher#137"
+        arc(3, "e20b") | NO_LIBRARY,
+        ("xe 20.1",),
+        "level-zero-missing",
+        "documented: invoke-ai/launcher#137",
     ),
     "an Arc B580 that its compute runtime does not know": Made(
-        arc(3, "e20b") | level_zero(), ("xe 20.1",), "level-zero-without-gpu", "documented: vllm-project/vllm#47661"
+        arc(3, "e20b") | level_zero(),
+        ("xe 20.1",),
+        "level-zero-without-gpu",
+        "documented: vllm-project/vllm#47661",
     ),
     "an Arc B580 whose node may not be opened": Made(
         arc(3, "e20b", node="denied") | level_zero(), ("xe 20.1",), "render-not-permitted", "made"
@@ -148,7 +189,9 @@ def test_names_memory_and_the_interface_are_level_zeros(tmp_path: Path) -> None:
 
 
 def test_what_torch_is_not_for_stays_out_with_a_word(tmp_path: Path) -> None:
-    beside = planned(read(tmp_path / "arc", MACHINES["an Arc beside the graphics of its processor"].files))
+    beside = planned(
+        read(tmp_path / "arc", MACHINES["an Arc beside the graphics of its processor"].files)
+    )
     alone = read(tmp_path / "uhd", MACHINES["the graphics of a Raptor Lake alone"].files)
 
     assert (beside.status, [run.how for run in beside.gpus]) == ("partial", ["sass", "none"])
@@ -170,7 +213,9 @@ def test_what_a_container_was_not_given_is_named(tmp_path: Path) -> None:
     assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
 
-def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     machine = read(tmp_path, MACHINES["an Arc beside an NVIDIA card"].files)
     asked = planned(machine, "xpu")
 
@@ -182,18 +227,27 @@ def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(tmp
 
 def test_windows_is_served_and_its_adapters_are_read_where_nobody_answers(tmp_path: Path) -> None:
     files = NO_NVIDIA | {"platform.json": platform("Windows", "AMD64", "10")}
-    adapter = {"Name": "Intel(R) Arc(TM) B580 Graphics", "PNPDeviceID": "PCI\\VEN_8086&DEV_E20B&SUBSYS_11008086"}
+    adapter = {
+        "Name": "Intel(R) Arc(TM) B580 Graphics",
+        "PNPDeviceID": "PCI\\VEN_8086&DEV_E20B&SUBSYS_11008086",
+    }
     answering = read_machine(source=recording(tmp_path / "with", files | level_zero(B580)))
     without = read_machine(
-        source=recording(tmp_path / "without", files | NO_LIBRARY, {"adapters.json": json.dumps([adapter])})
+        source=recording(
+            tmp_path / "without", files | NO_LIBRARY, {"adapters.json": json.dumps([adapter])}
+        )
     )
 
     assert outcome(planned(answering)) == "2.15.0+xpu"
-    assert [problem.code for problem in without.problems if problem.blocking] == ["level-zero-missing"]
+    assert [problem.code for problem in without.problems if problem.blocking] == [
+        "level-zero-missing"
+    ]
     assert "graphics driver of Intel" in (without.problems[0].fix or "")
 
 
-def test_on_windows_the_graphics_of_a_processor_stay_out_beside_a_driver_that_answers(tmp_path: Path) -> None:
+def test_on_windows_the_graphics_of_a_processor_stay_out_beside_a_driver_that_answers(
+    tmp_path: Path,
+) -> None:
     files = {"platform.json": platform("Windows", "AMD64", "10")} | nvml({}) | libcuda(1)
     meteor = level_zero(("Intel(R) Arc(TM) Graphics", 0x7D55, (12, 71, 4), True))
     machine = read_machine(source=recording(tmp_path, files, meteor))
@@ -230,7 +284,12 @@ def test_level_zeros_number_is_written_as_the_compiler_names_it() -> None:
 
 @pytest.mark.parametrize(
     ("name", "chip"),
-    [("Arc B580", "xe 20.1"), ("Intel Arc A770", "xe 12.55"), ("b570", "xe 20.1"), ("Lunar Lake", "xe 20.4")],
+    [
+        ("Arc B580", "xe 20.1"),
+        ("Intel Arc A770", "xe 12.55"),
+        ("b570", "xe 20.1"),
+        ("Lunar Lake", "xe 20.4"),
+    ],
 )
 def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
     machine = machine_in_words((name,))

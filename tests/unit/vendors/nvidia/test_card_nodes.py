@@ -30,7 +30,9 @@ int open64(const char *path, int flags, int mode) {
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler to play the driver")
-def test_a_card_that_never_opens_is_left_and_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_that_never_opens_is_left_and_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library = tmp_path / "driver.so"
     command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
     subprocess.run(command, input=DRIVER, text=True, check=True)

@@ -23,10 +23,18 @@ COMPAT = "/usr/local/cuda/compat/libcuda.so.575.51.03"
 ERRORS = load_errors("cuda")
 
 
-def context(distribution: str | None = None, container: str | None = None, *, wsl: bool = False) -> FixContext:
+def context(
+    distribution: str | None = None, container: str | None = None, *, wsl: bool = False
+) -> FixContext:
     there = Environment(wsl=wsl, container=container)
     return FixContext.of_machine(
-        Machine(os="linux", arch="x86_64", driver=Driver(DRIVER), distribution=distribution, environment=there)
+        Machine(
+            os="linux",
+            arch="x86_64",
+            driver=Driver(DRIVER),
+            distribution=distribution,
+            environment=there,
+        )
     )
 
 
@@ -34,7 +42,9 @@ HOST = CudaContext(fix_context=context(), driver=DRIVER, library=OWN)
 
 
 def inside(container: str, library: str = OWN) -> CudaContext:
-    return replace(HOST, container=container, fix_context=context(container=container), library=library)
+    return replace(
+        HOST, container=container, fix_context=context(container=container), library=library
+    )
 
 
 @pytest.mark.parametrize("status", ERRORS.keys() - UNCOMPILED.keys())
@@ -51,7 +61,12 @@ def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(stat
 
 @given(
     st.integers(),
-    st.builds(CudaContext, wsl=st.booleans(), container=st.none() | st.text(), library=st.none() | st.text()),
+    st.builds(
+        CudaContext,
+        wsl=st.booleans(),
+        container=st.none() | st.text(),
+        library=st.none() | st.text(),
+    ),
 )
 def test_any_number_in_any_context_is_a_problem(status: int, context: CudaContext) -> None:
     assert cuda_refusal(status, context).blocking
@@ -130,7 +145,9 @@ def test_several_blackwells_point_at_heterogeneous_memory() -> None:
         (None, "Install nvidia-fabricmanager 550.144.03"),
     ],
 )
-def test_the_fabric_manager_comes_in_the_drivers_version(distribution: str | None, command: str) -> None:
+def test_the_fabric_manager_comes_in_the_drivers_version(
+    distribution: str | None, command: str
+) -> None:
     problem = cuda_refusal(802, replace(HOST, fix_context=context(distribution)))
     assert (problem.fix or "").startswith(command)
     assert "systemctl enable --now nvidia-fabricmanager" in (problem.fix or "")
@@ -141,12 +158,17 @@ def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
 
 
 def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:
-    machine = Machine(os="linux", arch="x86_64", environment=Environment(container="lxc"), driver=Driver(DRIVER))
-    assert CudaContext.of(machine, OWN) == CudaContext(False, "lxc", context(container="lxc"), DRIVER, OWN)
+    machine = Machine(
+        os="linux", arch="x86_64", environment=Environment(container="lxc"), driver=Driver(DRIVER)
+    )
+    assert CudaContext.of(machine, OWN) == CudaContext(
+        False, "lxc", context(container="lxc"), DRIVER, OWN
+    )
 
 
 @pytest.mark.parametrize(
-    "library", [None, "libcuda.so.1", "/usr/lib/libcuda.so.1", "nvcuda.dll", "libcuda.so.x (deleted)"]
+    "library",
+    [None, "libcuda.so.1", "/usr/lib/libcuda.so.1", "nvcuda.dll", "libcuda.so.x (deleted)"],
 )
 def test_a_library_without_a_version_differs_from_nothing(library: str | None) -> None:
     context = replace(HOST, library=library)
@@ -155,4 +177,8 @@ def test_a_library_without_a_version_differs_from_nothing(library: str | None) -
 
 
 def test_gpus_are_named_as_one_would_say_them() -> None:
-    assert [format_gpus(()), format_gpus((3,)), format_gpus((0, 2, 5))] == ["the GPU", "GPU 3", "GPUs 0, 2 and 5"]
+    assert [format_gpus(()), format_gpus((3,)), format_gpus((0, 2, 5))] == [
+        "the GPU",
+        "GPU 3",
+        "GPUs 0, 2 and 5",
+    ]

@@ -12,15 +12,28 @@ if TYPE_CHECKING:
 
 UNTOLD = "this driver does not report why clocks are reduced"
 LINKLESS = "this card has no PCI Express link of its own to measure"
-SOUND = {"uncorrected": 0, "pages_pending": 0, "rows": [0, 0, 0, 0], "slowed": 0x1, "width": 16, "widest": 16}
+SOUND = {
+    "uncorrected": 0,
+    "pages_pending": 0,
+    "rows": [0, 0, 0, 0],
+    "slowed": 0x1,
+    "width": 16,
+    "widest": 16,
+}
 
 
 def results(**facts: Any) -> dict[str, tuple[str, str | None]]:
-    return {check.name: (check.status, check.message) for check in judge_health(SOUND | facts).checks}
+    return {
+        check.name: (check.status, check.message) for check in judge_health(SOUND | facts).checks
+    }
 
 
 def test_a_sound_card_passes() -> None:
-    assert results() == {"ecc": ("passed", None), "clocks": ("passed", None), "pcie-link": ("passed", "x16")}
+    assert results() == {
+        "ecc": ("passed", None),
+        "clocks": ("passed", None),
+        "pcie-link": ("passed", "x16"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -54,7 +67,10 @@ def test_ecc_is_reported_as_it_is_and_as_it_will_be(mode: list[int], message: st
 
 
 def test_a_slowed_or_narrow_card_passes_with_a_word() -> None:
-    assert results(slowed=0x40 | 0x4)["clocks"] == ("passed", "slowed by heat (the hardware's limit)")
+    assert results(slowed=0x40 | 0x4)["clocks"] == (
+        "passed",
+        "slowed by heat (the hardware's limit)",
+    )
     assert results(width=4)["pcie-link"] == ("passed", "x4, where card and slot could have x16")
 
 
@@ -92,7 +108,10 @@ def test_each_fact_of_nvml_is_judged(play: Play) -> None:
         "sound": (["x16"], pytest.approx(121, abs=0.1)),
         "one error": (["1 uncorrected memory errors", UNTOLD, LINKLESS], None),
         "hot": (["slowed by heat (the driver's limit)", LINKLESS], None),
-        "narrow": ([UNTOLD, "x8, where card and slot could have x16"], pytest.approx(31.5, abs=0.1)),
+        "narrow": (
+            [UNTOLD, "x8, where card and slot could have x16"],
+            pytest.approx(31.5, abs=0.1),
+        ),
     }
 
 

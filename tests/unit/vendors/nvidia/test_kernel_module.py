@@ -33,7 +33,11 @@ if TYPE_CHECKING:
             "580.95.05",
             True,
         ),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build\n", "540.4.0", True),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build\n",
+            "540.4.0",
+            True,
+        ),
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n", "470.82.01", False),
     ],
 )
@@ -66,7 +70,14 @@ def test_every_distributions_name_of_the_module_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "on"), [("\x06\0\0\0\x01", True), ("\x06\0\0\0\0", False), ("", False), (None, False), ("\x06", False)]
+    ("text", "on"),
+    [
+        ("\x06\0\0\0\x01", True),
+        ("\x06\0\0\0\0", False),
+        ("", False),
+        (None, False),
+        ("\x06", False),
+    ],
 )
 def test_secure_boot_is_the_fifth_byte(text: str | None, on: bool) -> None:
     assert parse_secure_boot(text) is on
@@ -88,6 +99,9 @@ def test_only_what_forbids_the_module_counts(text: str, forbids: bool) -> None:
 
 
 def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
-    files = {"/etc/modprobe.d/amd.conf": "blacklist radeon\n", "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n"}
+    files = {
+        "/etc/modprobe.d/amd.conf": "blacklist radeon\n",
+        "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n",
+    }
     state = read_linux_kernel(recording(tmp_path, files), obstacles=True)
     assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"

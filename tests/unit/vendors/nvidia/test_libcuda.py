@@ -11,7 +11,13 @@ from gpuinstall.facts.children import time_limit
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia import libcuda_child
 from gpuinstall.vendors.nvidia.libcuda_child import Cuda, mapped
-from gpuinstall.vendors.nvidia.libraries import CudaDevice, LibcudaFacts, child_environment, is_compat, parse_libcuda
+from gpuinstall.vendors.nvidia.libraries import (
+    CudaDevice,
+    LibcudaFacts,
+    child_environment,
+    is_compat,
+    parse_libcuda,
+)
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
@@ -41,7 +47,9 @@ def test_an_answer_is_read() -> None:
         150754820096,
         "0000:19:00.0",
     )
-    assert facts == LibcudaFacts(path=LIBRARY, init=0, driver_version=CudaVersion(13, 0), devices=(device,))
+    assert facts == LibcudaFacts(
+        path=LIBRARY, init=0, driver_version=CudaVersion(13, 0), devices=(device,)
+    )
 
 
 def test_what_libraries_print_before_the_answer_is_passed_over() -> None:
@@ -50,7 +58,9 @@ def test_what_libraries_print_before_the_answer_is_passed_over() -> None:
 
 
 def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
-    assert parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (CudaDevice(),)
+    assert parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (
+        CudaDevice(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +68,10 @@ def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
     [
         ("libcuda.so.1: cannot open shared object file: No such file or directory", "missing"),
         ("libcuda.so.1: wrong ELF class: ELFCLASS32", "unloadable"),
-        ("/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by libcuda.so.1)", "unloadable"),
+        (
+            "/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by libcuda.so.1)",
+            "unloadable",
+        ),
     ],
 )
 def test_a_missing_library_is_told_from_a_broken_one(loader: str, fault: str) -> None:
@@ -67,15 +80,22 @@ def test_a_missing_library_is_told_from_a_broken_one(loader: str, fault: str) ->
 
 
 def test_a_child_that_ran_out_of_time_or_died_has_no_status() -> None:
-    assert parse_libcuda(ended("", None)) == LibcudaFacts(fault="timeout", error="libcuda did not answer in time")
-    assert parse_libcuda(ended("", -11)) == LibcudaFacts(fault="crash", error="libcuda was ended by SIGSEGV")
-    assert parse_libcuda(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
+    assert parse_libcuda(ended("", None)) == LibcudaFacts(
+        fault="timeout", error="libcuda did not answer in time"
+    )
+    assert parse_libcuda(ended("", -11)) == LibcudaFacts(
+        fault="crash", error="libcuda was ended by SIGSEGV"
+    )
+    assert (
+        parse_libcuda(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
+    )
 
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["path", "version", "init", "devices", "name"]), inner)
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["path", "version", "init", "devices", "name"]), inner)
     ),
 )
 
@@ -116,7 +136,9 @@ def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:
         (None, False),
     ],
 )
-def test_a_forward_compatibility_library_is_known_by_its_folder(library: str | None, compat: bool) -> None:
+def test_a_forward_compatibility_library_is_known_by_its_folder(
+    library: str | None, compat: bool
+) -> None:
     assert is_compat(library) is compat
 
 

@@ -30,7 +30,9 @@ def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
 
 
 def answered(**answer: object) -> PreflightFinding:
-    return judge_trial(ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""))
+    return judge_trial(
+        ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), "")
+    )
 
 
 def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
@@ -38,7 +40,10 @@ def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
 
 
 def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given() -> None:
-    assert visible(Machine(os="linux", arch="aarch64", gpus=(ALONE, Gpu(2))), {}) == ["GPU-aaaa", "1"]
+    assert visible(Machine(os="linux", arch="aarch64", gpus=(ALONE, Gpu(2))), {}) == [
+        "GPU-aaaa",
+        "1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,15 +63,26 @@ def test_a_job_is_tried_on_its_own_cards(given: str, tried: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "tried"), [("0", ["GPU-dddd"]), ("1", ["GPU-ffff"]), ("3", []), ("0,1", ["GPU-dddd", "GPU-ffff"])]
+    ("given", "tried"),
+    [("0", ["GPU-dddd"]), ("1", ["GPU-ffff"]), ("3", []), ("0,1", ["GPU-dddd", "GPU-ffff"])],
 )
-def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given: str, tried: list[str]) -> None:
+def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(
+    given: str, tried: list[str]
+) -> None:
     gpus = (Gpu(3, uuid="GPU-dddd"), Gpu(5, uuid="GPU-ffff"))
-    assert visible(Machine(os="linux", arch="x86_64", gpus=gpus), JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
+    assert (
+        visible(
+            Machine(os="linux", arch="x86_64", gpus=gpus), JOB | {"CUDA_VISIBLE_DEVICES": given}
+        )
+        == tried
+    )
 
 
 def test_what_the_probe_found_broken_is_not_tried() -> None:
-    broken, slow = Finding("gpu-lost", "lost", gpus=(0,)), Finding("slow", "slow", blocking=False, gpus=(1,))
+    broken, slow = (
+        Finding("gpu-lost", "lost", gpus=(0,)),
+        Finding("slow", "slow", blocking=False, gpus=(1,)),
+    )
     assert visible(MACHINE.with_problems([broken, slow]), {}) == ["MIG-1", "MIG-2"]
     assert visible(MACHINE.with_problems([Finding("no-driver", "no driver")]), {}) == []
 
@@ -80,14 +96,38 @@ def test_what_the_probe_found_broken_is_not_tried() -> None:
         ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
         ({"call": "cuModuleLoadData", "status": 500}, "unproven"),
         ({"call": "cuInit", "status": 500}, "failed"),
-        ({"call": "cuMemAlloc_v2", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 2}}, "unproven"),
+        (
+            {
+                "call": "cuMemAlloc_v2",
+                "status": 2,
+                "instead": {"call": "cuMemAlloc_v2", "status": 2},
+            },
+            "unproven",
+        ),
         ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 0}}, "memory-only"),
         ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 1}}, "failed"),
-        ({"call": "cuInit", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 201}}, "failed"),
+        (
+            {"call": "cuInit", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 201}},
+            "failed",
+        ),
         ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 0}}, "memory-only"),
         ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 5}}, "failed"),
-        ({"call": "cuModuleLoadData", "status": 222, "instead": {"call": "cuMemAlloc_v2", "status": 2}}, "unproven"),
-        ({"call": "cuModuleLoadData", "status": 223, "instead": {"call": "cuMemcpyDtoH_v2", "status": 214}}, "failed"),
+        (
+            {
+                "call": "cuModuleLoadData",
+                "status": 222,
+                "instead": {"call": "cuMemAlloc_v2", "status": 2},
+            },
+            "unproven",
+        ),
+        (
+            {
+                "call": "cuModuleLoadData",
+                "status": 223,
+                "instead": {"call": "cuMemcpyDtoH_v2", "status": 214},
+            },
+            "failed",
+        ),
     ],
 )
 def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: ProofOutcome) -> None:
@@ -95,7 +135,9 @@ def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: ProofO
 
 
 def test_a_fault_found_by_memory_is_told_as_its_own() -> None:
-    found = answered(call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214})
+    found = answered(
+        call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214}
+    )
     assert found.cause == known_cause("gpu-memory-faulty")
 
 
@@ -108,23 +150,36 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
 
 
 def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
-    outcomes: list[tuple[int, ProofOutcome]] = [(0, "proven"), (1, "memory-only"), (1, "failed"), (1, "proven")]
+    outcomes: list[tuple[int, ProofOutcome]] = [
+        (0, "proven"),
+        (1, "memory-only"),
+        (1, "failed"),
+        (1, "proven"),
+    ]
     findings = [PreflightFinding(index, outcome) for index, outcome in outcomes]
     assert proofs_of(findings) == (GpuProof(0, "proven"), GpuProof(1, "failed"))
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
     stuck = [
-        PreflightFinding(index, "failed", known_cause("driver-hangs"), "no answer", at_start=True) for index in range(2)
+        PreflightFinding(index, "failed", known_cause("driver-hangs"), "no answer", at_start=True)
+        for index in range(2)
     ]
     assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
-    assert [problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")], HERE)] == [(0, 1)]
+    assert [
+        problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")], HERE)
+    ] == [(0, 1)]
 
 
 def test_the_document_names_each_gpu_and_its_outcome() -> None:
     problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
-    document = Preflight((GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049).to_dict()
-    assert document["gpus"] == [{"index": 0, "status": "proven"}, {"index": 1, "status": "unproven"}]
+    document = Preflight(
+        (GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049
+    ).to_dict()
+    assert document["gpus"] == [
+        {"index": 0, "status": "proven"},
+        {"index": 1, "status": "unproven"},
+    ]
     assert document["problems"][0]["gpus"] == [1]
     assert document["seconds"] == 0.4
 
@@ -141,4 +196,7 @@ def test_the_document_names_each_gpu_and_its_outcome() -> None:
     ],
 )
 def test_the_summary_says_what_ran_where(outcomes: list[ProofOutcome], summary: str) -> None:
-    assert Preflight(tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))).summary == summary
+    assert (
+        Preflight(tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))).summary
+        == summary
+    )

@@ -63,9 +63,22 @@ def log(*lines: str) -> str:
 def test_a_card_is_read_with_its_slices_and_its_capability() -> None:
     facts = parse_smi(A100)
     (gpu,) = facts.gpus
-    assert (str(facts.driver), str(facts.cuda), facts.init, facts.fault) == ("535.129.03", "12.2", 0, None)
-    assert (gpu.name, gpu.bus_id, gpu.pci_id) == ("NVIDIA A100-SXM4-80GB", "0000:10:00.0", "10de:20b2")
-    assert (gpu.uuid, gpu.memory_mib, gpu.mig) == ("GPU-feba7e40-d724-01ff-b00f-3a439a28a6c7", 81920, True)
+    assert (str(facts.driver), str(facts.cuda), facts.init, facts.fault) == (
+        "535.129.03",
+        "12.2",
+        0,
+        None,
+    )
+    assert (gpu.name, gpu.bus_id, gpu.pci_id) == (
+        "NVIDIA A100-SXM4-80GB",
+        "0000:10:00.0",
+        "10de:20b2",
+    )
+    assert (gpu.uuid, gpu.memory_mib, gpu.mig) == (
+        "GPU-feba7e40-d724-01ff-b00f-3a439a28a6c7",
+        81920,
+        True,
+    )
     assert str(gpu.compute_capability) == "8.0"
     assert [(part.profile, part.uuid[:12]) for part in gpu.slices] == [("1g.10gb", "MIG-feb88891")]
 
@@ -73,7 +86,11 @@ def test_a_card_is_read_with_its_slices_and_its_capability() -> None:
 @pytest.mark.parametrize(
     ("lines", "driver", "cuda"),
     [
-        (("<driver_version>580.95.05</driver_version>", "<cuda_version>13.0</cuda_version>"), "580.95.05", "13.0"),
+        (
+            ("<driver_version>580.95.05</driver_version>", "<cuda_version>13.0</cuda_version>"),
+            "580.95.05",
+            "13.0",
+        ),
         (
             (
                 "<kmd_version>610.43.02</kmd_version>",
@@ -83,24 +100,45 @@ def test_a_card_is_read_with_its_slices_and_its_capability() -> None:
             "610.43.02",
             "13.3",
         ),
-        (("<driver_version>546.80</driver_version>", "<cuda_version>ERR!</cuda_version>"), "546.80", "None"),
-        (("<driver_version>N/A</driver_version>", "<cuda_version>12.2</cuda_version>"), "None", "12.2"),
+        (
+            ("<driver_version>546.80</driver_version>", "<cuda_version>ERR!</cuda_version>"),
+            "546.80",
+            "None",
+        ),
+        (
+            ("<driver_version>N/A</driver_version>", "<cuda_version>12.2</cuda_version>"),
+            "None",
+            "12.2",
+        ),
         (("<driver_version>352.39</driver_version>",), "352.39", "None"),
     ],
 )
-def test_the_versions_are_read_under_either_name(lines: tuple[str, ...], driver: str, cuda: str) -> None:
+def test_the_versions_are_read_under_either_name(
+    lines: tuple[str, ...], driver: str, cuda: str
+) -> None:
     facts = parse_smi(log(*lines))
     assert (str(facts.driver), str(facts.cuda)) == (driver, cuda)
 
 
 def test_what_a_card_does_not_say_is_unknown() -> None:
     unknown = "<pci><pci_bus_id>N/A</pci_bus_id></pci><fb_memory_usage><total>N/A</total></fb_memory_usage>"
-    (gpu,) = parse_smi(log(f'<gpu id="N/A"><product_name>Orin (nvgpu)</product_name>{unknown}</gpu>')).gpus
-    assert (gpu.name, gpu.bus_id, gpu.memory_mib, gpu.mig, gpu.uuid) == ("Orin (nvgpu)", None, None, False, None)
+    (gpu,) = parse_smi(
+        log(f'<gpu id="N/A"><product_name>Orin (nvgpu)</product_name>{unknown}</gpu>')
+    ).gpus
+    assert (gpu.name, gpu.bus_id, gpu.memory_mib, gpu.mig, gpu.uuid) == (
+        "Orin (nvgpu)",
+        None,
+        None,
+        False,
+        None,
+    )
 
 
 def test_a_driver_without_the_query_leaves_the_capability_unknown() -> None:
-    text = log('<gpu id="00000000:05:00.0"></gpu>') + 'Field "compute_cap" is not a valid field to query.\n'
+    text = (
+        log('<gpu id="00000000:05:00.0"></gpu>')
+        + 'Field "compute_cap" is not a valid field to query.\n'
+    )
     assert parse_smi(text).gpus[0].compute_capability is None
 
 
@@ -118,8 +156,14 @@ def test_a_posted_table_is_what_its_recording_holds(table: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "init"),
     [
-        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n", 18),
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure …", 9),
+        (
+            "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.144\n",
+            18,
+        ),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure …",
+            9,
+        ),
         ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure …", 12),
         ("Failed to initialize NVML: Unknown Error", 999),
         ("Failed to initialize NVML: Insufficient Permissions", 4),
@@ -183,7 +227,9 @@ def test_a_program_in_a_folder_that_everyone_can_write_to_is_not_run(
 
 
 @pytest.mark.parametrize("path", ["", ".", "./", ":/no/such/folder", "/no/such/folder:", "../here"])
-def test_a_program_in_the_working_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_program_in_the_working_folder_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     elsewhere = [place for place in smi.KNOWN_PATHS if place.startswith("C:")]

@@ -97,8 +97,12 @@ def fix(what: str, context: FixContext, *, legacy: bool = False) -> tuple[str, .
     Those of the first key that fits, then those that hold anywhere; raise KeyError for what the table does not have.
     """
     words = _Words({**load_words(), **dict(context.words)})
-    lines = said_for(context.keys, _commands(what, context, legacy=legacy))
-    return tuple(dict.fromkeys(line.format_map(words) for line in lines))
+    chosen: dict[str, str] = {}
+    for line in said_for(context.keys, _commands(what, context, legacy=legacy)):
+        text = line.format_map(words)
+        command = text.partition("   #")[0]
+        chosen.setdefault(command, text)
+    return tuple(chosen.values())
 
 
 def fix_of(what: str, context: FixContext, *, legacy: bool = False) -> str | None:

@@ -106,7 +106,7 @@ class Transcript:
     def read(self, pattern: Pattern, value: str) -> str | None:
         """Fill ``value`` with the groups of ``pattern`` where it is first found."""
         match = pattern.wrapped.search((self.find(pattern) or "").lower())
-        return match.expand(value) if match else None
+        return match.expand(value).rstrip(".") if match else None  # a sentence may end there
 
     def places(self, pattern: Pattern) -> Iterator[Passage]:
         """Yield where the pattern is found, until enough has been read.
@@ -178,8 +178,8 @@ class Transcript:
 
 
 def _value(match: re.Match[str]) -> str:
-    """Return what the group ``it`` of a pattern found."""
-    return match.groupdict().get("it") or ""
+    """Return what the group ``it`` of a pattern found, without the full stop of its sentence."""
+    return (match.groupdict().get("it") or "").rstrip(".")
 
 
 def _parts(line: str) -> list[str]:

@@ -305,3 +305,18 @@ def test_a_distribution_is_known_by_its_name_or_its_ids(
 def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried() -> None:
     assert code_told("ImportError: x; it passes without LD_PRELOAD=/x.so") == "library-preloaded"
     assert code_told("the numbers differ") is None
+
+
+def test_no_command_of_a_fix_is_given_twice() -> None:
+    twice = {}
+    for identity in load_failures():
+        for place in ("linux", "windows", "conda", "container"):
+            commands = [line.partition("   #")[0] for line in fix(identity, FixContext((place,)))]
+            if len(commands) != len(set(commands)):
+                twice[identity, place] = commands
+    assert twice == {}
+
+
+def test_the_full_stop_of_a_sentence_is_no_part_of_a_file() -> None:
+    commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
+    assert commands[0].startswith("find <the environment> -name 'libcudnn_cnn_infer.so.8'")

@@ -100,7 +100,7 @@ folders that are about its module, in a later commit first the test that found i
 say so of the tests that were tried. A fault is looked for in a later commit by its function and its text, then by its
 text alone in its module; where its decision was written anew, it is put in there; else it is *gone*.
 For 13, 15, 19, 33, 36, 37, 43, 52 and 56, which no test of before had found, a test was written; for 4 and 6, one that
-installs nothing. 8, 30, 32, 41 and 47 change nothing that can be seen on Linux.
+installs nothing. By reading alone, 8, 30, 32, 41 and 47 seem to change nothing that can be seen on Linux.
 Made by `python -m tools.faults`.
 """
 

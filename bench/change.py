@@ -5,17 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.environments import VERSION
 
-from bench.harness import GPUINSTALL, UV, Pair, Row, installed, paired, real_torch, seconds, single
+from bench.harness import (
+    GPUINSTALL,
+    UV,
+    Pair,
+    Row,
+    installed,
+    paired,
+    real_torch,
+    seconds,
+    single,
+    timed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 PYTHON = "3.11"
 RUNS = 5
@@ -62,18 +73,19 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of every command: caches and records of this measurement alone."""
-        names = {"XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
-        own = {name: str(self.folder / place) for name, place in names.items()}
+        variables = dict(os.environ)
         # As in a program that was installed: whose modules are compiled.
-        inherited = {
-            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        folders = {
+            "XDG_CACHE_HOME": "cache",
+            "XDG_STATE_HOME": "state",
+            "XDG_CONFIG_HOME": "config",
+            "UV_CACHE_DIR": "uv",
+            "PYTHONPYCACHEPREFIX": "pyc",
         }
-        return {
-            **inherited,
-            **own,
-            "UV_CACHE_DIR": str(self.folder / "uv"),
-            "PYTHONPYCACHEPREFIX": str(self.folder / "pyc"),
-        }
+        for name, place in folders.items():
+            variables[name] = str(self.folder / place)
+        return variables
 
     def install(self) -> tuple[float, float]:
         """Install with gpuinstall; return its seconds without those of its proof, and those of the proof."""
@@ -144,7 +156,9 @@ def rows(chosen: str = "") -> Iterator[Row]:
             )
             fresh = Project(project.folder, place="fresh")
             pair = paired(
-                lambda: _timed(fresh.install_afresh), lambda: _timed(project.install_with_uv), RUNS
+                partial(timed, fresh.install_afresh),
+                partial(timed, project.install_with_uv),
+                RUNS,
             )
             yield pair.more("a fresh environment, warm cache, against uv")
         yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
@@ -158,9 +172,3 @@ def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:
             taken[journey].append((project.ours(journey.ours), project.uv(journey.beside)))
     for journey, turns in taken.items():
         yield Pair.of_turns(turns[1:]).more(f"{journey.what}, against uv", journey.most_more_s)
-
-
-def _timed(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began

@@ -7,12 +7,12 @@ import resource
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.harness import Pair, Row, single
+from bench.harness import Row, single
 from gpuinstall import Request, load_catalog
 from gpuinstall.fleet.classes import node_classes
 from gpuinstall.fleet.documents import FleetRun, LockGroup, NodeRecord, Sha256, WrittenPlan
@@ -40,29 +40,28 @@ DRIVERS = (
     "610.43.02",
 )
 PLAN_S, PLAN_MB, REPORT_S = 2.0, 300, 5.0
-FEW, MANY = 500, 5_000
 RUN_NODES, RUN_S = 300_000, 4.0
 
 
 def rows() -> Iterator[Row]:
-    """Measure a plan of 100 000 nodes in 40 classes, its report as metrics, and the reading of a node's record."""
-    before = _megabytes()
+    """Measure a plan of 100 000 nodes in 40 classes, its report as metrics, and the report of a run."""
+    before_mb = _megabytes()
     start = time.process_time()
     plan = plan_fleet(node_classes(_surveyed())[0], Request(), load_catalog())
-    took, took_mb = time.process_time() - start, _megabytes() - before
-    name = f"fleet plan: {NODES} nodes, {len(plan.classes)} classes"
-    yield single(name, took, PLAN_S)
+    took = time.process_time() - start
+    took_mb = _megabytes() - before_mb
+    yield single(f"fleet plan: {NODES} nodes, {len(plan.classes)} classes", took, PLAN_S)
     yield Row(
-        "fleet plan: memory", f"{took_mb:.0f} MB", goal=f"< {PLAN_MB} MB", met=took_mb < PLAN_MB
+        "fleet plan: memory",
+        f"{took_mb:.0f} MB",
+        goal=f"< {PLAN_MB} MB",
+        met=took_mb < PLAN_MB,
     )
     start = time.process_time()
     text = metrics(_reported(plan))
     took = time.process_time() - start
-    yield single(
-        "fleet report: the same, as metrics", took, REPORT_S, beside=f"{len(text) / 1e6:.1f} MB"
-    )
-    few, many = _reading(FEW), _reading(MANY)
-    yield Pair(many, few).times(f"fleet: reading a record, of {MANY} and of {FEW}")
+    size = f"{len(text) / 1e6:.1f} MB"
+    yield single("fleet report: the same, as metrics", took, REPORT_S, beside=size)
     took, used_mb = _read_apart(recorded=False)
     name = f"fleet report: a run of {RUN_NODES} nodes"
     yield single(name, took, RUN_S, beside=f"{used_mb:.0f} MB")
@@ -71,17 +70,15 @@ def rows() -> Iterator[Row]:
 
 
 def _surveyed() -> Iterator[tuple[NodeName, dict[str, Any]]]:
-    """Every node has a document of its own, as it would be read."""
-    kinds = [
-        machine_in_words((gpu,) * 8, driver, None, None).to_dict()
-        for gpu, driver in list(product(GPUS, DRIVERS))[:CLASSES]
-    ]
+    """Yield for every node a document of its own, as it would be read."""
+    kinds = []
+    for gpu, driver in islice(product(GPUS, DRIVERS), CLASSES):
+        machine = machine_in_words((gpu,) * 8, driver, None, None)
+        kinds.append(machine.to_dict())
     for number in range(NODES):
         kind = kinds[number % CLASSES]
-        yield (
-            NodeName(f"n{number}"),
-            {**kind, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]},
-        )
+        gpus = [{**gpu, "uuid": f"GPU-{number}"} for gpu in kind["gpus"]]
+        yield NodeName(f"n{number}"), {**kind, "gpus": gpus}
 
 
 def _reported(plan: FleetPlan) -> Any:
@@ -95,49 +92,43 @@ def _reported(plan: FleetPlan) -> Any:
     ]
     nodes = plan.nodes(range(len(plan.classes)))
     states = dict.fromkeys(nodes, OK)
-    taken = {"install": {**states, **dict.fromkeys(nodes[::100], LOST)}, "verify": states}
-    return build_report(states, WrittenPlan(tuple(groups)), taken)
-
-
-def _reading(count: int) -> float:
-    """Seconds for each node's survey, of so many."""
-    _, document = next(_surveyed())
-    with tempfile.TemporaryDirectory() as name:
-        folder, nodes = RunFolder(Path(name)), expand(f"n[1-{count}]")
-        for node in nodes:
-            folder.keep(NodeRecord("run", node, "survey", status="ok", data={"machine": document}))
-        start = time.process_time()
-        list(folder.records("survey", nodes))
-        return (time.process_time() - start) / count
+    installed = {**states, **dict.fromkeys(nodes[::100], LOST)}
+    steps = {"install": installed, "verify": states}
+    return build_report(states, WrittenPlan(tuple(groups)), steps)
 
 
 def _read_apart(*, recorded: bool) -> tuple[float, float]:
-    """Seconds of a processor and megabytes for the report of a run, in a process of its own."""
+    """Return the seconds of a processor and the megabytes for the report of a run, in a process of its own."""
     with (
         tempfile.TemporaryDirectory() as name,
         ProcessPoolExecutor(1, get_context("spawn")) as apart,
     ):
-        folder, nodes = RunFolder(Path(name)), expand(f"n[1-{RUN_NODES}]")
-        folder.write_document("run", FleetRun("run", "local", nodes).to_dict())
-        (folder.path / "survey").mkdir()
+        folder = RunFolder(Path(name))
+        nodes = expand(f"n[1-{RUN_NODES}]")
+        run = FleetRun("run", "local", nodes)
+        folder.write_document("run", run.to_dict())
+        survey = folder.path / "survey"
+        survey.mkdir()
         for node in nodes if recorded else ():
-            document = NodeRecord("run", node, "survey", status="ok").to_dict()
-            (folder.path / "survey" / f"{node}.json").write_text(
-                json.dumps(document), encoding="utf-8"
-            )
+            record = NodeRecord("run", node, "survey", status="ok")
+            text = json.dumps(record.to_dict())
+            (survey / f"{node}.json").write_text(text, encoding="utf-8")
         return apart.submit(_read_report, folder).result()
 
 
 def _read_report(folder: RunFolder) -> tuple[float, float]:
-    before, start = _most_megabytes(), time.process_time()
+    before_mb = _most_megabytes()
+    start = time.process_time()
     read_report(folder).to_dict()
-    return time.process_time() - start, _most_megabytes() - before
+    took = time.process_time() - start
+    return took, _most_megabytes() - before_mb
 
 
 def _most_megabytes() -> float:
-    """The most that this process has held; what getrusage(2) says begins with its parent's."""
+    """Return the most that this process has held; what getrusage(2) tells begins with its parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    words = status.partition("VmHWM:")[2].split()
+    return int(words[0]) / 1024
 
 
 def _megabytes() -> float:

@@ -8,7 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,14 @@ class Row:
     met: bool | None = None
 
     def __str__(self) -> str:
-        mark = {True: "met", False: "MISSED", None: ""}[self.met]
-        return f"{self.what:<46} {self.ours:>9} {self.beside:>10} {self.compared:>8}  {self.goal} {mark}".rstrip()
+        marks = {
+            True: "met",
+            False: "MISSED",
+            None: "",
+        }
+        figures = f"{self.ours:>9} {self.beside:>10} {self.compared:>8}"
+        line = f"{self.what:<46} {figures}  {self.goal} {marks[self.met]}"
+        return line.rstrip()
 
 
 @dataclass(frozen=True)
@@ -55,40 +62,58 @@ class Pair:
         ours, beside = zip(*turns, strict=True)
         return cls(statistics.median(ours), statistics.median(beside))
 
-    def times(self, what: str, most: float | None = None) -> Row:
+    def times(
+        self,
+        what: str,
+        most: float | None = None,
+    ) -> Row:
         """Return the row that says how many times as long ours takes."""
         ratio = self.ours / self.beside
-        goal = f"≤ {most:g}×" if most else ""
-        met = ratio <= most if most else None
-        return Row(what, duration(self.ours), duration(self.beside), f"{ratio:.2f}×", goal, met)
+        row = Row(what, duration(self.ours), duration(self.beside), f"{ratio:.2f}×")
+        if most is None:
+            return row
+        return replace(row, goal=f"≤ {most:g}×", met=ratio <= most)
 
-    def more(self, what: str, most: float | None = None) -> Row:
+    def more(
+        self,
+        what: str,
+        most: float | None = None,
+    ) -> Row:
         """Return the row that says how many seconds more ours takes."""
         more = self.ours - self.beside
-        goal = f"≤ {duration(most)} more" if most else ""
-        met = more <= most if most else None
-        return Row(
-            what,
-            duration(self.ours),
-            duration(self.beside),
-            f"{'+' * (more >= 0)}{duration(more)}",
-            goal,
-            met,
-        )
+        sign = "+" if more >= 0 else ""
+        compared = f"{sign}{duration(more)}"
+        row = Row(what, duration(self.ours), duration(self.beside), compared)
+        if most is None:
+            return row
+        return replace(row, goal=f"≤ {duration(most)} more", met=more <= most)
 
 
-def single(what: str, took: float, most: float | None = None, beside: str = "") -> Row:
+def single(
+    what: str,
+    took: float,
+    most: float | None = None,
+    beside: str = "",
+) -> Row:
     """Return the row of seconds that are compared with nothing but a goal."""
-    goal = f"≤ {duration(most)}" if most else ""
-    return Row(what, duration(took), beside, "", goal, took <= most if most else None)
+    row = Row(what, duration(took), beside)
+    if most is None:
+        return row
+    return replace(row, goal=f"≤ {duration(most)}", met=took <= most)
 
 
 def duration(seconds: float) -> str:
     """Write a time."""
-    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.1 else f"{seconds:.2f} s"
+    if abs(seconds) < 0.1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.2f} s"
 
 
-def paired(ours: Callable[[], float], beside: Callable[[], float], runs: int) -> Pair:
+def paired(
+    ours: Callable[[], float],
+    beside: Callable[[], float],
+    runs: int,
+) -> Pair:
     """Take turns, after one turn that does not count, so that what slows the machine down slows both.
 
     Args:
@@ -100,29 +125,61 @@ def paired(ours: Callable[[], float], beside: Callable[[], float], runs: int) ->
     return Pair.of_turns(turns[1:])
 
 
-def seconds(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> float:
-    """Run a program to its good end and return how long it took."""
+def timed(call: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
     began = time.perf_counter()
-    run(argv, env=env, cwd=cwd)
+    call()
     return time.perf_counter() - began
 
 
-def installed(argv: Words, *, env: Mapping[str, str], cwd: Path) -> tuple[float, float]:
+def seconds(
+    argv: Words,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> float:
+    """Run a program to its good end and return how long it took."""
+    return timed(partial(run, argv, env=env, cwd=cwd))
+
+
+def installed(
+    argv: Words,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+) -> tuple[float, float]:
     """Run an installation of ours; return its seconds without those of its proof, and those of the proof."""
     began = time.perf_counter()
-    done = subprocess.run(argv, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    done = _finished(argv, env, cwd)
     took = time.perf_counter() - began
-    proof = VERIFIED.search(done.stderr)
-    if done.returncode or not proof:
+    verified = VERIFIED.search(done.stderr)
+    if done.returncode or not verified:
         raise RuntimeError(done.stderr)
-    return took - float(proof[1]), float(proof[1])
+    proof = float(verified[1])
+    return took - proof, proof
 
 
-def run(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Run a program and return its output; what it says on failure is raised."""
-    words = [str(word) for word in argv]
-    done = subprocess.run(
-        words,
+def run(
+    argv: Words,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run a program and return its output; what it reports on failure is raised."""
+    done = _finished(argv, env, cwd)
+    if done.returncode:
+        command = " ".join(map(str, argv))
+        raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def _finished(
+    argv: Words,
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, argv)),
         env=env,
         cwd=cwd,
         capture_output=True,
@@ -130,14 +187,11 @@ def run(argv: Words, *, env: Mapping[str, str] | None = None, cwd: Path | None =
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}{done.stdout}"
-        )
-    return done.stdout
 
 
 def real_torch() -> Path | None:
     """Return the wheel of the real torch for the CPU in pip's find-links; None if there is none."""
     folder = Path(os.environ.get("PIP_FIND_LINKS") or "/nonexistent")
-    return next(folder.glob(f"torch-{VERSION}-cp{PYTHON.replace('.', '')}-*.whl"), None)
+    python = PYTHON.replace(".", "")
+    wheels = folder.glob(f"torch-{VERSION}-cp{python}-*.whl")
+    return next(wheels, None)

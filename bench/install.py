@@ -1,4 +1,4 @@
-"""What an installation costs against the bare tools: seconds on warm caches and cold ones, bytes on cold ones."""
+"""What an installation costs against the bare tools, on warm caches; what it transfers is measured by ``transfer``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 
-from bench.harness import GPUINSTALL, PYTHON, UV, Row, installed, paired, real_torch, run
+from bench.harness import GPUINSTALL, PYTHON, UV, Row, installed, paired, real_torch, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,17 +60,15 @@ class Contest:
     def both(self, *commands: Sequence[str | Path]) -> float:
         """Run commands one after the other in an empty folder."""
         folder = self.empty()
-        began = time.perf_counter()
-        for command in commands:
-            run(command, env=self.environment, cwd=folder)
-        return time.perf_counter() - began
+        return sum(seconds(command, env=self.environment, cwd=folder) for command in commands)
 
     def empty(self) -> Path:
         """Make the folder to install into, always of the same name, and wait for the disk to have written the last."""
-        shutil.rmtree(self.folder / "project", ignore_errors=True)
-        (self.folder / "project").mkdir(parents=True)
+        project = self.folder / "project"
+        shutil.rmtree(project, ignore_errors=True)
+        project.mkdir(parents=True)
         os.sync()
-        return self.folder / "project"
+        return project
 
 
 def rows() -> Iterator[Row]:
@@ -81,7 +78,6 @@ def rows() -> Iterator[Row]:
             Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON]
         )
         with StandInIndex(made) as index:
-            yield _bytes(Path(folder), index)
             contest = small(Path(folder) / "warm", index)
             yield paired(contest.ours, contest.uv, RUNS).more(
                 "install, warm, small packages, against uv", 1
@@ -97,27 +93,13 @@ def small(folder: Path, index: StandInIndex) -> Contest:
     family = f"{index.torch_index}/cpu"
     return Contest(
         folder,
-        {**person.environment(), **index.environment(), **caches},
+        {
+            **person.environment(),
+            **index.environment(),
+            **caches,
+        },
         "torch==2.14.1",
         ("--index", family),
-    )
-
-
-def _bytes(folder: Path, index: StandInIndex) -> Row:
-    """Count the bytes of wheels that each fetches into empty caches."""
-    small(folder / "cold-uv", index).uv()
-    beside = sum(index.sent().values())
-    index.forget()
-    small(folder / "cold", index).ours()
-    ours = sum(index.sent().values())
-    index.forget()
-    return Row(
-        "bytes of wheels, cold",
-        f"{ours} B",
-        f"{beside} B",
-        f"{ours - beside:+} B",
-        "no more",
-        ours <= beside,
     )
 
 

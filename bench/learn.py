@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,86 +52,106 @@ def rows() -> Iterator[Row]:
             make_new_torch(folder / "index", tag, size=LIBRARY)
         make_wheel(folder / "index" / "simple", "filelock", "3.20.0")
         with StandInIndex(folder / "index") as index:
-            took, found = _learned(
-                "torch==2.16.0", folder / "xdg", {**os.environ, **index.environment()}
-            )
+            environment = {**os.environ, **index.environment()}
+            took, learned = _learned("torch==2.16.0", folder / "xdg", environment)
             again = _again(folder, index)
-        yield replace(
-            _cost(f"learning {len(found)} builds, stand-in index", took, found), compared=""
-        )
+        cost = _cost(f"learning {len(learned)} builds, stand-in index", took, learned)
+        yield replace(cost, compared="")
+        what = "learning the newest torch, default index"
         try:
-            took, found = _learned("torch", folder / "real", os.environ)
-            most = len(found) * MEASURED_MB * 1_000_000
-            yield replace(
-                _cost("learning the newest torch, default index", took, found),
-                goal=f"≤ {MEASURED_MB} MB each",
-                met=sum(row.bytes for row in found) <= most,
-            )
+            took, learned = _learned("torch", folder / "real", os.environ)
         except InstallationError as error:
-            yield Row("learning the newest torch, default index", goal=error.message)
+            yield Row(what, goal=error.message)
+        else:
+            most = len(learned) * MEASURED_MB * 1_000_000
+            yield replace(
+                _cost(what, took, learned),
+                goal=f"≤ {MEASURED_MB} MB each",
+                met=sum(row.bytes for row in learned) <= most,
+            )
         yield again
         yield _plans(folder)
 
 
 def _learned(
-    text: str, cache: Path, environment: Mapping[str, str]
+    text: str,
+    cache: Path,
+    environment: Mapping[str, str],
 ) -> tuple[float, list[LearnedRow]]:
-    """Learn with nothing kept from before; the seconds, and the rows."""
+    """Learn with nothing kept from before; return the seconds and the rows."""
     sources = read_sources(environment.get("GPUINSTALL_TORCH_INDEX"), environment, Path.cwd())
     with open_session(sources, SilentReporter()) as session:
         sources = replace(sources, default_index=sources.default_index or session.default_index)
         store = LearnedStore(cache / "gpuinstall" / "learned")
         began = time.perf_counter()
-        found = learn(
-            text, HERE, load_catalog(), Reader(sources, session.client, store, SilentReporter())
-        )
-        return time.perf_counter() - began, found
+        reader = Reader(sources, session.client, store, SilentReporter())
+        rows = learn(text, HERE, load_catalog(), reader)
+        return time.perf_counter() - began, rows
 
 
-def _cost(what: str, took: float, found: list[LearnedRow]) -> Row:
-    read, whole = sum(row.bytes for row in found), sum(row.size for row in found)
-    requests = sum(row.requests for row in found)
-    return Row(what, duration(took), readable(read), f"{read / whole:.1%}", f"{requests} requests")
+def _cost(
+    what: str,
+    took: float,
+    rows: list[LearnedRow],
+) -> Row:
+    read = sum(row.bytes for row in rows)
+    whole = sum(row.size for row in rows)
+    requests = sum(row.requests for row in rows)
+    return Row(
+        what,
+        duration(took),
+        readable(read),
+        compared=f"{read / whole:.1%}",
+        goal=f"{requests} requests",
+    )
 
 
 def _again(folder: Path, index: StandInIndex) -> Row:
-    """A live plan that has to read the wheels of a new torch, and the same plan again, which reads none."""
+    """Measure a live plan that has to read the wheels of a new torch, and the same plan again, which reads none."""
     for host in index.hosts:
         delay(host)
         host.pace = CHUNK / BYTES_A_SECOND
     newest = {**MACHINE, "driver": {"version": "615.71.09", "cuda": "13.4"}}
-    file, caches = folder / "newest.json", folder / "again"
+    caches = folder / "again"
+    file = folder / "newest.json"
     file.write_text(json.dumps(newest), encoding="utf-8")
     plan = [GPUINSTALL, "plan", "--live", "--machine", str(file), "--python", "3.12"]
-    environment = {**os.environ, **index.environment(), "XDG_CACHE_HOME": str(caches)}
+    environment = {
+        **os.environ,
+        **index.environment(),
+        "XDG_CACHE_HOME": str(caches),
+    }
+    run = partial(seconds, plan, env=environment)
 
     def first() -> float:
         shutil.rmtree(caches, ignore_errors=True)
-        return seconds(plan, env=environment)
+        return run()
 
     def second() -> float:
         index.forget()
-        taken = seconds(plan, env=environment)
-        wheels = [
-            asked.path
-            for asked in index.log
-            if asked.path.endswith(".whl") and asked.method == "GET"
-        ]
+        taken = run()
+        fetched = [request.path for request in index.log if request.method == "GET"]
+        wheels = [path for path in fetched if path.endswith(".whl")]
         if wheels:
             raise RuntimeError(f"what was learned was asked for again: {wheels}")
         return taken
 
+    # Each round begins with what the one before has learned.
+    first()
     again = paired(second, first, 5)
     return again.times("a live plan with a new torch at 20 MB/s again, against the first", 0.5)
 
 
 def _plans(folder: Path) -> Row:
-    """A plan of one who has learned rows, against one who has none."""
+    """Measure a plan of a user who has learned rows, against one who has none."""
     file = folder / "machine.json"
     file.write_text(json.dumps(MACHINE), encoding="utf-8")
     plan = [GPUINSTALL, "plan", "--machine", str(file)]
-    with_rows, without = (
-        {**os.environ, "XDG_CACHE_HOME": str(folder / name)} for name in ("xdg", "empty")
+    with_rows = {**os.environ, "XDG_CACHE_HOME": str(folder / "xdg")}
+    without = {**os.environ, "XDG_CACHE_HOME": str(folder / "empty")}
+    pair = paired(
+        partial(seconds, plan, env=with_rows),
+        partial(seconds, plan, env=without),
+        25,
     )
-    pair = paired(lambda: seconds(plan, env=with_rows), lambda: seconds(plan, env=without), 25)
     return pair.times("plan with learned rows, against without", 1.1)

@@ -15,7 +15,18 @@ from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 
-from bench.harness import GPUINSTALL, PYTHON, UV, Row, duration, paired, run, seconds, single
+from bench.harness import (
+    GPUINSTALL,
+    PYTHON,
+    UV,
+    Row,
+    duration,
+    paired,
+    run,
+    seconds,
+    single,
+    timed,
+)
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -46,20 +57,28 @@ class Desk:
     environment: dict[str, str]
     family: str
 
-    def lock(self, *targets: str, asked: tuple[str, ...] = FAMILY) -> float:
+    def lock(
+        self,
+        *targets: str,
+        requirements: tuple[str, ...] = FAMILY,
+    ) -> float:
         """Make locks with gpuinstall, from empty caches."""
-        return seconds(_lock(targets, asked), **self.project())
+        command = _lock(targets, requirements)
+        return seconds(command, **self.project())
 
-    def compile(self, asked: tuple[str, ...] = ("torch==2.14.1", "numpy"), locks: int = 1) -> float:
+    def compile(
+        self,
+        requirements: tuple[str, ...] = ("torch==2.14.1", "numpy"),
+        locks: int = 1,
+    ) -> float:
         """Make locks with uv, side by side and from one empty cache."""
         project = self.project()
-        (project["cwd"] / "requirements.in").write_text("\n".join(asked), encoding="utf-8")
+        file = project["cwd"] / "requirements.in"
+        file.write_text("\n".join(requirements), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
         words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o"]
         commands = [[UV, *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
-        began = time.perf_counter()
-        side_by_side(partial(run, **project), commands, locks)
-        return time.perf_counter() - began
+        return timed(partial(side_by_side, partial(run, **project), commands, locks))
 
     def project(self) -> Project:
         """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
@@ -77,22 +96,21 @@ def rows() -> Iterator[Row]:
             yield _nothing_to_do(desk)
             for host in index.hosts:
                 delay(host)
-            one, six = partial(desk.lock, "cu126"), partial(desk.lock, *SIX)
-            yield paired(one, desk.compile, RUNS).times("lock, one target, against uv pip compile")
-            yield paired(six, desk.compile, RUNS).times("lock, six targets, against one by uv", 2)
-            by_uv = partial(desk.compile, locks=6)
-            yield paired(six, by_uv, RUNS).times("lock, six targets, against six by uv at once")
-            program, by_uv = (
-                partial(desk.lock, "cu126", asked=PROGRAM),
-                partial(desk.compile, PROGRAM),
-            )
-            yield paired(program, by_uv, RUNS).times(
-                "lock of a program, against uv pip compile", 2.5
-            )
+            one = partial(desk.lock, "cu126")
+            pair = paired(one, desk.compile, RUNS)
+            yield pair.times("lock, one target, against uv pip compile")
+            six = partial(desk.lock, *SIX)
+            pair = paired(six, desk.compile, RUNS)
+            yield pair.times("lock, six targets, against one by uv", 2)
+            pair = paired(six, partial(desk.compile, locks=6), RUNS)
+            yield pair.times("lock, six targets, against six by uv at once")
+            program = partial(desk.lock, "cu126", requirements=PROGRAM)
+            pair = paired(program, partial(desk.compile, PROGRAM), RUNS)
+            yield pair.times("lock of a program, against uv pip compile", 2.5)
 
 
 def _served(folder: Path) -> Path:
-    """An index with two releases of torch, and a program of twenty packages that wants the older one."""
+    """Make an index with two releases of torch, and a program of twenty packages that wants the older one."""
     catalog_index(folder, ["2.13.0", "2.14.1"])
     parts = [f"part-{number}" for number in range(20)]
     for part in parts:
@@ -108,9 +126,14 @@ def _desk(folder: Path, index: StandInIndex) -> Desk:
     return Desk(folder, environment, f"{index.torch_index}/cu126")
 
 
-def _lock(targets: Iterable[str], asked: Iterable[str] = FAMILY) -> list[str | Path]:
-    words = [word for target in targets for word in ("--target", target)]
-    return [GPUINSTALL, "lock", *asked, "--python", PYTHON, *words]
+def _lock(
+    targets: Iterable[str],
+    requirements: Iterable[str] = FAMILY,
+) -> list[str | Path]:
+    command = [GPUINSTALL, "lock", *requirements, "--python", PYTHON]
+    for target in targets:
+        command += ["--target", target]
+    return [*command]
 
 
 def delay(host: Host) -> None:
@@ -136,5 +159,6 @@ def _nothing_to_do(desk: Desk) -> Row:
 
 
 def _beside_probe(project: Project) -> float:
-    """The seconds of a sync less those of a probe."""
-    return seconds([GPUINSTALL, "sync"], **project) - seconds([GPUINSTALL, "probe"], **project)
+    """Return the seconds of a sync less those of a probe."""
+    sync = seconds([GPUINSTALL, "sync"], **project)
+    return sync - seconds([GPUINSTALL, "probe"], **project)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from tests.lab.environments import VERSION
 from bench.harness import PYTHON, Row, paired, real_torch, run, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from bench.harness import Words
 
 WHAT = "run script.py again, against its python"
 COMMAND = "run python again, against the activated one"
@@ -34,28 +37,41 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
-        own = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+        environment = {
+            **os.environ,
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_STATE_HOME": str(folder / "state"),
+        }
         ours = [sys.executable, "-m", "gpuinstall"]
-        run([*ours, "run", "script.py"], env={**os.environ, **own}, cwd=folder)
-        python = Path((folder / "prefix").read_text(encoding="utf-8")) / "bin" / "python"
-        yield _row(WHAT, [*ours, "run", "script.py"], [python, "script.py"], own, folder)
-        run(
-            [*ours, "install", f"torch=={VERSION}", "--python", PYTHON],
-            env={**os.environ, **own},
-            cwd=folder,
+        run([*ours, "run", "script.py"], env=environment, cwd=folder)
+        prefix = (folder / "prefix").read_text(encoding="utf-8")
+        python = Path(prefix) / "bin" / "python"
+        yield _row(
+            WHAT,
+            [*ours, "run", "script.py"],
+            [python, "script.py"],
+            environment,
+            folder,
         )
+        install = [*ours, "install", f"torch=={VERSION}", "--python", PYTHON]
+        run(install, env=environment, cwd=folder)
         python = folder / ".venv" / "bin" / "python"
         yield _row(
-            COMMAND, [*ours, "run", "python", "-c", "pass"], [python, "-c", "pass"], own, folder
+            COMMAND,
+            [*ours, "run", "python", "-c", "pass"],
+            [python, "-c", "pass"],
+            environment,
+            folder,
         )
 
 
 def _row(
-    what: str, ours: list[str], beside: list[str | Path], own: dict[str, str], folder: Path
+    what: str,
+    ours: Words,
+    beside: Words,
+    environment: Mapping[str, str],
+    folder: Path,
 ) -> Row:
-    pair = paired(
-        lambda: seconds(ours, env={**os.environ, **own}, cwd=folder),
-        lambda: seconds(beside, env={**os.environ, **own}, cwd=folder),
-        15,
-    )
+    timed = partial(seconds, env=environment, cwd=folder)
+    pair = paired(partial(timed, ours), partial(timed, beside), 15)
     return pair.more(what, MOST_S)

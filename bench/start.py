@@ -6,11 +6,11 @@ import json
 import statistics
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.harness import Row, paired, seconds, single
+from bench.harness import Row, paired, seconds, single, timed
 from gpuinstall import Machine, Request, choose, load_catalog
 
 if TYPE_CHECKING:
@@ -46,16 +46,15 @@ def rows() -> Iterator[Row]:
     yield single("one choice, in process", _choice(), 0.001)
 
 
-def _against_nothing(what: str, words: list[str | Path], most: int | None) -> Row:
+def _against_nothing(
+    what: str,
+    words: list[str | Path],
+    most: int | None,
+) -> Row:
     argv = [sys.executable, "-m", *words]
     return paired(lambda: seconds(argv), lambda: seconds(NOTHING), 25).times(what, most)
 
 
 def _choice() -> float:
-    machine, catalog = Machine.from_dict(MACHINE), load_catalog()
-    taken = []
-    for _ in range(200):
-        began = time.perf_counter()
-        choose(machine, Request(), catalog)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+    choice = partial(choose, Machine.from_dict(MACHINE), Request(), load_catalog())
+    return statistics.median(timed(choice) for _ in range(200))

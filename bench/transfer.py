@@ -21,7 +21,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tests.lab import stub_torch
-from tests.lab.host import DENIED, NOT_FOUND, part_of
+from tests.lab.host import DENIED, NOT_FOUND
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
@@ -42,6 +42,8 @@ GOAL = 1.15
 CHUNK = 1 << 18
 SIZES_MB = (70, 60, 12, 10, 9, 8, 7, 6, 5, 4, 3, 3, 2, 1)
 """What torch's 100 MB come with: three large files among fifteen, 300 MB in all."""
+TORCH = "torch==2.14.1"
+OPTIONS = ("--python", PYTHON, "--backend", "cpu")
 VENV: Command = (UV, "venv", "--clear", "--python", sys.executable, ".venv")
 INTO: Command = (UV, "pip", "install", "--python", ".venv/bin/python")
 KINDS = ("uv", "cache", "project")
@@ -60,28 +62,33 @@ class Line:
         return f"{self.each / 1e6:.0f} MB/s"
 
     def pieces(self, body: bytes) -> Iterator[bytes]:
-        """Send a body as fast as the line has it."""
+        """Yield a body as fast as the line has it."""
         start = time.monotonic()
         for position in range(0, len(body), CHUNK):
-            yield body[position : position + CHUNK]
+            end = position + CHUNK
+            yield body[position:end]
             with self.lock:
-                self.free[0] = max(self.free[0], time.monotonic()) + CHUNK / self.total
-            time.sleep(
-                max(
-                    0.0,
-                    max(self.free[0], start + (position + CHUNK) / self.each) - time.monotonic(),
-                )
-            )
+                begun = max(self.free[0], time.monotonic())
+                self.free[0] = begun + CHUNK / self.total
+            due = max(self.free[0], start + end / self.each)
+            time.sleep(max(0.0, due - time.monotonic()))
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one run took: seconds without the proof, bytes that were sent, bytes in caches, its largest process."""
+    """What one run took."""
 
     seconds: float
+    """Without the proof."""
+
     sent: int
+    """The bytes that were sent."""
+
     kept: int
+    """The bytes in caches."""
+
     memory: int
+    """The bytes of its largest process."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,11 @@ class Race:
     def begin(self) -> None:
         """Make the folders as they are before each turn, and wait for the disk to have written the last."""
         for kind in KINDS:
-            shutil.rmtree(self.folder / kind, ignore_errors=True)
-            if (self.folder / f"{kind}.kept").exists():
-                kept = self.folder / f"{kind}.kept"
-                shutil.copytree(kept, self.folder / kind, symlinks=True, copy_function=os.link)
+            folder = self.folder / kind
+            shutil.rmtree(folder, ignore_errors=True)
+            kept = self.folder / f"{kind}.kept"
+            if kept.exists():
+                shutil.copytree(kept, folder, symlinks=True, copy_function=os.link)
         (self.folder / "project").mkdir(parents=True, exist_ok=True)
         os.sync()
         self.index.forget()
@@ -121,63 +129,80 @@ class Race:
     def turn(self, commands: Sequence[Command]) -> Turn:
         """Run commands one after the other."""
         self.begin()
-        ran = [self.run(command) for command in commands]
-        sent, kept = (
-            sum(self.index.sent().values()),
-            _size(self.folder / "uv", self.folder / "cache"),
-        )
+        seconds = 0.0
+        memory = 0
+        for command in commands:
+            taken, peak = self.run(command)
+            seconds += taken
+            memory = max(memory, peak)
         return Turn(
-            sum(seconds for seconds, _ in ran), sent, kept, max(memory for _, memory in ran)
+            seconds=seconds,
+            sent=sum(self.index.sent().values()),
+            kept=_size(self.folder / "uv", self.folder / "cache"),
+            memory=memory,
         )
 
     def run(self, command: Command) -> tuple[float, int]:
         """Run one to its good end; return its seconds but for the proof, and the bytes of its largest process."""
-        with tempfile.TemporaryFile("w+") as said:
-            began, memory = time.perf_counter(), 0
+        memory = 0
+        with tempfile.TemporaryFile("w+") as stderr:
+            began = time.perf_counter()
             process = subprocess.Popen(
                 command,
                 env=self.environment,
                 cwd=self.folder / "project",
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
             )
             while process.poll() is None:
                 memory = max(memory, *map(_peak, _family(process.pid)))
                 time.sleep(0.02)
             taken = time.perf_counter() - began
-            said.seek(0)
-            text = said.read()
+            stderr.seek(0)
+            text = stderr.read()
         if process.returncode:
-            raise RuntimeError(f"{' '.join(map(str, command))}:\n{text}")
-        proof = VERIFIED.search(text)
-        return taken - float(proof.group(1) if proof else 0), memory
+            words = " ".join(map(str, command))
+            raise RuntimeError(f"{words}:\n{text}")
+        verified = VERIFIED.search(text)
+        if verified:
+            taken -= float(verified[1])
+        return taken, memory
 
     def row(self, what: str) -> Row:
         """Let both take turns, after one that does not count."""
         self.prepare()
-        pairs = [(self.turn(self.ours), self.turn(self.beside)) for _ in range(RUNS + 1)][1:]
-        ours, beside = (
-            median(turn.seconds for turn in turns) for turns in zip(*pairs, strict=True)
+        turns = list[Turn]()
+        others = list[Turn]()
+        for _ in range(RUNS + 1):
+            turns.append(self.turn(self.ours))
+            others.append(self.turn(self.beside))
+        del turns[0], others[0]
+        ours = median(turn.seconds for turn in turns)
+        beside = median(turn.seconds for turn in others)
+        turn = turns[-1]
+        other = others[-1]
+        amounts = (
+            _megabytes("bytes", turn.sent, other.sent),
+            _megabytes("caches", turn.kept, other.kept),
+            _megabytes("memory", turn.memory, other.memory),
         )
-        our, their = pairs[-1]
-        same = our.sent <= their.sent and our.kept <= 1.05 * their.kept
-        both = {
-            "bytes": (our.sent, their.sent),
-            "caches": (our.kept, their.kept),
-            "memory": (our.memory, their.memory),
-        }
-        more = ", ".join(
-            f"{name} {mine / 1e6:.0f}, {other / 1e6:.0f} MB" for name, (mine, other) in both.items()
-        )
-        met = same and ours <= GOAL * beside and ours <= beside + 0.6
+        is_same = turn.sent <= other.sent and turn.kept <= 1.05 * other.kept
         return Row(
             what,
             duration(ours),
             duration(beside),
             f"{ours / beside:.2f}×",
-            f"≤ {GOAL}× ({more})",
-            met,
+            f"≤ {GOAL}× ({', '.join(amounts)})",
+            met=is_same and ours <= min(GOAL * beside, beside + 0.6),
         )
+
+
+def _megabytes(
+    name: str,
+    ours: int,
+    beside: int,
+) -> str:
+    return f"{name} {ours / 1e6:.0f}, {beside / 1e6:.0f} MB"
 
 
 def rows(chosen: str = "") -> Iterator[Row]:
@@ -188,23 +213,17 @@ def rows(chosen: str = "") -> Iterator[Row]:
 
 
 def _contests() -> Iterator[tuple[str, Callable[[str], Row]]]:
+    lines = (Line(1e8), Line(1e9))
     wheel = real_torch()
     if wheel:
-        for rate in (1e8, 1e9):
-            yield (
-                f"the real torch, hashed, {Line(rate)}",
-                partial(_real, wheel, Line(rate), hashed=True),
-            )
-            yield (
-                f"the real torch, no hashes, {Line(rate)}",
-                partial(_real, wheel, Line(rate), hashed=False),
-            )
-    for rate in (1e8, 1e9):
-        yield f"fifteen wheels, {Line(rate)}", partial(_fifteen, Line(rate), install)
-        yield (
-            f"fifteen wheels, no hashes, {Line(rate)}",
-            partial(_fifteen, Line(rate), install, hashed=False),
-        )
+        for line in lines:
+            measure = partial(_real, wheel, line)
+            yield f"the real torch, hashed, {line}", partial(measure, hashed=True)
+            yield f"the real torch, no hashes, {line}", partial(measure, hashed=False)
+    for line in lines:
+        fifteen = partial(_fifteen, line, install)
+        yield f"fifteen wheels, {line}", fifteen
+        yield f"fifteen wheels, no hashes, {line}", partial(fifteen, hashed=False)
     for purpose in (sync, lock, upgrade):
         measure = partial(_fifteen, Line(1e8), purpose, hashed=purpose is sync)
         yield f"{purpose.__name__} of fifteen wheels, 100 MB/s", measure
@@ -212,23 +231,33 @@ def _contests() -> Iterator[tuple[str, Callable[[str], Row]]]:
     yield f"fifteen wheels, {narrow}, 1 Gbit/s in all", partial(_fifteen, narrow, install)
 
 
-def _real(wheel: Path, line: Line, what: str, *, hashed: bool) -> Row:
+def _real(
+    wheel: Path,
+    line: Line,
+    what: str,
+    *,
+    hashed: bool,
+) -> Row:
     """Install the real torch over a line, and what it needs from where this machine has it."""
     with tempfile.TemporaryDirectory() as folder:
         served = Path(folder) / "index" / "whl" / "cpu"
         served.mkdir(parents=True)
         (served / wheel.name).symlink_to(wheel)
         with _served(Path(folder), line, hashed=hashed) as index:
-            race = install(index, Path(folder) / "run", f"torch=={wheel.name.split('-')[1]}")
-            own = {
-                name: value
-                for name, value in race.environment.items()
-                if name != "UV_DEFAULT_INDEX"
-            }
-            return replace(race, environment=own).row(what)
+            version = wheel.name.split("-")[1]
+            race = install(index, Path(folder) / "run", f"torch=={version}")
+            environment = dict(race.environment)
+            environment.pop("UV_DEFAULT_INDEX", None)
+            return replace(race, environment=environment).row(what)
 
 
-def _fifteen(line: Line, purpose: Purpose, what: str, *, hashed: bool = True) -> Row:
+def _fifteen(
+    line: Line,
+    purpose: Purpose,
+    what: str,
+    *,
+    hashed: bool = True,
+) -> Row:
     """Race over a line for fifteen wheels, of which torch alone may have no hash."""
     with tempfile.TemporaryDirectory() as folder:
         _make_cuda(Path(folder) / "index")
@@ -236,7 +265,12 @@ def _fifteen(line: Line, purpose: Purpose, what: str, *, hashed: bool = True) ->
             return purpose(index, Path(folder) / "run").row(what)
 
 
-def _served(folder: Path, line: Line, *, hashed: bool) -> StandInIndex:
+def _served(
+    folder: Path,
+    line: Line,
+    *,
+    hashed: bool,
+) -> StandInIndex:
     index = StandInIndex(folder / "index", Habits(hashed=lambda _name: hashed))
     for host in index.hosts:
         keep_answers(host, line)
@@ -244,77 +278,80 @@ def _served(folder: Path, line: Line, *, hashed: bool) -> StandInIndex:
 
 
 def _environment(index: StandInIndex, folder: Path) -> dict[str, str]:
-    return {**small(folder, index).environment, "UV_PREVIEW_FEATURES": "pylock"}
+    contest = small(folder, index)
+    return {**contest.environment, "UV_PREVIEW_FEATURES": "pylock"}
 
 
 def _family(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
+    """Yield a process and all that it started."""
     yield pid
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
+            children = (task / "children").read_text()
+            for child in children.split():
                 yield from _family(int(child))
 
 
 def _peak(pid: int) -> int:
-    """The bytes that a process has had at once, 0 where the system does not say."""
+    """Return the most bytes that a process has had at once; 0 if the system does not tell."""
     with suppress(OSError):
-        said = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-        return int(said[1]) * 1024 if said else 0
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak = re.search(r"VmHWM:\s+(\d+)", status)
+        if peak:
+            return int(peak[1]) * 1024
     return 0
 
 
-def install(index: StandInIndex, folder: Path, requirement: str = "torch==2.14.1") -> Race:
+def install(
+    index: StandInIndex,
+    folder: Path,
+    requirement: str = TORCH,
+) -> Race:
     """Install into an empty folder."""
-    ours = (GPUINSTALL, "install", requirement, "--python", PYTHON, "--backend", "cpu")
-    return Race(
-        index,
-        folder,
-        _environment(index, folder),
-        (ours,),
-        (VENV, (*INTO, "--index", f"{index.torch_index}/cpu", requirement)),
-    )
+    ours = (GPUINSTALL, "install", requirement, *OPTIONS)
+    beside = (*INTO, "--index", f"{index.torch_index}/cpu", requirement)
+    return _race(index, folder, ours, VENV, beside)
 
 
 def sync(index: StandInIndex, folder: Path) -> Race:
     """Install a lock that is there."""
-    before = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
+    before = (GPUINSTALL, "lock", TORCH, *OPTIONS)
     beside = (UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml")
-    return Race(
-        index,
-        folder,
-        _environment(index, folder),
-        ((GPUINSTALL, "sync"),),
-        (VENV, beside),
-        (before,),
-        ("project",),
-    )
+    race = _race(index, folder, (GPUINSTALL, "sync"), VENV, beside)
+    return replace(race, before=(before,), kept=("project",))
 
 
 def lock(index: StandInIndex, folder: Path) -> Race:
     """Lock one target, every file hashed."""
-    ours = (GPUINSTALL, "lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
-    asked = (
-        "sh",
-        "-c",
-        f"echo torch==2.14.1 | {UV} pip compile --generate-hashes --index {index.torch_index}/cpu -",
-    )
-    return Race(index, folder, _environment(index, folder), (ours,), (asked,))
+    ours = (GPUINSTALL, "lock", TORCH, *OPTIONS)
+    by_uv = f"{UV} pip compile --generate-hashes --index {index.torch_index}/cpu -"
+    return _race(index, folder, ours, ("sh", "-c", f"echo {TORCH} | {by_uv}"))
 
 
 def upgrade(index: StandInIndex, folder: Path) -> Race:
     """Move torch alone, where all else is there."""
-    family = ("--index", f"{index.torch_index}/cpu")
-    ours = (GPUINSTALL, "install", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")
-    before = (*ours[:2], "torch==2.13.0", *ours[3:])
+    race = install(index, folder)
+    before = (GPUINSTALL, "install", "torch==2.13.0", *OPTIONS)
+    return replace(
+        race,
+        beside=race.beside[1:],
+        before=(before,),
+        kept=KINDS,
+    )
+
+
+def _race(
+    index: StandInIndex,
+    folder: Path,
+    ours: Command,
+    *beside: Command,
+) -> Race:
     return Race(
         index,
         folder,
         _environment(index, folder),
-        (ours,),
-        ((*INTO, *family, "torch==2.14.1"),),
-        (before,),
-        KINDS,
+        ours=(ours,),
+        beside=beside,
     )
 
 
@@ -332,24 +369,30 @@ def _make_cuda(folder: Path) -> None:
             "torch/lib/filling": _filling(100),
         }
         make_wheel(
-            torch.parent, "torch", version, tags, requires=["filelock", *parts], modules=content
+            torch.parent,
+            "torch",
+            version,
+            tags,
+            requires=["filelock", *parts],
+            modules=content,
         )
 
 
 def _filling(megabytes: int) -> bytes:
-    """Bytes of which half can be packed."""
-    return b"".join(os.urandom(10_000) + bytes(10_000) for _ in range(megabytes * 100))
+    """Return bytes of which half can be packed."""
+    blocks = [os.urandom(10_000) + bytes(10_000) for _ in range(megabytes * 100)]
+    return b"".join(blocks)
 
 
 def _size(*folders: Path) -> int:
-    """The bytes on the disk, each file once."""
-    files = {
-        path.lstat().st_ino: path.lstat().st_size
-        for at in folders
-        for path in at.rglob("*")
-        if path.is_file()
-    }
-    return sum(files.values())
+    """Return the bytes on the disk, each file once."""
+    sizes = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                status = path.lstat()
+                sizes[status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 def keep_answers(host: Host, line: Line) -> None:
@@ -362,10 +405,9 @@ def keep_answers(host: Host, line: Line) -> None:
             page = respond(path, headers)
             return NOT_FOUND if page is DENIED else page  # bare uv takes 403 for the end
         if path not in kept:
-            found = respond(path, headers)
-            kept[path] = replace(
-                found, headers={**found.headers, "ETag": f'"{path}"'}, pieces=line.pieces
-            )
-        return part_of(kept[path], headers)
+            file = respond(path, headers)
+            tagged = {**file.headers, "ETag": f'"{path}"'}
+            kept[path] = replace(file, headers=tagged, pieces=line.pieces)
+        return kept[path]
 
     host.respond = answer

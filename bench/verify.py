@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,11 @@ def rows() -> Iterator[Row]:
     if wheel is None:
         return
     with tempfile.TemporaryDirectory() as folder:
-        python = Path(folder) / "env" / "bin" / "python"
-        run([UV, "venv", "-q", "--no-project", "--python", sys.executable, python.parents[1]])
+        environment = Path(folder) / "env"
+        python = environment / "bin" / "python"
+        run([UV, "venv", "-q", "--no-project", "--python", sys.executable, environment])
         run([UV, "pip", "install", "-q", "--python", python, wheel])
-        ours = [GPUINSTALL, "verify", "--python", str(python)]
-        pair = paired(lambda: seconds(ours), lambda: seconds([python, "-c", "import torch"]), 5)
+        verify = partial(seconds, [GPUINSTALL, "verify", "--python", python])
+        import_torch = partial(seconds, [python, "-c", "import torch"])
+        pair = paired(verify, import_torch, 5)
     yield pair.more("verify, against import torch", 2.0)

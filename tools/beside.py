@@ -7,18 +7,13 @@ Takes most of an hour: ``python -m tools.beside [PROGRAM…]`` shows the lines o
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli
-from tests.lab.index import StandInIndex
-from tests.lab.true_index import elsewhere, lead, true_index
 
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
@@ -31,11 +26,9 @@ from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
-from gpuinstall.session import open_session
-from gpuinstall.sources import read_sources
 from gpuinstall.words import machine_in_words
+from tools.programs import PYTHON, stand_in_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +36,6 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "beside.md"
-PYTHON = "3.12"
 MACHINES = {
     "GTX 980": ("GTX 980", "550.144.03"),
     "GTX 1080": ("GTX 1080", "535.183.01"),
@@ -139,14 +131,15 @@ class Case(NamedTuple):
     runs: str
 
     def __str__(self) -> str:
-        cells = (f"`{self.words}`", *self[1:])
-        return (
-            "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
-        )
+        text = "|"
+        for cell in (f"`{self.words}`", *self[1:]):
+            plain = cell.replace("|", r"\|").replace("\n", " ")
+            text += f" {plain} |"
+        return text
 
 
-def asked_for(words: str, name: str) -> LockRequest:
-    """The request of some words for a machine by its name."""
+def request_for(words: str, name: str) -> LockRequest:
+    """Return the request of some words for a machine by its name."""
     gpu, driver = MACHINES[name]
     machine = machine_in_words((gpu,), driver, None, None)
     return LockRequest(
@@ -163,138 +156,132 @@ class Judge:
 
     def case(self, words: str, name: str) -> Case:
         """Choose for a machine, and judge what uv chooses."""
-        asked, request = tuple(words.split()), asked_for(words, name)
+        request = request_for(words, name)
+        needs = ""
         try:
             ours = self.resolved(request)
         except GpuInstallError as error:
-            said = "refused", "", "; ".join(filter(None, (error.message, error.why, error.hint)))
+            versions = "refused"
+            remarks = [text for text in (error.message, error.why, error.hint) if text]
         else:
-            warned = (reason.message for reason in ours.plan.warnings)
-            said = (
-                _versions(asked, ours.versions),
-                self._needs(ours),
-                "; ".join(dict.fromkeys((*ours.remarks, *warned))),
-            )
-        return Case(words, name, *said, *self.judged(words, request))
+            versions = _versions(words, ours.versions)
+            needs = self._needs(ours)
+            remarks = [*ours.remarks, *(reason.message for reason in ours.plan.warnings)]
+        by_uv, runs = self.judged(words, request)
+        return Case(
+            words=words,
+            machine=name,
+            versions=versions,
+            needs=needs,
+            why="; ".join(dict.fromkeys(remarks)),
+            by_uv=by_uv,
+            runs=runs,
+        )
 
     def resolved(self, request: LockRequest) -> Resolution:
-        """What is locked for a machine; raise what refuses it."""
+        """Return what is locked for a machine.
+
+        Raises:
+            GpuInstallError: if nothing can be.
+        """
         return resolve_locks([request], self._session)[0]
 
     def _needs(self, resolution: Resolution) -> str:
-        """What the files with native code need."""
-        rows = CodeCheck(resolution, self._session).rows.values()
-        return "; ".join(
-            f"{row.package}: "
-            + " ".join(filter(None, (row.cuda and f"CUDA {row.cuda}", *row.needs, *row.opens)))
-            for row in rows
-            if row.cuda
-        )
+        """Return what the files with native code need."""
+        needs = []
+        for row in CodeCheck(resolution, self._session).rows.values():
+            if row.cuda:
+                libraries = " ".join((f"CUDA {row.cuda}", *row.needs, *row.opens))
+                needs.append(f"{row.package}: {libraries}")
+        return "; ".join(needs)
 
     def _compile(self, words: str) -> dict[str, Any] | str:
-        """Uv's lock of some words, or why there is none."""
+        """Return uv's lock of some words, or why there is none."""
         platform = ["--python-version", PYTHON, "--python-platform", "x86_64-manylinux_2_28"]
         command = [str(uv.uv()), "pip", "compile", "-q", *platform, "--format", "pylock.toml", "-"]
         done = process.run(
             command, env=self._session.environment, text="\n".join(words.split()), seconds=600
         )
+        if done.ok:
+            return tomli.loads(done.out)
         lines = [line.strip(" ×╰─▶│") for line in done.err.splitlines()]
-        return tomli.loads(done.out) if done.ok else next(filter(None, lines), "no answer")
+        return next(filter(None, lines), "no answer")
 
     def judged(self, words: str, request: LockRequest) -> tuple[str, str]:
-        """What uv alone answers, and whether it runs on the machine."""
+        """Return what uv alone answers, and whether it runs on the machine."""
         document = self.compiled(words)
         if isinstance(document, str):
             return "no answer", document[:120]
         versions = {package["name"]: package.get("version", "") for package in document["packages"]}
-        said = _versions(tuple(words.split()), versions)
+        answer = _versions(words, versions)
         torch = versions.get("torch")
-        own = replace(
-            request,
-            catalog=request.catalog.without(lambda build: not build.on_default_index, "withdrawn"),
-        )
-        own = own.with_torch(torch) if torch else request
+        own = request
+        if torch:
+            catalog = request.catalog.without(lambda build: not build.on_default_index, "withdrawn")
+            own = replace(request, catalog=catalog).with_torch(torch)
         if isinstance(own.outcome, Rejected):
-            return said, f"no: {own.outcome.reasons[0].message}"
+            return answer, f"no: {own.outcome.reasons[0].message}"
         files = locked_files(document)
-        check = CodeCheck(
-            Resolution(own, own.plan, own.target, document, files, Hashes({}, {})), self._session
-        )
-        beside = [
-            parse_requirement(text)
-            for text in request.catalog.beside(own.choice.build.torch)
-            if torch
-        ]
-        decisive = [
-            one for one in check.rejected if check.decides(one.candidate.package) or not torch
-        ]
-        wrong = [rejection.reason.message for rejection in decisive]
-        wrong += [
-            f"torch {torch} goes with {one.text}"
-            for one in beside
-            if not one.allows(versions.get(one.name, "0"))
-        ]
-        absent = {row.package: check.lacking(row) for row in check.rows.values() if not torch}
-        wrong += [
-            f"{package} finds no {' and '.join(names)}"
-            for package, names in absent.items()
-            if names
-        ]
-        built = [file.name for file in files if not file.name.endswith(".whl")]
-        return (
-            said,
-            f"no: {wrong[0]}"
-            if wrong
-            else f"only once {', '.join(built)} is built"
-            if built
-            else "yes",
-        )
+        resolution = Resolution(own, own.plan, own.target, document, files, Hashes({}, {}))
+        check = CodeCheck(resolution, self._session)
+        wrong = next(self._faults(check, versions, own), None)
+        unbuilt = [file.name for file in files if not file.name.endswith(".whl")]
+        if wrong:
+            return answer, f"no: {wrong}"
+        if unbuilt:
+            return answer, f"only once {', '.join(unbuilt)} is built"
+        return answer, "yes"
+
+    def _faults(
+        self, check: CodeCheck, versions: dict[str, str], request: LockRequest
+    ) -> Iterator[str]:
+        """Yield what keeps uv's answer from running, the weightiest first."""
+        torch = versions.get("torch")
+        for rejection in check.rejected:
+            if not torch or check.decides(rejection.candidate.package):
+                yield rejection.reason.message
+        if torch:
+            for text in request.catalog.beside(request.choice.build.torch):
+                companion = parse_requirement(text)
+                if not companion.allows(versions.get(companion.name, "0")):
+                    yield f"torch {torch} goes with {companion.text}"
+            return
+        # Beside torch, its own libraries are there.
+        for row in check.rows.values():
+            names = check.lacking(row)
+            if names:
+                yield f"{row.package} finds no {' and '.join(names)}"
 
 
 def cases(programs: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-    """Every program with each of its machines, or those of some programs."""
-    chosen = frozenset(programs)
+    """Yield every program with each of its machines, or those of some programs."""
+    selected = frozenset(programs)
     for table in (TABLE, MORE):
-        yield from (
-            (words, name)
-            for words, names in table.items()
-            for name in names
-            if {words, *()} & (chosen or {words})
-        )
-
-
-@contextmanager
-def judging() -> Iterator[Judge]:
-    """Judge beside a stand-in of torch's index with every build of the catalogue, and the default index."""
-    with tempfile.TemporaryDirectory() as folder:
-        plain = read_sources(None, {}, Path(folder))
-        with open_session(plain, SilentReporter()) as session:
-            true_index(Path(folder), load_catalog(), session, PYTHON)
-            pages = elsewhere(session)
-        with StandInIndex(Path(folder)) as index:
-            lead(index, pages)
-            sources = read_sources(
-                index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder)
-            )
-            with open_session(sources, SilentReporter()) as session:
-                yield Judge(session)
+        for words, names in table.items():
+            if selected and words not in selected:
+                continue
+            for name in names:
+                yield words, name
 
 
 def main() -> None:
-    """Make the page, or show what some programs come to."""
-    asked = sys.argv[1:]
+    """Make the page, or show the rows of some programs."""
+    programs = sys.argv[1:]
     head = "| asked for | machine | versions | needs | why | uv alone | would that run |\n|---|---|---|---|---|---|---|"
-    with judging() as judge:
+    with stand_in_session() as session:
+        judge = Judge(session)
         lines = [INTRODUCTION, head]
-        for words, name in cases(asked):
+        for words, name in cases(programs):
             lines.append(str(judge.case(words, name)))
             print(lines[-1], flush=True)  # noqa: T201
-    if not asked:
+    if not programs:
         PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _versions(words: tuple[str, ...], versions: dict[str, str]) -> str:
-    names = dict.fromkeys((*(parse_requirement(text).name for text in words), "torch"))
+def _versions(words: str, versions: dict[str, str]) -> str:
+    """Return the versions of what was requested, and of torch."""
+    requested = [parse_requirement(text).name for text in words.split()]
+    names = dict.fromkeys((*requested, "torch"))
     return ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
 
 

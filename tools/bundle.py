@@ -22,16 +22,18 @@ EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 def write_single_files(folder: Path) -> None:
     """Build the wheel, pack it with the pins, and put both into the scripts, for ``folder``."""
-    packed = "\n".join(textwrap.wrap(base64.b85encode(payload()).decode(), 120))
-    script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{packed}\n"""\n')
+    encoded = base64.b85encode(payload()).decode()
+    lines = "\n".join(textwrap.wrap(encoded, 120))
+    script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{lines}\n"""\n')
     folder.mkdir(exist_ok=True)
-    (folder / "bootstrap.py").write_text(script, encoding="utf-8")
-    (folder / "bootstrap.py").chmod(0o755)
+    bootstrap = folder / "bootstrap.py"
+    bootstrap.write_text(script, encoding="utf-8")
+    bootstrap.chmod(0o755)
     (folder / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
 
 
 def for_windows(script: str) -> str:
-    """Put bootstrap.py into bootstrap.ps1, where it is text until a line begins with its end mark."""
+    """Return bootstrap.ps1 with bootstrap.py in it, where it is text until a line begins with its end mark."""
     if "\n'@" in script:
         sys.exit("a line of bootstrap.py begins with '@, which would end it in bootstrap.ps1")
     return _filled("bootstrap.ps1", EMPTY_FOR_WINDOWS, f"$carried = @'\n{script}'@\n")
@@ -45,20 +47,20 @@ def _filled(name: str, empty: str, full: str) -> str:
 
 
 def payload() -> bytes:
-    """Pack the wheel and the pins; the same tree gives the same bytes."""
+    """Return the wheel and the pins in one archive; the same tree gives the same bytes."""
     files = {name: (ROOT / "lockfiles" / name).read_bytes() for name in PINS}
     with tempfile.TemporaryDirectory() as folder:
         uv = Path(sys.executable).with_name("uv")
-        subprocess.run(
-            [uv, "build", "-q", "--wheel", "--offline", "--no-cache", "--out-dir", folder, ROOT],
-            check=True,
-        )
+        options = ("-q", "--wheel", "--offline", "--no-cache", "--out-dir", folder)
+        subprocess.run([uv, "build", *options, ROOT], check=True)
         wheel = next(Path(folder).glob("*.whl"))
         files[wheel.name] = wheel.read_bytes()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in sorted(files.items()):
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+            # Without the time of packing.
+            entry = zipfile.ZipInfo(name)
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

@@ -62,11 +62,19 @@ print(json.dumps({
               "uuid": f"GPU-{card.uuid}" if hasattr(card, "uuid") else None} for card in cards],
 }))
 """
-FOREIGN_KERNEL = "__global__ void fill(int *at) { *at = 7; }\n#include <cstdio>\nint main() { int *at; cudaMalloc(&at, 4);\n"
-FOREIGN_KERNEL += "fill<<<1, 1>>>(at); cudaError_t error = cudaDeviceSynchronize(); error = error ? error : cudaGetLastError();\n"
-FOREIGN_KERNEL += (
-    'fprintf(stderr, "CUDA error: %s\\n", cudaGetErrorString(error)); return error != 0; }\n'
-)
+FOREIGN_KERNEL = r"""
+__global__ void fill(int *at) { *at = 7; }
+#include <cstdio>
+int main() {
+    int *at;
+    cudaMalloc(&at, 4);
+    fill<<<1, 1>>>(at);
+    cudaError_t error = cudaDeviceSynchronize();
+    error = error ? error : cudaGetLastError();
+    fprintf(stderr, "CUDA error: %s\n", cudaGetErrorString(error));
+    return error != 0;
+}
+"""
 STUB = "int cuInit(unsigned flags) { return 34; }\nint cuDriverGetVersion(int *version) { *version = 0; return 34; }\n"
 # PYTHONPATH would show the torch that is tested our own packages.
 START = f"""
@@ -141,21 +149,25 @@ class Card:
         limit: float = LIMIT_S,
     ) -> Step:
         """Run a program to its end, and write what came of it; what has no time left is not begun."""
-        words, start, limit = tuple(map(str, command)), monotonic(), min(limit, self.left)
+        words = tuple(map(str, command))
+        start = monotonic()
+        limit = min(limit, self.left)
         if limit < LEAST_S:
             self.miss(f"{name}: no time was left")
             return Step(name, words, None, "", "no time was left", 0.0, expected)
+        environment = {**os.environ, "NO_COLOR": "1", **(more or {})}
+        status: int | None = 126
+        output = ""
         try:
-            status, output, errors = ended(
-                words, {**os.environ, "NO_COLOR": "1", **(more or {})}, limit
-            )
+            status, output, errors = ended(words, environment, limit)
         except OSError as error:
-            status, output, errors = 126, "", str(error)
+            errors = str(error)
         step = Step(name, words, status, output, errors, monotonic() - start, expected)
         self.steps.append(step)
-        self.write(
-            f"{len(self.steps) - 1:02}-{step.file}", step.output + step.errors * (not step.document)
-        )
+        text = step.output
+        if not step.document:
+            text += step.errors
+        self.write(f"{len(self.steps) - 1:02}-{step.file}", text)
         write_page(self)
         say(f"{name:24}{step.status!s:>5}{step.seconds:8.1f} s")
         return step
@@ -239,13 +251,11 @@ def take_steps(card: Card) -> None:
 
 def provide_tool(card: Card) -> None:
     """Have what gpuinstall requires: installed already, else unpacked from .card/wheels, else by pip."""
-    tool, lock, wheels = (
-        FOLDER / "tool",
-        ROOT / "lockfiles" / "tool.txt",
-        sorted(FOLDER.glob("wheels/*.whl")),
-    )
     if find_spec("uv") and find_spec("rich") and find_spec("requests"):
         return
+    tool = FOLDER / "tool"
+    lock = ROOT / "lockfiles" / "tool.txt"
+    wheels = sorted(FOLDER.glob("wheels/*.whl"))
     if not wheels:
         words = ("-q", "--no-deps", "--require-hashes", "--target", tool, "-r", lock)
         card.run("pip install", sys.executable, "-m", "pip", "install", *words)
@@ -265,15 +275,16 @@ def provide_tool(card: Card) -> None:
 
 def python_with_torch(card: Card) -> Path | None:
     """Find the first Python that imports torch: this one, those on PATH, those of images."""
-    on_path = (
-        Path(folder) / name for folder in os.get_exec_path() for name in ("python3", "python")
-    )
-    for python in dict.fromkeys((Path(sys.executable), *on_path, *map(Path, PYTHONS))):
+    pythons = [sys.executable]
+    for folder in os.get_exec_path():
+        pythons += [f"{folder}/python3", f"{folder}/python"]
+    pythons += PYTHONS
+    for python in dict.fromkeys(map(Path, pythons)):
         with suppress(OSError):
-            if (
-                python.is_file()
-                and ended((str(python), "-c", "import torch"), dict(os.environ), 60)[0] == 0
-            ):
+            if not python.is_file():
+                continue
+            status, _, _ = ended((str(python), "-c", "import torch"), os.environ, 60)
+            if status == 0:
                 return python
     card.miss("no Python here imports torch; name one: make card TORCH_PYTHON=/path/to/python")
     return None
@@ -316,22 +327,28 @@ def end_children() -> None:
 
 def is_running(process: int) -> bool:
     """Whether a process has not ended, collected by its parent or not."""
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    # The name in parentheses may hold blanks.
+    state = stat.rpartition(")")[2].split()[0]
+    return state not in "ZX"
 
 
 def descendants(process: int) -> set[int]:
     """Return the processes that a process has started, and those that these have."""
     parents: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold blanks.
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {process}
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            parents[int(stat.parent.name)] = int(parent)
+    generation = {process}
+    started: set[int] = set()
+    while generation:
+        generation = {child for child, parent in parents.items() if parent in generation}
+        started |= generation
+    return started
 
 
 @contextmanager
@@ -367,16 +384,10 @@ def provoke_messages(card: Card) -> None:
         ),
         "F15": card.program("a hidden GPU", cuda, {"CUDA_VISIBLE_DEVICES": "-1"}),
     }
-    if compiler := shutil.which("cc"):
-        built = card.run(
-            "a stub of libcuda",
-            compiler,
-            "-shared",
-            "-fPIC",
-            work / "stub.c",
-            "-o",
-            work / "libcuda.so.1",
-        )
+    compiler = shutil.which("cc")
+    if compiler:
+        words = (compiler, "-shared", "-fPIC", work / "stub.c", "-o", work / "libcuda.so.1")
+        built = card.run("a stub of libcuda", *words)
         if built.status == 0:
             inherited = os.environ.get("LD_LIBRARY_PATH", "")
             steps["F01"] = card.program(
@@ -384,18 +395,14 @@ def provoke_messages(card: Card) -> None:
             )
     else:
         card.miss("no C compiler: no stub of libcuda was tried")
-    if nvcc := shutil.which("nvcc") or next(Path("/usr/local").glob("cuda*/bin/nvcc"), None):
-        code = [
-            "-gencode",
-            f"arch=compute_{other_architecture(card)},code=sm_{other_architecture(card)}",
-        ]
-        if (
-            card.run(
-                "a foreign kernel, built", nvcc, *code, work / "foreign.cu", "-o", work / "foreign"
-            ).status
-            == 0
-        ):
-            steps["F37"] = card.run("a foreign kernel", work / "foreign")
+    nvcc = shutil.which("nvcc") or next(Path("/usr/local").glob("cuda*/bin/nvcc"), None)
+    if nvcc:
+        kernel = work / "foreign"
+        other = other_architecture(card)
+        code = ("-gencode", f"arch=compute_{other},code=sm_{other}")
+        built = card.run("a foreign kernel, built", nvcc, *code, work / "foreign.cu", "-o", kernel)
+        if built.status == 0:
+            steps["F37"] = card.run("a foreign kernel", kernel)
     else:
         card.miss("nvcc is not here: no kernel of another architecture was tried")
     for failure, step in steps.items():
@@ -420,27 +427,28 @@ def put_into_a_copy(card: Card, verified: Step) -> None:
     from tests.lab.index import StandInIndex
     from tests.lab.wheels import make_wheel
 
-    told = card.program("versions", VERSIONS).document
+    versions = card.program("versions", VERSIONS).document
     torch = verified.data.get("environment", {}).get("torch")
-    prefix = Path(told.get("prefix", "/"))
+    prefix = Path(versions.get("prefix", "/"))
     if not (torch and (prefix / "pyvenv.cfg").is_file()):
         card.miss(f"{prefix} is no virtual environment with torch: nothing was put into a copy")
         return
     try:
-        size, room = bytes_below(prefix), shutil.disk_usage(FOLDER).free // 2
+        size = bytes_below(prefix)
+        room = shutil.disk_usage(FOLDER).free // 2
         if size > min(MOST_COPIED, room):
             card.miss(
                 f"{prefix} has {size} bytes, and {room} may be used: nothing was put into a copy"
             )
             return
-        copy, served = FOLDER / "work" / "copy", FOLDER / "work" / "index"
+        copy = FOLDER / "work" / "copy"
+        served = FOLDER / "work" / "index"
         served.mkdir(parents=True)
         # What has the version of the installed one is not installed again: its file here is empty.
-        tags = f"{told['tag']}-{told['tag']}-manylinux_2_28_x86_64"
-        make_wheel(
-            served / "whl" / (torch.partition("+")[2] or "cpu"), "torch", told["torch"], tags
-        )
-        make_wheel(served / "simple", "torch", told["torch"], tags)
+        tags = f"{versions['tag']}-{versions['tag']}-manylinux_2_28_x86_64"
+        backend = torch.partition("+")[2] or "cpu"
+        make_wheel(served / "whl" / backend, "torch", versions["torch"], tags)
+        make_wheel(served / "simple", "torch", versions["torch"], tags)
         make_wheel(served / "simple", "card-note", "1.0", modules={"card_note.py": ""})
         broken = {"card_note.py": "", "card_note.pth": "import sys; sys.modules['torch'] = None\n"}
         make_wheel(served / "simple", "card-note", "2.0", modules=broken)
@@ -469,7 +477,8 @@ def bytes_below(folder: Path) -> int:
 
 def compared(card: Card) -> list[str]:
     """Say where the probe and torch differ on a GPU: name, capability, UUID, or memory by more than a twentieth."""
-    probe, facts = card.first("probe"), card.first("torch")
+    probe = card.first("probe")
+    facts = card.first("torch")
     if probe is None or facts is None:
         return []
     if not facts.document.get("gpus"):
@@ -477,23 +486,30 @@ def compared(card: Card) -> list[str]:
     gpus = probe.data.get("gpus", [])
     differences = []
     for place, seen in enumerate(facts.document["gpus"]):
-        # torch before 2.5 and a Jetson's NVML have no UUID to go by.
-        named = (gpu for gpu in gpus if seen["uuid"] and gpu["uuid"] == seen["uuid"])
-        gpu = next(
-            named,
-            gpus[place]
-            if place < len(gpus) and None in (seen["uuid"], gpus[place]["uuid"])
-            else None,
-        )
+        gpu = counterpart(gpus, seen, place)
         if gpu is None:
             differences.append(f"{seen['uuid'] or place} is not among the probe's GPUs")
             continue
-        same = all(gpu[key] == seen[key] for key in ("name", "compute_capability"))
-        close = abs((gpu["memory_mib"] or 0) - seen["memory_mib"]) <= seen["memory_mib"] / 20
-        differences += [] if same and close else [f"the probe says {gpu}, torch {seen}"]
+        is_same = all(gpu[key] == seen[key] for key in ("name", "compute_capability"))
+        distance = abs((gpu["memory_mib"] or 0) - seen["memory_mib"])
+        if not is_same or distance > seen["memory_mib"] / 20:
+            differences.append(f"the probe says {gpu}, torch {seen}")
     if not differences:
         return ["The probe and torch say the same of every GPU."]
     return ["The probe and torch differ:", "", *(f"- {text}" for text in differences)]
+
+
+def counterpart(
+    gpus: Sequence[dict[str, Any]], seen: Mapping[str, Any], place: int
+) -> dict[str, Any] | None:
+    """Return the probe's GPU that torch sees at a place: by its UUID, if both have one."""
+    for gpu in gpus:
+        if seen["uuid"] and gpu["uuid"] == seen["uuid"]:
+            return gpu
+    # torch before 2.5 and a Jetson's NVML have no UUID to go by.
+    if place < len(gpus) and None in (seen["uuid"], gpus[place]["uuid"]):
+        return gpus[place]
+    return None
 
 
 def write_page(card: Card) -> None:
@@ -504,8 +520,9 @@ def write_page(card: Card) -> None:
         "",
         f"`make card`, {seconds:.0f} s so far. What each step printed lies beside this page.",
         "",
+        "| step | exit | seconds | came to |",
+        "|---|---|---|---|",
     ]
-    lines += ["| step | exit | seconds | came to |", "|---|---|---|---|"]
     for position, step in enumerate(card.steps):
         status = "ended" if step.status is None else step.status
         link = f"[{step.name}]({position:02}-{step.file})"
@@ -516,14 +533,21 @@ def write_page(card: Card) -> None:
 
 def outcome(step: Step) -> str:
     """What a step came to, in a few words."""
-    document, data = step.document, step.data
-    if causes := data.get("causes"):
-        return f"{causes[0]['id']} at {causes[0]['confidence']:.2f}, expected {step.expected or 'none'}"
+    document = step.document
+    data = step.data
     if "causes" in data:
-        return f"nothing recognised, expected {step.expected or 'none'}"
-    if devices := data.get("devices"):
-        checks = [check["status"] for device in devices for check in device.get("checks", ())]
-        return f"{data.get('status')}: {checks.count('passed')} passed, {checks.count('failed')} failed"
+        answer = "nothing recognised"
+        if data["causes"]:
+            cause = data["causes"][0]
+            answer = f"{cause['id']} at {cause['confidence']:.2f}"
+        return f"{answer}, expected {step.expected or 'none'}"
+    if data.get("devices"):
+        checks: list[str] = []
+        for device in data["devices"]:
+            checks += [check["status"] for check in device.get("checks", ())]
+        passed = checks.count("passed")
+        failed = checks.count("failed")
+        return f"{data.get('status')}: {passed} passed, {failed} failed"
     if "gpus" in document:
         return f"torch {document['torch']}, GPUs: {len(document['gpus'])}"
     if step.name == "preflight" and (proofs := (data.get("preflight") or {}).get("gpus")):
@@ -533,7 +557,10 @@ def outcome(step: Step) -> str:
         text = str(next(errors, document.get("status", "")))
     else:
         text = (step.errors or step.output).strip().rpartition("\n")[2]
-    return f"{text[:120].replace('|', '/')}{f', expected {step.expected}' if step.expected else ''}"
+    text = text[:120].replace("|", "/")
+    if step.expected:
+        text += f", expected {step.expected}"
+    return text
 
 
 if __name__ == "__main__":

@@ -28,18 +28,22 @@ of the documents (`--json`), and stop nothing where they are a note.
 ELSEWHERE = """
 Not played as a whole machine, and tested part by part: a card's node that never opens or is denied
 (`tests/unit/vendors/nvidia/test_card_nodes.py`), cuda-compat (`tests/integration/test_probe.py`), nvidia-smi's
-refusals of each release (`test_smi.py`), the names of the kernel module (`test_kernel_module.py`), WSL
+refusals of each release (`test_smi.py`), the names and folders of the kernel module (`test_kernel_module.py`), WSL
 (`tests/unit/probe/test_places.py`), AMD with ROCR_VISIBLE_DEVICES (`tests/unit/verify/test_kernel_run.py`), and what
-libraries say of products that they do not have (`tests/unit/verify/test_kernels.py`). Nothing plays a driver that
-starts eight cards in 3 s each, MI300X in CPX, MIG's names of R450, several libcuda in WSL, or NixOS' folder of
-modules.
+libraries say of products that they do not have (`tests/unit/verify/test_kernels.py`). Nothing plays MI300X in CPX,
+MIG's names of R450, or several libcuda in WSL.
 """
 
 
 def cards_page() -> str:
-    """Write the rows as two tables: one that reads as sentences, one to compare the commands."""
-    lines = [f"| {name} | {state.right} | {state.source} |" for name, state in STATES.items()]
-    table = [f"| machine | {' | '.join(COMMANDS)} |", "|---" * (len(COMMANDS) + 1) + "|"]
+    """Return the rows as two tables: one that reads as sentences, one to compare the commands."""
+    states = []
+    answers = [
+        f"| machine | {' | '.join(COMMANDS)} |",
+        "|---" * (len(COMMANDS) + 1) + "|",
+    ]
     for name, state in STATES.items():
-        table.append(f"| {name} | {' | '.join(state.says[command] for command in COMMANDS)} |")
-    return "\n".join([HEAD + "\n".join(lines), SAYS, *table, ELSEWHERE])
+        states.append(f"| {name} | {state.right} | {state.source} |")
+        cells = " | ".join(state.says[command] for command in COMMANDS)
+        answers.append(f"| {name} | {cells} |")
+    return "\n".join([HEAD + "\n".join(states), SAYS, *answers, ELSEWHERE])

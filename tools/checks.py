@@ -90,11 +90,12 @@ def _table(checks: Iterable[Any]) -> Iterable[str]:
 
 def _programs() -> Iterable[str]:
     yield HEAD
-    own = {row.check: _row(row.check, row) for row in programs.PROGRAMS}
+    lines = {row.check: _row(row.check, row) for row in programs.PROGRAMS}
     for module, row in load_rows().items():
         name = f"{module.replace('_', '-')}-{row['operation']}"
-        own[name] = _line(name, row["where"], row["says"], row.get("limit"))
-    yield from (own[name] for name in sorted(own))
+        lines[name] = _line(name, row["where"], row["says"], row.get("limit"))
+    for name in sorted(lines):
+        yield lines[name]
 
 
 def _row(name: str, check: Any) -> str:
@@ -103,7 +104,8 @@ def _row(name: str, check: Any) -> str:
 
 def _line(name: str, where: str, said: str, limit: float | None) -> str:
     devices = ", ".join(DEVICES[kind] for kind in where.split())
-    return f"| {name} | {devices} | {said} | {f'{limit:.1e}' if limit else ''} |"
+    greatest_error = f"{limit:.1e}" if limit else ""
+    return f"| {name} | {devices} | {said} | {greatest_error} |"
 
 
 def _measures() -> Iterable[str]:

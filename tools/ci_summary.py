@@ -4,28 +4,34 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 
 def summary(document: dict[str, Any]) -> str:
-    """Write the summary of one document."""
+    """Return the summary of one document."""
     lines = [
         f"### gpuinstall {document['command']}: {document['status']}",
         "",
         "| | |",
         "|---|---|",
     ]
-    lines += [f"| {label} | {_cell(text)} |" for label, text in _rows(document.get("data") or {})]
+    for label, text in _rows(document.get("data") or {}):
+        lines.append(f"| {label} | {_cell(text)} |")
     for error in document["errors"]:
-        lines += ["", f"**{_cell(error['message'])}** (`{error['code']}`)"]
-        lines += ["", *(f"    {_visible(line)}" for line in (error.get("hint") or "").splitlines())]
+        lines += ["", f"**{_cell(error['message'])}** (`{error['code']}`)", ""]
+        hint = error.get("hint") or ""
+        for line in hint.splitlines():
+            lines.append(f"    {_visible(line)}")
     return "\n".join(lines) + "\n"
 
 
 def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    plan, environment, verdict = (data.get(key) or {} for key in ("plan", "environment", "verdict"))
+    plan = data.get("plan") or {}
+    environment = data.get("environment") or {}
+    verdict = data.get("verdict") or {}
     devices: list[dict[str, Any]] = verdict.get("devices") or []
     if devices:
         yield "Machine", ", ".join(device["name"] for device in devices)
@@ -34,20 +40,22 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     elif plan.get("build"):
         yield "Build", f"torch {plan['build']['torch']}+{plan['build']['backend']}"
     if verdict:
-        checks = sum(
-            check["status"] == "passed" for device in devices for check in device["checks"]
-        )
-        yield "Proof", f"{verdict['status']}, {checks} checks on {len(devices)} devices"
+        passed = 0
+        for device in devices:
+            passed += sum(check["status"] == "passed" for check in device["checks"])
+        yield "Proof", f"{verdict['status']}, {passed} checks on {len(devices)} devices"
     for lock in data.get("locks") or [data.get("lock") or {}]:
         if lock.get("path"):
             yield "Lock", f"{lock['path']} ({lock['status']})"
     if "bytes" in data:
-        yield "Downloaded", f"{data['bytes'] / 1e6:,.0f} MB in {data.get('seconds', 0):.0f} s"
+        megabytes = data["bytes"] / 1e6
+        seconds = data.get("seconds", 0)
+        yield "Downloaded", f"{megabytes:,.0f} MB in {seconds:.0f} s"
 
 
 def _cell(text: str) -> str:
-    """Keep a text in its cell: what a machine or a package is called is not ours."""
-    escaped = "".join(f"\\{sign}" if sign in "\\|`*_[]<>&~$" else sign for sign in text)
+    """Return a text that stays in its cell: what a machine or a package is called is not ours."""
+    escaped = re.sub(r"[\\|`*_\[\]<>&~$]", r"\\\g<0>", text)
     return _visible(" ".join(escaped.split()))
 
 

@@ -1,6 +1,6 @@
-"""How densely a folder's Python is written: ``python -m tools.density [FOLDER ...]``.
+"""How densely Python is written: ``python -m tools.density [FOLDER | FILE ...]``.
 
-One line for each folder, They are a mirror, not a gate: a text that has the right numbers
+One line for each folder or file. They are a mirror, not a gate: a text that has the right numbers
 and reads badly is no better.
 """
 
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def main(folders: list[str]) -> None:
-    """Print one line of figures for each folder, the folders of ``src/gpuinstall`` unless others are given."""
+    """Print one line of figures for each folder or file, by default for the folders of ``src/gpuinstall``."""
     paths = [Path(folder) for folder in folders] or default_folders()
     write_line("folder", COLUMNS)
     for path in paths:
@@ -45,7 +45,7 @@ def main(folders: list[str]) -> None:
 def write_line(folder: str, figures: Sequence[str]) -> None:
     """Write one line of the table."""
     columns = "".join(f"{figure:>11}" for figure in figures)
-    sys.stdout.write(f"{folder:28}{columns}\n")
+    sys.stdout.write(f"{folder:38}{columns}\n")
 
 
 def default_folders() -> list[Path]:
@@ -56,9 +56,10 @@ def default_folders() -> list[Path]:
 
 
 def measure(folder: Path) -> Counter[str]:
-    """Return the counts of all modules below a folder."""
+    """Return the counts of all modules below a folder, or of one file."""
     total: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*.py")):
+    modules = [folder] if folder.is_file() else sorted(folder.rglob("*.py"))
+    for path in modules:
         total += count(path.read_text(encoding="utf-8"))
     return total
 

@@ -54,7 +54,8 @@ def main() -> None:
     for name, text in made().items():
         (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():
-        page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        page.write_text(refreshed(text), encoding="utf-8")
 
 
 def made() -> dict[str, str]:
@@ -71,40 +72,41 @@ def made() -> dict[str, str]:
 
 def commands_page() -> str:
     """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
-    commands = [
-        words
-        for name in COMMANDS
-        for words in [(name,), *((name, below) for below in _below(name))]
-    ]
-    shown = [
-        f"```console\n$ gpuinstall {' '.join(each)} --help\n{_help(each)}\n```\n"
-        for each in commands
-    ]
-    return "\n".join(["# Commands\n", *shown])
+    commands: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        commands.append((name,))
+        commands += [(name, subcommand) for subcommand in _subcommands(name)]
+    text = "# Commands\n"
+    for words in commands:
+        text += f"\n```console\n$ gpuinstall {' '.join(words)} --help\n{_help(words)}\n```\n"
+    return text
 
 
 def _help(words: tuple[str, ...]) -> str:
-    """What ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
+    """Return what ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
     command: click.Command = entrance
     context = click.Context(
         command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings
     )
     for word in words:
-        is_whole = isinstance(command, click.Group) and command.invoke_without_command
-        command = (
-            command.get_command(context, word) if isinstance(command, click.Group) else None
-        ) or command
-        # The usage of a subcommand shows its parents with their arguments, which lock has of its own.
-        name, parent = (
-            (f"{context.info_name} {word}", context.parent) if is_whole else (word, context)
-        )
+        if not isinstance(command, click.Group):
+            break
+        name = word
+        parent: click.Context | None = context
+        if command.invoke_without_command:
+            # The usage of a subcommand shows its parents with their arguments, which lock has of its own.
+            name = f"{context.info_name} {word}"
+            parent = context.parent
+        command = command.get_command(context, word) or command
         context = click.Context(command, info_name=name, parent=parent)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
-def _below(name: str) -> list[str]:
+def _subcommands(name: str) -> list[str]:
     command = entrance.get_command(click.Context(entrance), name)
-    return command.list_commands(click.Context(command)) if isinstance(command, click.Group) else []
+    if not isinstance(command, click.Group):
+        return []
+    return command.list_commands(click.Context(command))
 
 
 def pages() -> list[Path]:
@@ -114,13 +116,15 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
-    told = GETS.sub(
-        lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |", with_documents(text)
+    text = with_documents(text)
+    text = GETS.sub(
+        lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |",
+        text,
     )
-    drawn = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", told)
-    drawn = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", drawn)
-    printed = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", drawn)
-    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", printed)
+    text = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", text)
+    text = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", text)
+    text = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", text)
+    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", text)
 
 
 def settings() -> str:
@@ -134,33 +138,36 @@ def settings() -> str:
 
 def arrows() -> str:
     """Write which room imports which, each below all that it imports."""
-    graph = {
-        room: others
-        for room, others in room_graph().items()
-        if room not in {"cli", "__main__", "gpuinstall"}
-    }
-    order = TopologicalSorter(
-        {room: sorted(others & graph.keys()) for room, others in sorted(graph.items())}
-    )
-    rows = [(room, " ".join(sorted(graph[room] & graph.keys()))) for room in order.static_order()]
-    alone = " ".join(sorted(room for room, others in rows if not others))
-    return "".join([f"{alone}\n", *(f"{room:17} -> {others}\n" for room, others in rows if others)])
+    imports = room_graph()
+    rooms = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
+    # Sorted, since the order of equals is that in which they come.
+    graph = {room: sorted(imports[room].intersection(rooms)) for room in rooms}
+    alone = [room for room in rooms if not graph[room]]
+    text = " ".join(alone) + "\n"
+    for room in TopologicalSorter(graph).static_order():
+        if graph[room]:
+            text += f"{room:17} -> {' '.join(graph[room])}\n"
+    return text
 
 
 def choice_of(chips: str, driver: str) -> str:
     """Choose for GPUs of a table, ``sm_70, sm_120``, on Linux: ``2.10.0 cu129``."""
-    capabilities = [f"{chip[3:-1]}.{chip[-1]}" for chip in chips.split(", ")]
+    gpus = []
+    for index, chip in enumerate(chips.split(", ")):
+        capability = f"{chip[3:-1]}.{chip[-1]}"
+        gpus.append({"index": index, "compute_capability": capability})
     document = {
         "schema": "gpuinstall.machine/1",
         "os": "linux",
         "arch": "x86_64",
         "driver": {"version": driver},
-        "gpus": [
-            {"index": index, "compute_capability": chip} for index, chip in enumerate(capabilities)
-        ],
+        "gpus": gpus,
     }
-    choice = choose(Machine.from_dict(document), Request(), load_catalog()).choice
-    return f"{choice.build.torch} {choice.build.backend}" if choice else "nothing"
+    machine = Machine.from_dict(document)
+    choice = choose(machine, Request(), load_catalog()).choice
+    if choice is None:
+        return "nothing"
+    return f"{choice.build.torch} {choice.build.backend}"
 
 
 def run(code: str) -> str:
@@ -172,10 +179,13 @@ def run(code: str) -> str:
 def output(command: str) -> str:
     """Run a gpuinstall command as a person at a terminal of 100 columns without colour sees it."""
     program = Path(sys.executable).with_name("gpuinstall")
-    words = [str(program), *shlex.split(command)[1:]]
-    screen = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run(
-        words, env=screen, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [program, *shlex.split(command)[1:]],
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
 

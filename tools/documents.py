@@ -37,18 +37,15 @@ def example(block: re.Match[str]) -> str:
 
 def table_of_keys(table: re.Match[str]) -> str:
     """Return a table with the keys of the data that a schema describes, or with those of the envelope around it."""
-    meanings = keys_of(table["file"])
-    if table["part"]:
-        others = keys_of(table["other"]) if table["other"] else {}
-        shown = {
-            key.removeprefix("data."): meaning
-            for key, meaning in meanings.items()
-            if key.startswith("data.") and others.get(key) != meaning
-        }
-    else:
-        shown = {key: meaning for key, meaning in meanings.items() if not key.startswith("data.")}
-    rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in shown.items())
-    return f"{table['head']}| key | meaning |\n|---|---|\n{rows}"
+    others = keys_of(table["other"]) if table["other"] else {}
+    is_of_data = bool(table["part"])
+    lines = [f"{table['head']}| key | meaning |", "|---|---|"]
+    for key, meaning in keys_of(table["file"]).items():
+        if key.startswith("data.") != is_of_data or others.get(key) == meaning:
+            continue
+        name = key.removeprefix("data.")
+        lines.append(f"| `{name}` | {meaning} |")
+    return "\n".join(lines) + "\n"
 
 
 def keys_of(file: str) -> dict[str, str]:
@@ -67,13 +64,15 @@ def _keys(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 def unexplained(value: object, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield the keys of a document that its schema does not have."""
     if isinstance(value, list):
+        items = schema.get("items", {})
         for entry in value:
-            yield from unexplained(entry, schema.get("items", {}), f"{path}[]")
+            yield from unexplained(entry, items, f"{path}[]")
     elif isinstance(value, dict) and not schema.get("additionalProperties"):
+        properties = schema.get("properties", {})
         for name, inner in value.items():
             key = f"{path}.{name}".lstrip(".")
-            if name in schema.get("properties", {}):
-                yield from unexplained(inner, schema["properties"][name], key)
+            if name in properties:
+                yield from unexplained(inner, properties[name], key)
             else:
                 yield key
 
@@ -87,10 +86,14 @@ def read(file: str) -> dict[str, Any]:
 def schemas_of_documents() -> dict[str, str]:
     """Return the file of the schema for each recorded document: the one whose keys docs/documents.md shows next."""
     page = (DOCS / "documents.md").read_text(encoding="utf-8")
-    found: dict[str, str] = {}
+    schemas: dict[str, str] = {}
+    schema = ""
+    # From the end: the table of keys stands below its documents.
     for line in reversed(page.splitlines()):
-        if keys := re.match(r"<!-- keys of (?:data in )?(schemas/[\w-]+\.json)", line):
+        keys = re.match(r"<!-- keys of (?:data in )?(schemas/[\w-]+\.json)", line)
+        document = re.match(r"<!-- (?:data of )?documents/([\w-]+)\.json", line)
+        if keys:
             schema = keys[1]
-        if document := re.match(r"<!-- (?:data of )?documents/([\w-]+)\.json", line):
-            found.setdefault(document[1], schema)
-    return found
+        if document:
+            schemas.setdefault(document[1], schema)
+    return schemas

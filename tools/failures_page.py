@@ -44,21 +44,20 @@ def failures_index() -> str:
 
 
 def failure_pages() -> Mapping[str, str]:
-    """Write the page of each by its id; what it names of others leads to theirs."""
-    return {
-        failure.id: "\n".join(_linked(_entry(failure, "#"))) + FOOT
-        for failure in load_failures().values()
-    }
+    """Return the page of each by its id; what it names of others leads to theirs."""
+    pages = {}
+    for failure in load_failures().values():
+        lines = _linked(_entry(failure, "#"))
+        pages[failure.id] = "\n".join(lines) + FOOT
+    return pages
 
 
 def _by_group(head: str, write: Callable[[Failure], str]) -> str:
     parts = [head]
     failures = load_failures().values()
     for group in dict.fromkeys(failure.group for failure in failures):
-        parts += [
-            f"## {group}\n",
-            *(write(failure) for failure in failures if failure.group == group),
-        ]
+        parts.append(f"## {group}\n")
+        parts += [write(failure) for failure in failures if failure.group == group]
     parts += ["## What only looks like a GPU problem\n"]
     parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
     parts += ["\n## Common advice that does not help\n"]
@@ -84,15 +83,19 @@ def _entry(failure: Failure, heading: str) -> Iterator[str]:
 
 def _linked(lines: Iterator[str]) -> Iterator[str]:
     """Link each failure that is named in prose: not in the title, in messages, in commands."""
-    title, fence = next(lines), False
-    yield title
+    yield next(lines)
+    is_in_block = False
     for line in lines:
-        fence ^= line.startswith("```")
-        texts = [line] if fence else re.split(r"(`[^`]*`)", line)
-        yield "".join(
-            _NAMED.sub(r"[\g<0>](\g<0>.md)", text) if place % 2 == 0 and not fence else text
-            for place, text in enumerate(texts)
-        )
+        if line.startswith("```"):
+            is_in_block = not is_in_block
+        if is_in_block:
+            yield line
+            continue
+        parts = re.split(r"(`[^`]*`)", line)
+        # Every second part is a command.
+        for place in range(0, len(parts), 2):
+            parts[place] = _NAMED.sub(r"[\g<0>](\g<0>.md)", parts[place])
+        yield "".join(parts)
 
 
 def _fixes(fix: FixTable) -> Iterator[str]:

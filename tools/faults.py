@@ -18,10 +18,11 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tarfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,8 @@ OPPOSITES: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
+NO_CODE = {"annotation", "returns", "decorator_list", "args"}
+"""The fields of a function that no fault is drawn in."""
 REWRITTEN: Mapping[int, tuple[str, str, str]] = {
     1: (
         "advice.py",
@@ -136,65 +139,62 @@ def places(module: str, source: str) -> list[Place]:
     offsets = [0]
     for line in source.encode().splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
-    found: list[Place] = []
-    seen: dict[tuple[str, ...], int] = defaultdict(int)
+    result: list[Place] = []
+    occurrences: Counter[tuple[str, ...]] = Counter()
     for function, node in nodes_of_functions(ast.parse(source)):
         for kind, target, replacement in changes(node):
             text = ast.unparse(target)
             key = (kind, function, text)
-            found.append(
-                Place(
-                    kind=kind,
-                    module=module,
-                    function=function,
-                    text=text,
-                    replacement=replacement,
-                    occurrence=seen[key],
-                    is_statement=isinstance(target, ast.stmt),
-                    start=offsets[target.lineno - 1] + target.col_offset,
-                    end=offsets[(target.end_lineno or 1) - 1] + (target.end_col_offset or 0),
-                )
+            place = Place(
+                kind=kind,
+                module=module,
+                function=function,
+                text=text,
+                replacement=replacement,
+                occurrence=occurrences[key],
+                is_statement=isinstance(target, ast.stmt),
+                start=offsets[target.lineno - 1] + target.col_offset,
+                end=offsets[(target.end_lineno or 1) - 1] + (target.end_col_offset or 0),
             )
-            seen[key] += 1
-    return found
+            result.append(place)
+            occurrences[key] += 1
+    return result
 
 
 def nodes_of_functions(
     tree: ast.AST, name: str = "", *, is_inside: bool = False
 ) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the nodes of functions' bodies with the function's name, but annotations, patterns and f-strings.
+    """Yield the nodes of functions' bodies with the function's name, but annotations, patterns and f-strings."""
+    for node in parts_with_code(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            inner = f"{name}.{node.name}".lstrip(".")
+            is_function = isinstance(node, ast.FunctionDef)
+            yield from nodes_of_functions(node, inner, is_inside=is_inside or is_function)
+        else:
+            if is_inside:
+                yield name, node
+            yield from nodes_of_functions(node, name, is_inside=is_inside)
 
-    The parts of an f-string have no position of their own before Python 3.12.
-    """
+
+def parts_with_code(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node in which a fault can be."""
     for field, value in ast.iter_fields(tree):
-        if field in {"annotation", "returns", "decorator_list", "args"} and isinstance(
-            tree, ast.FunctionDef | ast.arg
-        ):
+        if field in NO_CODE and isinstance(tree, ast.FunctionDef | ast.arg):
             continue
         for node in value if isinstance(value, list) else [value]:
-            if not isinstance(node, ast.AST) or isinstance(
-                node, ast.pattern | ast.JoinedStr | ast.AnnAssign
-            ):
-                continue
-            is_function = isinstance(node, ast.FunctionDef)
-            is_named = isinstance(node, ast.FunctionDef | ast.ClassDef)
-            inner = (
-                f"{name}.{node.name}".lstrip(".")
-                if isinstance(node, ast.FunctionDef | ast.ClassDef)
-                else name
-            )
-            if is_inside and not is_named:
-                yield name, node
-            yield from nodes_of_functions(node, inner, is_inside=is_inside or is_function)
+            # The parts of an f-string have no position of their own before Python 3.12.
+            is_no_code = isinstance(node, ast.pattern | ast.JoinedStr | ast.AnnAssign)
+            if isinstance(node, ast.AST) and not is_no_code:
+                yield node
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
     """Yield the kinds of faults that a node can have: what is replaced, by which text."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in OPPOSITES:
-            turned = copy.copy(node)
-            turned.ops = [OPPOSITES[type(operator)]()]
-            yield "comparison turned round", node, f"({ast.unparse(turned)})"
+            opposite = copy.copy(node)
+            opposite.ops = [OPPOSITES[type(operator)]()]
+            yield "comparison turned round", node, f"({ast.unparse(opposite)})"
         case ast.BoolOp():
             exchanged = copy.copy(node)
             exchanged.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
@@ -204,7 +204,8 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
         case ast.Constant(value=str() as text) if (
             text.startswith("--") and len(text) > 2 and " " not in text
         ):
-            yield "another option", node, '"--yes"' if text != "--yes" else '"--force"'
+            other = "--force" if text == "--yes" else "--yes"
+            yield "another option", node, f'"{other}"'
         case ast.Expr(value=ast.Call()):
             yield "call left out", node, "pass"
     match node:
@@ -217,15 +218,19 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 
 def sources_of_commit() -> dict[str, str]:
     """Return the modules of the package at the commit that the faults are drawn from."""
-    command = ["git", "archive", BASE, "src/gpuinstall"]
-    archive = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    archive = io.BytesIO(git("archive", BASE, "src/gpuinstall"))
     sources: dict[str, str] = {}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+    with tarfile.open(fileobj=archive) as files:
         for member in files:
             file = files.extractfile(member)
             if file and member.name.endswith(".py"):
                 sources[member.name.removeprefix("src/gpuinstall/")] = file.read().decode()
     return sources
+
+
+def git(*words: str) -> bytes:
+    """Return what a command of git prints."""
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
 
 
 def present_sources() -> dict[str, str]:
@@ -261,17 +266,23 @@ def draw(candidates: Sequence[Place]) -> list[Place]:
 
 def find(fault: Place, candidates: Sequence[Place]) -> Place | None:
     """Return the place of a fault in another state of the source; None if its text is gone."""
-    same = [place for place in candidates if (place.kind, place.text) == (fault.kind, fault.text)]
-    moved = [place for place in same if name_of(place) == name_of(fault)]
-    kept = [
-        place for place in moved if (place.module, place.function) == (fault.module, fault.function)
-    ]
-    for found in (kept, moved):
-        for place in found:
-            if place.occurrence == fault.occurrence:
-                return place
-    beside = [place for place in same if place.module == fault.module]
-    return beside[0] if len(beside) == 1 else None
+    in_function = []
+    in_module = []
+    unmoved = []
+    for place in candidates:
+        if place.kind != fault.kind or place.text != fault.text:
+            continue
+        if name_of(place) == name_of(fault):
+            in_function.append(place)
+        if place.module == fault.module:
+            in_module.append(place)
+            if place.function == fault.function:
+                unmoved.append(place)
+    # A function that moved to another module comes after one that stayed.
+    for place in (*unmoved, *in_function):
+        if place.occurrence == fault.occurrence:
+            return place
+    return in_module[0] if len(in_module) == 1 else None
 
 
 def find_rewritten(number: int, fault: Place, sources: Mapping[str, str]) -> Place | None:
@@ -299,14 +310,15 @@ def record(
     for module in {fault.module for fault in faults.values()}:
         code = sources[module].encode()
         own = [(number, fault) for number, fault in faults.items() if fault.module == module]
-        for number, fault in sorted(own, key=lambda item: item[1].start, reverse=True):
-            before, text, after = (
-                code[: fault.start],
-                code[fault.start : fault.end],
-                code[fault.end :],
-            )
-            noted = b"_reached(%d); %b" if fault.is_statement else b"(_reached(%d) or (%b))"
-            code = before + noted % (number, text) + after
+        # From the end, so that the offsets of the others stay right.
+        own.sort(key=lambda item: item[1].start, reverse=True)
+        for number, fault in own:
+            text = code[fault.start : fault.end]
+            if fault.is_statement:
+                text = b"_reached(%d); %b" % (number, text)
+            else:
+                text = b"(_reached(%d) or (%b))" % (number, text)
+            code = code[: fault.start] + text + code[fault.end :]
         changed[module] = with_note(code.decode(), reached)
     write(changed)
     try:
@@ -319,12 +331,11 @@ def with_note(source: str, file: Path) -> str:
     """Return a module with the function that notes, after its docstring and imports from the future."""
     line = 0
     for node in ast.parse(source).body:
-        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not is_docstring and not (
-            isinstance(node, ast.ImportFrom) and node.module == "__future__"
-        ):
-            break
-        line = node.end_lineno or 0
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.ImportFrom(module="__future__"):
+                line = node.end_lineno or 0
+            case _:
+                break
     lines = source.splitlines(keepends=True)
     return "".join([*lines[:line], NOTE.format(file=str(file)), *lines[line:]])
 
@@ -333,21 +344,20 @@ def write(sources: Mapping[str, str]) -> None:
     """Write the modules that differ from those here, and remove their bytecode, which may look as if it were newer."""
     for module, text in sources.items():
         path = SOURCE / module
-        if path.read_text("utf-8") != text:
-            path.write_text(text, "utf-8")
-            for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
-                compiled.unlink()
+        if path.read_text("utf-8") == text:
+            continue
+        path.write_text(text, "utf-8")
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()
 
 
 def run_tests(words: Sequence[str], seconds: float = STUCK_S) -> str | None:
     """Run pytest; return what it printed, or None if it did not end in time."""
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
-        command = [*PYTEST, *words]
         done = subprocess.run(
-            command,
+            [*PYTEST, *words],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -364,8 +374,10 @@ def recorded(recording: Path) -> tuple[dict[int, set[str]], dict[str, float]]:
     """Return the tests that reach each fault, and the seconds of the tests that passed."""
     seconds: dict[str, float] = {}
     for case in ET.parse(recording / "times.xml").iter("testcase"):  # noqa: S314  pytest wrote it
-        if not len(case):
-            name = f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}"
+        has_passed = len(case) == 0
+        if has_passed:
+            module = case.attrib["classname"].replace(".", "/")
+            name = f"{module}.py::{case.attrib['name']}"
             seconds[name] = float(case.attrib["time"])
     tests: dict[int, set[str]] = defaultdict(set)
     for line in (recording / "reached.tsv").read_text("utf-8").splitlines():
@@ -387,17 +399,15 @@ def search(fault: Place, tests: Sequence[str], sources: Mapping[str, str], folde
         write(sources)
     if output is None:
         return "the tests do not end"
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    failed = [line.partition(" ")[2].partition(" - ")[0] for line in lines]
-    if not failed:
+    failure = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+    if failure is None:
         return "not found"
+    test = failure[1]
     # A test that fails without the fault too has found nothing.
-    again = run_with(failed[:1], folder)
-    return (
-        f"fails anyway: {failed[0]}"
-        if again is None or "FAILED " in again or "ERROR " in again
-        else failed[0]
-    )
+    again = run_with([test], folder)
+    if again is None or "FAILED " in again or "ERROR " in again:
+        return f"fails anyway: {test}"
+    return test
 
 
 def run_with(tests: Sequence[str], folder: Path) -> str | None:
@@ -415,68 +425,82 @@ def is_found(answer: str) -> bool:
 def page(faults: Sequence[Place], outcomes: Mapping[str, Mapping[int, str]]) -> str:
     """Return the page: a row for each fault, a column for each commit that was measured."""
     heads = ["fault", "place", "what", *outcomes]
-    lines = [INTRODUCTION, f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = [
+        INTRODUCTION,
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+    ]
     for number, fault in enumerate(faults):
-        text = " ".join(fault.text.split()).replace("|", r"\|")
-        replacement = fault.replacement.replace("|", r"\|")
-        what = f"{fault.kind}: `{text}` → `{replacement}`"
-        cells = [str(number), f"{fault.module}, `{fault.function}`", what]
-        cells += [found.get(number, "") for found in outcomes.values()]
+        text = " ".join(fault.text.split())
+        change = f"{fault.kind}: `{text}` → `{fault.replacement}`"
+        cells = [
+            str(number),
+            f"{fault.module}, `{fault.function}`",
+            change.replace("|", r"\|"),
+        ]
+        cells += [answers.get(number, "") for answers in outcomes.values()]
         lines.append(f"| {' | '.join(cells)} |")
-    for commit, found in outcomes.items():
-        count = sum(map(is_found, found.values()))
-        lines.append(f"\n{commit}: {count} of {len(found)} found.")
+    for commit, answers in outcomes.items():
+        count = sum(map(is_found, answers.values()))
+        lines.append(f"\n{commit}: {count} of {len(answers)} found.")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Draw, record, search, and write the page."""
-    folder, tests = Path(sys.argv[1]).resolve(), sys.argv[2:] or ["tests"]
+    folder = Path(sys.argv[1]).resolve()
+    tests = sys.argv[2:] or ["tests"]
     faults = draw(all_places(sources_of_commit()))
     sources = present_sources()
-    here = all_places(sources)
-    present: dict[int, Place] = {}
-    for number, fault in enumerate(faults):
-        if place := find(fault, here) or find_rewritten(number, fault, sources):
-            present[number] = place
+    present = present_faults(faults, sources)
+    state = folder / "outcomes.json"
+    outcomes: dict[str, str] = {}
+    if state.exists():
+        outcomes = json.loads(state.read_text("utf-8"))
+    found = {int(number) for number, answer in outcomes.items() if is_found(answer)}
+    remaining = {number: place for number, place in present.items() if number not in found}
+
     recording = folder / hashlib.sha256(" ".join(tests).encode()).hexdigest()[:16]
     recording.mkdir(parents=True, exist_ok=True)
-    state = folder / "outcomes.json"
-    outcomes: dict[str, str] = json.loads(state.read_text("utf-8")) if state.exists() else {}
-    left = {
-        number: place
-        for number, place in present.items()
-        if not is_found(outcomes.get(str(number), ""))
-    }
     if not (recording / "times.xml").exists():
-        record(left, sources, tests, recording)
+        record(remaining, sources, tests, recording)
     reaching, seconds = recorded(recording)
     for number in range(len(faults)):
         if number not in present:
             outcomes[str(number)] = "gone"
-        elif number in left:
-            names = sorted(reaching[number] & seconds.keys(), key=lambda test: seconds[test])
-            answer = search(left[number], names, sources, folder)
+        elif number in remaining:
+            names = sorted(reaching[number] & seconds.keys(), key=seconds.__getitem__)
+            answer = search(remaining[number], names, sources, folder)
+            # These tests may not reach what others have reached before.
             if answer != "not reached" or str(number) not in outcomes:
                 outcomes[str(number)] = answer
             sys.stdout.write(f"{number} {len(names)} {answer}\n")
             sys.stdout.flush()
         state.write_text(json.dumps(outcomes, indent=1), "utf-8")
-    head = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    (folder / f"{head.stdout.strip()}.json").write_text(json.dumps(outcomes), "utf-8")
-    measured = {
-        path.stem: {
-            int(number): answer for number, answer in json.loads(path.read_text("utf-8")).items()
-        }
-        for path in sorted(folder.glob("????????.json"), key=lambda path: path.stem != BASE)
-    }
-    PAGE.write_text(page(faults, measured), "utf-8")
+    commit = git("rev-parse", "--short=8", "HEAD").decode().strip()
+    (folder / f"{commit}.json").write_text(json.dumps(outcomes), "utf-8")
+    PAGE.write_text(page(faults, measured_outcomes(folder)), "utf-8")
+
+
+def present_faults(faults: Sequence[Place], sources: Mapping[str, str]) -> dict[int, Place]:
+    """Return the places of the faults in the source as it is here, by the number of the fault."""
+    candidates = all_places(sources)
+    present: dict[int, Place] = {}
+    for number, fault in enumerate(faults):
+        place = find(fault, candidates) or find_rewritten(number, fault, sources)
+        if place:
+            present[number] = place
+    return present
+
+
+def measured_outcomes(folder: Path) -> dict[str, dict[int, str]]:
+    """Return the outcomes of each commit that was measured, those of ``BASE`` first."""
+    measured: dict[str, dict[int, str]] = {}
+    files = sorted(folder.glob("????????.json"), key=lambda path: path.stem != BASE)
+    for path in files:
+        answers = json.loads(path.read_text("utf-8"))
+        measured[path.stem] = {int(number): answer for number, answer in answers.items()}
+    return measured
 
 
 if __name__ == "__main__":

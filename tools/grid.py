@@ -109,15 +109,14 @@ def live_answers() -> Iterator[str]:
         with StandInIndex(Path(folder)) as index:
             for number, (machine, words) in enumerate(product(LIVE, PROGRAMS)):
                 workshop = _workshop(Path(folder) / f"run-{number}", index)
-                meant = (
-                    ("--gpu", machine[0], "--driver", machine[1])
-                    if machine
-                    else ("--target", "cpu", "--target", "cu126")
-                )
                 if machine:
-                    yield _answer(workshop, "plan", "--live", *words, *meant)
-                yield _answer(workshop, "lock", *words, *meant)
-                yield _answer(workshop, "lock", *words, "writer", *meant)
+                    gpu, driver = machine
+                    options = ("--gpu", gpu, "--driver", driver)
+                    yield _answer(workshop, "plan", "--live", *words, *options)
+                else:
+                    options = ("--target", "cpu", "--target", "cu126")
+                yield _answer(workshop, "lock", *words, *options)
+                yield _answer(workshop, "lock", *words, "writer", *options)
 
 
 def _workshop(folder: Path, index: StandInIndex) -> Workshop:
@@ -145,11 +144,14 @@ def _answer(workshop: Workshop, *words: str) -> str:
 
 def _essence(plan: dict[str, Any]) -> str:
     build = plan["build"] or {}
-    choice = [plan["status"], *(str(build[key]) for key in ("torch", "backend", "python") if build)]
-    codes = [reason["code"] for key in ("reasons", "warnings") for reason in plan[key]]
+    words = [plan["status"]]
+    if build:
+        words += [build["torch"], build["backend"], build["python"]]
+    words += [reason["code"] for reason in (*plan["reasons"], *plan["warnings"])]
     rejected = [(row["torch"], row["backend"], row["code"]) for row in plan["rejected"]]
     details = [plan["gpus"], build.get("index"), build.get("requirements"), rejected]
-    return " ".join([*choice, *codes, _digest(json.dumps(details))])
+    words.append(_digest(json.dumps(details)))
+    return " ".join(map(str, words))
 
 
 def _digest(text: str) -> str:

@@ -32,14 +32,17 @@ index and writes this page; a test does the same.
 
 
 def page(rows: Iterable[Row]) -> str:
-    """Write the page."""
+    """Return the page."""
     return HEAD + "".join(f"{row}\n" for row in rows)
 
 
 def rows(folder: Path) -> list[Row]:
-    """Take every step below ``folder``."""
+    """Return what came of every step, all taken below ``folder``."""
     wheels = catalog_index(
-        folder / "index", ["2.14.1"], platforms=[LINUX, "windows-x86_64"], pythons=[FIRST, OTHER]
+        folder / "index",
+        ["2.14.1"],
+        platforms=[LINUX, "windows-x86_64"],
+        pythons=[FIRST, OTHER],
     )
     make_wheel(wheels / "simple", "rich", "14.2.0", requires=["markdown"])
     make_wheel(wheels / "simple", "markdown", "3.9")
@@ -47,11 +50,11 @@ def rows(folder: Path) -> list[Row]:
     played = environment(driver, build(folder / "libraries"), folder)
     (folder / "project").mkdir()
     with StandInIndex(wheels) as index:
-        variables = {
-            **index.environment(),
-            **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")},
-        }
-        scene = Scene(Workshop(folder / "project", folder / "caches", variables), index)
+        variables = index.environment()
+        for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
+            variables[name] = played[name]
+        workshop = Workshop(folder / "project", folder / "caches", variables)
+        scene = Scene(workshop, index)
         return list(travel(scene, (*JOURNEYS, *FOLDER_JOURNEYS)))
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import tomli
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from gpuinstall import load_catalog
 from gpuinstall.errors import InstallationError
@@ -28,7 +27,7 @@ from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.learned.row import LearnedRow
@@ -52,16 +51,20 @@ class Additions(NamedTuple):
 
 def main(words: Sequence[str]) -> None:
     """Print the rows of one release that the catalogue does not have, or put them there."""
-    release = next((f"torch=={word}" for word in words if word != "--write"), "torch")
-    sources, catalog = read_sources(None, os.environ, Path.cwd()), load_catalog()
+    versions = [word for word in words if word != "--write"]
+    release = f"torch=={versions[0]}" if versions else "torch"
+    catalog = load_catalog()
+    sources = read_sources(None, os.environ, Path.cwd())
+    rows: list[LearnedRow] = []
     with open_session(sources, SilentReporter()) as session:
         sources = replace(sources, default_index=session.default_index)
         reader = Reader(sources, session.client, learned_store(), SilentReporter())
-        rows = [row for place in PLATFORMS for row in _learned(release, place, catalog, reader)]
-    found = additions(rows, catalog)
-    sys.stdout.write(str(found))
-    if "--write" in words and found.builds:
-        DATA.write_text(extended(DATA.read_text("utf-8"), found), encoding="utf-8")
+        for place in PLATFORMS:
+            rows += _learned(release, place, catalog, reader)
+    new = additions(rows, catalog)
+    sys.stdout.write(str(new))
+    if "--write" in words and new.builds:
+        DATA.write_text(extended(DATA.read_text("utf-8"), new), encoding="utf-8")
 
 
 def _learned(release: str, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
@@ -73,92 +76,117 @@ def _learned(release: str, place: Place, catalog: Catalog, reader: Reader) -> li
 
 
 def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
-    """Write what the catalogue does not have: rows of releases and of builds, and the evidence that they name."""
-    known = {
-        (build.name, build.platform) for build in catalog.builds if build.confidence != "unverified"
-    }
+    """Return what the catalogue does not have: rows of releases and of builds, and the evidence for them."""
+    known = set()
+    for build in catalog.builds:
+        if build.confidence != "unverified":
+            known.add((build.name, build.platform))
     releases: dict[str, list[LearnedRow]] = defaultdict(list)
     builds: dict[tuple[str, str], list[LearnedRow]] = defaultdict(list)
+    days = set()
     for row in rows:
-        if row.architectures and (row.build().name, row.build().platform) not in known:
-            builds[row.version, row.backend].append(row)
-            if Version(row.version) not in catalog.releases:
-                releases[row.version].append(row)
-    days = tuple(sorted({row.day for found in builds.values() for row in found}))
+        build = row.build()
+        if not row.architectures or (build.name, build.platform) in known:
+            continue
+        days.add(row.day)
+        builds[row.version, row.backend].append(row)
+        if build.torch not in catalog.releases:
+            releases[row.version].append(row)
+    lines_of_builds = ""
+    for (torch, tag), own_rows in sorted(builds.items()):
+        lines_of_builds += _build(torch, tag, own_rows)
+    evidence = ""
+    for day in sorted(days):
+        evidence += f'{_evidence(day)} = {{ source = "{SOURCE}", date = "{day}" }}\n'
     return Additions(
-        "".join(_release(torch, found) for torch, found in sorted(releases.items())),
-        "".join(_build(torch, tag, found) for (torch, tag), found in sorted(builds.items())),
-        "".join(f'{_evidence(day)} = {{ source = "{SOURCE}", date = "{day}" }}\n' for day in days),
-        days,
+        releases="".join(_release(torch, releases[torch]) for torch in sorted(releases)),
+        builds=lines_of_builds,
+        evidence=evidence,
+        days=tuple(sorted(days)),
     )
-
-
-def extended(text: str, found: Additions) -> str:
-    """Put rows at the end of their tables, and let the catalogue be of the day of the newest."""
-    for table, lines in (("releases", found.releases), ("builds", found.builds)):
-        end = text.index("\n]\n", text.index(f"\n{table} = [\n")) + 1
-        text = f"{text[:end]}{lines}{text[end:]}"
-    told = tomli.loads(text)
-    new = [
-        line
-        for line in found.evidence.splitlines()
-        if line.partition(" ")[0] not in told["evidence"]
-    ]
-    newest = max((told["date"], *found.days))
-    dated = re.sub(r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1)
-    return dated.rstrip("\n") + "\n" + "".join(f"{line}\n" for line in new)
 
 
 def _release(torch: str, rows: list[LearnedRow]) -> str:
-    """What wheels say of their release; its day and its torchvision are for whoever reviews it."""
-    pythons = sorted({python for row in rows for python in row.pythons}, key=_in_order)
-    default = ", ".join(f'{_platform(row)} = "{row.backend}"' for row in rows if not row.source)
-    triton = next((pin for row in rows for pin in _pins(row, "triton")), None)
+    """Return what wheels say of their release; its day and its torchvision are for whoever reviews it."""
+    pythons: set[str] = set()
+    tritons: list[str] = []
+    for row in rows:
+        pythons.update(row.pythons)
+        tritons += _pins(row, "triton")
+    versions = sorted(pythons, key=_in_order)
+    # A row without a source was read on the default index.
+    default = [f'{_platform(row)} = "{row.backend}"' for row in rows if not row.source]
     facts = {
         "torch": f'"{torch}"',
         "released": f'"{min(row.day for row in rows)}"',
-        "requires_python": f'">={pythons[0]}"',
-        "pythons": f'{{ any = "{" ".join(pythons)}" }}',
-        "default": f"{{ {default} }}" if default else "{}",
+        "requires_python": f'">={versions[0]}"',
+        "pythons": f'{{ any = "{" ".join(versions)}" }}',
+        "default": f"{{ {', '.join(default)} }}" if default else "{}",
         "torchvision": '""',
         "torchaudio": '""',
-        **({"triton": f'"{triton}"'} if triton else {}),
-        "evidence": f'"{_evidence(rows[0].day)}"',
     }
-    return f"    {{ {', '.join(f'{key} = {value}' for key, value in facts.items())} }},\n"
+    if tritons:
+        facts["triton"] = f'"{tritons[0]}"'
+    facts["evidence"] = f'"{_evidence(rows[0].day)}"'
+    return _table_row([f"{key} = {value}" for key, value in facts.items()])
+
+
+def _in_order(python: str) -> tuple[int, str]:
+    minor = python.rstrip("t").partition(".")[2]
+    return int(minor), python
+
+
+def _pins(row: LearnedRow, name: str) -> list[str]:
+    """Return the versions of a package that a wheel requires."""
+    versions = []
+    for text in row.requires:
+        requirement = Requirement(text)
+        if requirement.name == name:
+            versions.append(str(requirement.specifier))
+    return versions
 
 
 def _build(torch: str, tag: str, rows: list[LearnedRow]) -> str:
-    libraries = dict(library for row in rows for library in row.build().libraries)
-    facts = {"torch": torch, "tag": tag, "toolkit": rows[0].cuda or "", **libraries}
-    told = [f'{key} = "{value}"' for key, value in facts.items()]
-    told += [
-        f'{_platform(row)} = ["{_numbers(row.architectures)}", "high", "{_evidence(row.day)}"]'
-        for row in rows
-    ]
-    return f"    {{ {', '.join(told)} }},\n"
+    facts = {
+        "torch": torch,
+        "tag": tag,
+        "toolkit": rows[0].cuda or "",
+    }
+    for row in rows:
+        facts.update(row.build().libraries)
+    entries = [f'{key} = "{value}"' for key, value in facts.items()]
+    for row in rows:
+        numbers = " ".join(row.architectures)
+        numbers = numbers.replace("sm_", "").replace("compute_", "+")
+        entries.append(f'{_platform(row)} = ["{numbers}", "high", "{_evidence(row.day)}"]')
+    return _table_row(entries)
 
 
-def _pins(row: LearnedRow, name: str) -> Iterator[str]:
-    yield from (
-        str(asked.specifier) for asked in map(Requirement, row.requires) if asked.name == name
-    )
+def _table_row(entries: Iterable[str]) -> str:
+    return f"    {{ {', '.join(entries)} }},\n"
 
 
 def _platform(row: LearnedRow) -> str:
     return row.platform.replace("-", "_")
 
 
-def _numbers(architectures: Iterable[str]) -> str:
-    return " ".join(name.replace("sm_", "").replace("compute_", "+") for name in architectures)
-
-
 def _evidence(day: str) -> str:
     return f"LEARNED-{day}"
 
 
-def _in_order(python: str) -> tuple[int, str]:
-    return int(python.rstrip("t").partition(".")[2]), python
+def extended(text: str, new: Additions) -> str:
+    """Return the catalogue with rows at the end of their tables; it is of the day of the newest."""
+    for table, lines in (("releases", new.releases), ("builds", new.builds)):
+        start = text.index(f"\n{table} = [\n")
+        end = text.index("\n]\n", start) + 1
+        text = f"{text[:end]}{lines}{text[end:]}"
+    document = tomli.loads(text)
+    newest = max((document["date"], *new.days))
+    # The catalogue's own date is the first.
+    text = re.sub(r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1)
+    known = document["evidence"]
+    evidence = [line for line in new.evidence.splitlines() if line.partition(" ")[0] not in known]
+    return "\n".join([text.rstrip("\n"), *evidence]) + "\n"
 
 
 if __name__ == "__main__":

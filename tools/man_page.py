@@ -22,13 +22,8 @@ _STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
 
 
 def man_page() -> str:
-    """Write the page in man(7)."""
+    """Return the page in man(7)."""
     commands = list(_commands())
-    shared = {
-        _word(option): option
-        for _, command in commands
-        for option in command.get_params(_context(command))
-    }
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
@@ -39,58 +34,79 @@ def man_page() -> str:
         ".B gpuinstall",
         roff("COMMAND [OPTION]... [ARGUMENT]..."),
         ".SH DESCRIPTION",
-        roff(_paragraph("README.md")),
+        roff(_introduction()),
         ".SH COMMANDS",
-        *(line for name, command in commands for line in _section(name, command)),
-        ".SH OPTIONS OF EVERY COMMAND",
-        *_options(shared[name] for name in sorted(EVERYWHERE & shared.keys())),
-        ".SH EXIT STATUS",
-        *(line for status, said in _statuses() for line in (".TP", f".B {status}", roff(said))),
-        ".SH ENVIRONMENT",
-        *(
-            line
-            for name, said in _variables(commands)
-            for line in (".TP", f".B {name}", roff(said))
-        ),
     ]
+    for name, command in commands:
+        lines += _section(name, command)
+    lines.append(".SH OPTIONS OF EVERY COMMAND")
+    lines += _options(_shared_options(commands))
+    lines.append(".SH EXIT STATUS")
+    for status, meaning in _statuses():
+        lines += _item(status, meaning)
+    lines.append(".SH ENVIRONMENT")
+    for variable, meaning in _variables(commands):
+        lines += _item(variable, meaning)
     return "\n".join(lines) + "\n"
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, with its whole name."""
+    """Yield every command that does something, with its whole name."""
     for name in COMMANDS:
         command = entrance.get_command(click.Context(entrance), name)
-        if isinstance(command, click.Group):
-            if command.invoke_without_command:
-                yield name, command
-            yield from ((f"{name} {below}", each) for below, each in command.commands.items())
-        elif command:
+        if command is None:
+            continue
+        if not isinstance(command, click.Group):
             yield name, command
+            continue
+        if command.invoke_without_command:
+            yield name, command
+        for subcommand_name, subcommand in command.commands.items():
+            yield f"{name} {subcommand_name}", subcommand
 
 
 def _section(name: str, command: click.Command) -> Iterator[str]:
-    words = " ".join(command.collect_usage_pieces(_context(command)))
-    yield f".SS {roff(f'gpuinstall {name} {words}')}"
+    context = _context(command)
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f".SS {roff(f'gpuinstall {name} {usage}')}"
     yield roff(command.help or "")
     yield from _options(
-        each for each in command.get_params(_context(command)) if _word(each) not in EVERYWHERE
+        option for option in command.get_params(context) if _word(option) not in EVERYWHERE
     )
+
+
+def _shared_options(commands: Iterable[tuple[str, click.Command]]) -> list[click.Parameter]:
+    """Return the options of every command, each once, by name."""
+    shared: dict[str, click.Parameter] = {}
+    for _, command in commands:
+        for option in command.get_params(_context(command)):
+            if _word(option) in EVERYWHERE:
+                shared[_word(option)] = option
+    return [shared[name] for name in sorted(shared)]
 
 
 def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
     for option in options:
-        if isinstance(option, click.Option) and (
-            record := option.get_help_record(_context(entrance))
-        ):
-            yield from (".TP", f".B {roff(record[0])}", roff(record[1]))
+        if not isinstance(option, click.Option):
+            continue
+        record = option.get_help_record(_context(entrance))
+        if record:
+            yield from _item(*record)
+
+
+def _item(name: str, meaning: str) -> tuple[str, str, str]:
+    """Return the lines of an entry of a list."""
+    return ".TP", f".B {roff(name)}", roff(meaning)
 
 
 def _variables(commands: Iterable[tuple[str, click.Command]]) -> list[tuple[str, str]]:
-    """The variables that stand for an option, each once, by name."""
-    every = (option for _, command in commands for option in command.get_params(_context(command)))
-    return sorted(
-        {str(one.envvar): f"the same as {_word(one)}" for one in every if one.envvar}.items()
-    )
+    """Return the variables that stand for an option, each once, by name."""
+    variables: dict[str, str] = {}
+    for _, command in commands:
+        for option in command.get_params(_context(command)):
+            if option.envvar:
+                variables[str(option.envvar)] = f"the same as {_word(option)}"
+    return sorted(variables.items())
 
 
 def _word(option: click.Parameter) -> str:
@@ -98,21 +114,17 @@ def _word(option: click.Parameter) -> str:
 
 
 def _statuses() -> list[tuple[str, str]]:
-    """The exit statuses, as docs/usage.md has them."""
+    """Return the exit statuses, as docs/usage.md has them."""
     text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
-    found = _STATUS.findall(text[text.index("## Exit status") :])
-    return sorted(found, key=lambda row: int(row[0]))
+    statuses = _STATUS.findall(text[text.index("## Exit status") :])
+    return sorted(statuses, key=lambda row: int(row[0]))
 
 
-def _paragraph(name: str) -> str:
-    """What the project is, as its README begins."""
-    return (
-        (ROOT / name)
-        .read_text(encoding="utf-8")
-        .split("\n\n")[1]
-        .replace("\n", " ")
-        .replace("`", "")
-    )
+def _introduction() -> str:
+    """Return what the project is, as its README begins."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    paragraph = readme.split("\n\n")[1]
+    return paragraph.replace("\n", " ").replace("`", "")
 
 
 def _context(command: click.Command) -> click.Context:

@@ -12,14 +12,16 @@ from tests.unit.failures.attacks import patterns, worst_seconds
 
 def main(count: int | None) -> None:
     """Print milliseconds of processor time and the pattern, then what all of them take."""
-    times = sorted(
-        ((worst_seconds(pattern, 0.0), pattern.says) for pattern in patterns()), reverse=True
-    )
+    times = [(worst_seconds(pattern, 0.0), pattern.says) for pattern in patterns()]
+    times.sort(reverse=True)
     for seconds, says in times[:count]:
-        sys.stdout.write(f"{seconds * 1000:8.3f} ms  {says}" + "\n")
-    sys.stdout.write(
-        f"{sum(seconds for seconds, _ in times) * 1000:8.3f} ms  all {len(times)} patterns" + "\n"
-    )
+        write_line(seconds, says)
+    write_line(sum(seconds for seconds, _ in times), f"all {len(times)} patterns")
+
+
+def write_line(seconds: float, says: str) -> None:
+    """Write one line of the list."""
+    sys.stdout.write(f"{seconds * 1000:8.3f} ms  {says}\n")
 
 
 if __name__ == "__main__":

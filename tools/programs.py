@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -115,25 +116,31 @@ def table(programs: Iterable[str], session: Session) -> Iterator[str]:
         yield "\n" + "\n".join(remarks) if remarks else ""
 
 
-def main() -> None:
-    """Make the page, or show what some programs come to."""
-    asked = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        plain = read_sources(None, {}, Path(folder))
-        with open_session(plain, SilentReporter()) as session:
-            true_index(Path(folder), load_catalog(), session, PYTHON)
+@contextmanager
+def stand_in_session() -> Iterator[Session]:
+    """Open a session beside a stand-in of torch's index with every build of the catalogue, and the default index."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with open_session(read_sources(None, {}, folder), SilentReporter()) as session:
+            true_index(folder, load_catalog(), session, PYTHON)
             pages = elsewhere(session)
-        with StandInIndex(Path(folder)) as index:
+        with StandInIndex(folder) as index:
             lead(index, pages)
-            sources = read_sources(
-                index.torch_index, {**os.environ, "PIP_FIND_LINKS": ""}, Path(folder)
-            )
+            variables = {**os.environ, "PIP_FIND_LINKS": ""}
+            sources = read_sources(index.torch_index, variables, folder)
             with open_session(sources, SilentReporter()) as session:
-                lines = []
-                for line in table(asked or PROGRAMS, session):
-                    print(line, flush=True)  # noqa: T201
-                    lines.append(line)
-    if not asked:
+                yield session
+
+
+def main() -> None:
+    """Make the page, or show the rows of some programs."""
+    programs = sys.argv[1:]
+    lines = []
+    with stand_in_session() as session:
+        for line in table(programs or PROGRAMS, session):
+            print(line, flush=True)  # noqa: T201
+            lines.append(line)
+    if not programs:
         PAGE.write_text(INTRODUCTION + "\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 

@@ -25,12 +25,13 @@ def main() -> None:
     """Copy, conclude, and name what looks private."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    recording, case = Path(sys.argv[1]), MACHINES / sys.argv[2]
-    private = [
-        f"{path.name}: {hit[0]}"
-        for path in files(recording)
-        if (hit := PRIVATE.search(path.read_text("utf-8")))
-    ]
+    recording = Path(sys.argv[1])
+    case = MACHINES / sys.argv[2]
+    private = []
+    for path in files(recording):
+        hit = PRIVATE.search(path.read_text("utf-8"))
+        if hit:
+            private.append(f"{path.name}: {hit[0]}")
     if private:
         sys.exit("This looks private; change it in the recording first:\n" + "\n".join(private))
     machine = read_recording(recording).to_dict()
@@ -39,11 +40,12 @@ def main() -> None:
     (case / "SOURCE").write_text(
         "Recorded by gpuinstall probe --record, and sent by its owner.\n", encoding="utf-8"
     )
-    sys.stdout.write(f"{case}: {', '.join(gpu['name'] for gpu in machine['gpus']) or 'no GPU'}\n")
+    gpus = ", ".join(gpu["name"] for gpu in machine["gpus"])
+    sys.stdout.write(f"{case}: {gpus or 'no GPU'}\n")
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of a recording, by name."""
+    """Return the files of a recording, by name."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 UV = Path(sys.executable).with_name("uv")
+INSTALL_AND_ASK = '"$0" tool install -q "$1" && ~/.local/bin/gpuinstall --version'
 
 
 def main() -> None:
@@ -53,9 +54,8 @@ def main() -> None:
 
 def check_version(version: str) -> str:
     """Return what the changelog says of ``version``; exit where tree, pyproject.toml or changelog are not ready."""
-    declared = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "version"
-    ]
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = project["version"]
     if version != declared:
         sys.exit(f"VERSION is {version or 'missing'}, and pyproject.toml says {declared}")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -118,7 +118,10 @@ def write_bill_of_materials(folder: Path) -> None:
 def try_installations(scratch: Path, version: str) -> None:
     """Install in each way that the documentation names, each with an empty home, and ask for the version."""
     wheel = next(DIST.glob("*.whl"))
-    pip, pipx = scratch / "pip", scratch / "pipx"
+    sdist = next(DIST.glob("*.tar.gz"))
+    pip = scratch / "pip"
+    pipx = scratch / "pipx"
+    uvx = (UV, "tool", "run", "-q", "--from")
     for folder, package in ((pip, str(wheel)), (pipx, "pipx")):
         subprocess.run([UV, "venv", "-q", folder], check=True)
         subprocess.run(
@@ -127,31 +130,10 @@ def try_installations(scratch: Path, version: str) -> None:
     script = (DIST / "bootstrap.py").read_bytes()
     ways: Mapping[str, tuple[list[str | Path], bytes | None]] = {
         "pip": ([pip / "bin" / "gpuinstall", "--version"], None),
-        "uvx": ([UV, "tool", "run", "-q", "--from", wheel, "gpuinstall", "--version"], None),
-        "uv tool": (
-            [
-                "sh",
-                "-c",
-                '"$0" tool install -q "$1" && ~/.local/bin/gpuinstall --version',
-                UV,
-                wheel,
-            ],
-            None,
-        ),
+        "uvx": ([*uvx, wheel, "gpuinstall", "--version"], None),
+        "uv tool": (["sh", "-c", INSTALL_AND_ASK, UV, wheel], None),
         "pipx": ([pipx / "bin" / "pipx", "run", "--spec", wheel, "gpuinstall", "--version"], None),
-        "sdist": (
-            [
-                UV,
-                "tool",
-                "run",
-                "-q",
-                "--from",
-                next(DIST.glob("*.tar.gz")),
-                "gpuinstall",
-                "--version",
-            ],
-            None,
-        ),
+        "sdist": ([*uvx, sdist, "gpuinstall", "--version"], None),
         "single file": ([sys.executable, "-", "--version"], script),
     }
     for name, (command, text) in ways.items():

@@ -58,10 +58,9 @@ class Scene(NamedTuple):
     sources: StandInIndex
 
     def site(self, pattern: str) -> Path:
-        """A file among the environment's packages."""
-        return next(
-            (self.workshop.folder / ".venv" / "lib").glob(f"python*/site-packages/{pattern}")
-        )
+        """Return a file among the environment's packages."""
+        libraries = self.workshop.folder / ".venv" / "lib"
+        return next(libraries.glob(f"python*/site-packages/{pattern}"))
 
 
 class Screen(NamedTuple):
@@ -125,10 +124,15 @@ def without_an_index(scene: Scene) -> Mapping[str, str]:
 
 
 def _by_pip(scene: Scene, name: str) -> Mapping[str, str]:
-    python, index = scene.workshop.folder / ".venv" / "bin" / "python", scene.sources.default_index
-    variables = {**scene.workshop.environment, "PIP_CONFIG_FILE": os.devnull}
-    words = [str(python), "-m", "pip", "install", "-q", "--no-deps", "--index-url", index, name]
-    subprocess.run(words, env=variables, cwd=scene.workshop.folder, check=True)
+    folder = scene.workshop.folder
+    python = folder / ".venv" / "bin" / "python"
+    options = ("-q", "--no-deps", "--index-url", scene.sources.default_index)
+    subprocess.run(
+        [python, "-m", "pip", "install", *options, name],
+        env={**scene.workshop.environment, "PIP_CONFIG_FILE": os.devnull},
+        cwd=folder,
+        check=True,
+    )
     return {}
 
 
@@ -168,18 +172,20 @@ def main() -> None:
         with StandInIndex(_wheels(folder / "index")) as index:
             for host in (index.torch, index.r2, index.default):
                 host.pace = PACE_S
-            own = {
-                **index.environment(),
-                **{key: played[key] for key in ("LAB_GPUS", "LD_LIBRARY_PATH")},
-            }
             home = folder / "home"
-            own |= {"HOME": str(home), "SHELL": "/bin/bash", "TERM": "xterm-256color"}
-            own |= {
+            variables = {
+                **index.environment(),
+                "LAB_GPUS": played["LAB_GPUS"],
+                "LD_LIBRARY_PATH": played["LD_LIBRARY_PATH"],
+                "HOME": str(home),
+                "SHELL": "/bin/bash",
+                "TERM": "xterm-256color",
                 "XDG_CACHE_HOME": str(home / ".cache"),
+                "XDG_STATE_HOME": str(home / ".local" / "state"),
                 "UV_CACHE_DIR": str(home / ".cache" / "uv"),
             }
-            own["XDG_STATE_HOME"] = str(home / ".local" / "state")
-            scene = Scene(Workshop(home / "project", folder / "caches", own), index)
+            workshop = Workshop(home / "project", folder / "caches", variables)
+            scene = Scene(workshop, index)
             drawn = {screen: draw(screen, scene).replace(str(home), "~") for screen in SCREENS}
     PAGE.write_text(page(drawn), encoding="utf-8")
     PICTURE.write_text(picture(drawn), encoding="utf-8")
@@ -223,14 +229,13 @@ def run(screen: Screen, folder: Path, variables: Mapping[str, str]) -> str:
     """Run a command in a terminal of so many columns, or in a pipe; return all that it wrote."""
     words = [str(PROGRAM), *shlex.split(screen.words)]
     if screen.columns is None:
-        both, nothing = subprocess.STDOUT, subprocess.DEVNULL
         done = subprocess.run(
             words,
             cwd=folder,
             env=variables,
-            stdin=nothing,
-            stdout=-1,
-            stderr=both,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
@@ -253,22 +258,24 @@ def run(screen: Screen, folder: Path, variables: Mapping[str, str]) -> str:
 
 
 def settled(raw: str, escapes: re.Pattern[str] = ESCAPE) -> str:
-    """What stays on the screen: without the bars, each of which was drawn over, and without some ``escapes``."""
-    lines = [
-        escapes.sub("", FRAME.split(line)[-1]).lstrip("\r")
-        for line in raw.replace("\r\n", "\n").split("\n")
-    ]
-    return "\n".join(line.rstrip() for line in lines if not BAR.search(ESCAPE.sub("", line))).strip(
-        "\n"
-    )
+    """Return what stays on the screen, without some ``escapes``."""
+    lines = []
+    for line in raw.replace("\r\n", "\n").split("\n"):
+        last_frame = FRAME.split(line)[-1]
+        # A bar was drawn over at the end.
+        if not BAR.search(ESCAPE.sub("", last_frame).lstrip("\r")):
+            lines.append(escapes.sub("", last_frame).lstrip("\r").rstrip())
+    return "\n".join(lines).strip("\n")
 
 
 def middle(raw: str) -> str:
-    """The bars of the fullest moment of a download."""
-    frames = [ESCAPE.sub("", frame).strip("\n") for frame in FRAME.split(raw.replace("\r\n", "\n"))]
-    return max(
-        (frame for frame in frames if "Download" in frame and " left" in frame), key=len, default=""
-    )
+    """Return the bars of the fullest moment of a download."""
+    fullest = ""
+    for frame in FRAME.split(raw.replace("\r\n", "\n")):
+        text = ESCAPE.sub("", frame).strip("\n")
+        if "Download" in text and " left" in text:
+            fullest = max(fullest, text, key=len)
+    return fullest
 
 
 def _block(words: str, text: str) -> str:
@@ -284,12 +291,11 @@ def _wheels(folder: Path) -> Path:
     for name, version, size in (("numpy", "2.3.4", 9_000_000), ("scipy", "1.16.3", 24_000_000)):
         for old in simple.glob(f"{name}-*"):
             old.unlink()
-        make_wheel(
-            simple,
-            name,
-            version,
-            modules={f"{name}/data": os.urandom(size), f"{name}/__init__.py": ""},
-        )
+        modules: dict[str, str | bytes] = {
+            f"{name}/data": os.urandom(size),
+            f"{name}/__init__.py": "",
+        }
+        make_wheel(simple, name, version, modules=modules)
     make_wheel(simple, "rich", "14.2.0", requires=["markdown-it-py"])
     make_wheel(simple, "markdown-it-py", "4.3.0")
     make_wheel(simple, "cowsay", "6.1")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,63 +26,60 @@ PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [\w{“\"'`(-]")
 
 def main() -> None:
     """Print the sentences of a room (``cli``, ``docs``, ``failures/data``), or of all, or count their words."""
-    rooms = [word for word in sys.argv[1:] if not word.startswith("-")]
-    lines = [
-        (place, text) for place, text in sentences() if not rooms or place.startswith(tuple(rooms))
-    ]
+    rooms = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
+    lines = list(sentences())
+    if rooms:
+        lines = [(place, text) for place, text in lines if place.startswith(rooms)]
     if "--words" in sys.argv:
-        counts: dict[str, int] = {}
-        for place, text in lines:
-            kind = place.partition("/")[0] if "/" in place else "gpuinstall"
-            counts[kind] = counts.get(kind, 0) + len(text.split())
-        sys.stdout.write("".join(f"{kind:16}{count:8}\n" for kind, count in sorted(counts.items())))
+        write_counts(lines)
         return
-    sys.stdout.write("".join(f"{place}: {text}\n" for place, text in lines))
+    for place, text in lines:
+        sys.stdout.write(f"{place}: {text}\n")
+
+
+def write_counts(lines: list[tuple[str, str]]) -> None:
+    """Write how many words each room has."""
+    counts: Counter[str] = Counter()
+    for place, text in lines:
+        room, slash, _ = place.partition("/")
+        counts[room if slash else "gpuinstall"] += len(text.split())
+    for room, count in sorted(counts.items()):
+        sys.stdout.write(f"{room:16}{count:8}\n")
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Each text with its place: the file from its root, and the line."""
+    """Yield each text with its place: the file from its root, and in a module the line."""
     for path in sorted(SOURCE.rglob("*.py")):
         yield from of_module(path)
     for path in sorted((SOURCE / "failures" / "data").glob("*.toml")):
-        texts = of_values(tomli.loads(path.read_text(encoding="utf-8")))
-        yield from ((str(path.relative_to(SOURCE)), text) for text in texts if PROSE.search(text))
-    for path in [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted((ROOT / "docs").glob("*.md")),
-    ]:
+        for text in of_values(tomli.loads(path.read_text(encoding="utf-8"))):
+            if PROSE.search(text):
+                yield str(path.relative_to(SOURCE)), text
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages):
         text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        place = f"docs/{path.name}"
-        yield from (
-            (place, " ".join(part.split()))
-            for part in re.split(r"\n\s*\n|(?<=[.!?])\s", text)
-            if part.strip()
-        )
+        for part in re.split(r"\n\s*\n|(?<=[.!?])\s", text):
+            if part.strip():
+                yield f"docs/{path.name}", " ".join(part.split())
 
 
 def of_module(path: Path) -> Iterator[tuple[str, str]]:
-    """The texts of a module but its docstrings."""
+    """Yield the texts of a module but its docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    inside = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in node.values
-    }
+    skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if (
-            id(node) in docstrings
-            or id(node) in inside
-            or not isinstance(node, ast.Constant | ast.JoinedStr)
-        ):
+        match node:
+            case (
+                ast.Module(body=[ast.Expr(value=docstring), *_])
+                | ast.ClassDef(body=[ast.Expr(value=docstring), *_])
+                | ast.FunctionDef(body=[ast.Expr(value=docstring), *_])
+            ):
+                skipped.add(docstring)
+            case ast.JoinedStr(values=parts):
+                # They are told with the whole.
+                skipped.update(parts)
+    for node in ast.walk(tree):
+        if node in skipped or not isinstance(node, ast.Constant | ast.JoinedStr):
             continue
         text = written(node)
         if PROSE.search(text):
@@ -89,14 +87,18 @@ def of_module(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def written(node: ast.expr) -> str:
-    """A text as it stands in the source, with {…} for each value in it."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(map(written, node.values))
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "{…}"
+    """Return a text as it stands in the source, with {…} for each value in it."""
+    match node:
+        case ast.JoinedStr(values=parts):
+            return "".join(map(written, parts))
+        case ast.Constant(value=str() as text):
+            return text
+        case _:
+            return "{…}"
 
 
 def of_values(value: object) -> Iterator[str]:
-    """Every text in a document of TOML but patterns."""
+    """Yield every text in a document of TOML but patterns."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gpuinstall.support import (
-    condensed,
-    kinds_of,
+    capabilities_by_kind,
     known_drivers,
-    served,
+    leave_out_empty,
+    merge_equal_neighbours,
     support,
     support_of_others,
 )
@@ -39,9 +39,10 @@ called `cpu` on the index and runs on the GPU (MPS). None was [run on a card](ma
 
 def support_page(catalog: Catalog) -> str:
     """Write the tables of all platforms."""
-    drivers, kinds = known_drivers(catalog), kinds_of(catalog)
+    drivers, kinds = known_drivers(catalog), capabilities_by_kind(catalog)
     tables = [
-        condensed(served(support(catalog, *platform, kinds, drivers))) for platform in PLATFORMS
+        merge_equal_neighbours(leave_out_empty(support(catalog, *platform, kinds, drivers)))
+        for platform in PLATFORMS
     ]
     pages = (
         PREFACE.format(date=catalog.date),

@@ -45,6 +45,7 @@ from gpuinstall.wheels.wheel_reader import WheelReader
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gpuinstall.catalog import Wheel
     from gpuinstall.session import Session
 
 TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
@@ -64,43 +65,48 @@ def main(words: Sequence[str]) -> None:
     with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
         for word in words[1:]:
             version = word.removesuffix("+")
-            for part, libraries in (
-                ("common", COMMON),
-                *([("device", DEVICE)] if word.endswith("+") else []),
-            ):
-                file = folder / f"{version}-{part}.txt"
-                if not file.exists():
-                    file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
+            keep(session, folder / f"{version}-common.txt", version, COMMON)
+            if word.endswith("+"):
+                keep(session, folder / f"{version}-device.txt", version, DEVICE)
+    versions = [file.name.removesuffix("-common.txt") for file in folder.glob("*-common.txt")]
     names = {}
-    for file in sorted(
-        folder.glob("*-common.txt"), key=lambda file: Version(file.name.partition("-")[0])
-    ):
-        version = file.name.partition("-")[0]
-        of_device = folder / f"{version}-device.txt"
-        minor = "{}.{}".format(*Version(version).release)
-        names[minor] = (
-            file.read_bytes().split(b"\n"),
-            of_device.read_bytes().split(b"\n") if of_device.exists() else None,
+    for version in sorted(versions, key=Version):
+        device = folder / f"{version}-device.txt"
+        names[minor_of(Version(version))] = (
+            (folder / f"{version}-common.txt").read_bytes().split(b"\n"),
+            device.read_bytes().split(b"\n") if device.exists() else None,
         )
     table = exports(names)
     TABLE.write_bytes(packed(table))
-    sys.stdout.write(
-        f"{len(table.masks)} names of torch {', '.join(table.minors)}: {TABLE.stat().st_size} bytes\n"
-    )
+    minors = ", ".join(table.minors)
+    size = TABLE.stat().st_size
+    sys.stdout.write(f"{len(table.masks)} names of torch {minors}: {size} bytes\n")
+
+
+def keep(session: Session, file: Path, version: str, libraries: Sequence[str]) -> None:
+    """Write what libraries of a release export into a file, unless it is there."""
+    if not file.exists():
+        file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
+
+
+def minor_of(version: Version) -> str:
+    """Return the minor release of a version: ``2.14``."""
+    return f"{version.major}.{version.minor}"
 
 
 def add_newest() -> None:
-    """Add the newest release, read without its device's library, where its minor is newer than every one there."""
+    """Add the newest release, read without its device's library, if its minor is newer than every one there."""
     table = load_exports()
     with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
         sources = replace(session.sources, default_index=session.default_index)
         wheels = default_wheels(sources, session.client, "torch")
         newest = max(wheel.version for wheel in wheels if not wheel.version.is_prerelease)
-        minor = "{}.{}".format(*newest.release)
+        minor = minor_of(newest)
         if newest.release[:2] <= Version(table.minors[-1]).release:
             sys.stdout.write(f"torch {minor} is there\n")
             return
-        TABLE.write_bytes(packed(extended(table, minor, read(session, newest.public, COMMON))))
+        names = read(session, newest.public, COMMON)
+    TABLE.write_bytes(packed(extended(table, minor, names)))
     sys.stdout.write(f"torch {minor} was added: {TABLE.stat().st_size} bytes\n")
 
 
@@ -113,65 +119,77 @@ def extended(table: Exports, minor: str, names: Collection[bytes]) -> Exports:
 
 
 def exports(names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]]) -> Exports:
-    """Make the table of the names that each minor release exports: those of any build, and of its device's library.
+    """Return the table of the names that each minor release exports.
 
-    The second is None where that was not read.
+    Args:
+        names: By release those of any build, and those of its device's library; None if that was not read.
     """
     masks: dict[int, int] = defaultdict(int)
-    for number, (common, of_device) in enumerate(names.values()):
-        for name in {*common, *(of_device or ())}:
-            masks[hashed(name)] |= 1 << number
-    usual = {hashed(name) for common, _ in names.values() for name in common}
-    device_only = {hashed(name) for _, of_device in names.values() for name in of_device or ()}
-    for number in device_only - usual:
-        masks[number] |= OF_DEVICE
-    whole = frozenset(minor for minor, (_, of_device) in names.items() if of_device is not None)
-    return Exports(tuple(names), whole, masks)
+    common_names: set[int] = set()
+    device_names: set[int] = set()
+    whole: set[str] = set()
+    for number, (minor, (common, device)) in enumerate(names.items()):
+        own_common = set(map(hashed, common))
+        own_device = set(map(hashed, device or ()))
+        for name in own_common | own_device:
+            masks[name] |= 1 << number
+        common_names |= own_common
+        device_names |= own_device
+        if device is not None:
+            whole.add(minor)
+    for name in device_names - common_names:
+        masks[name] |= OF_DEVICE
+    return Exports(tuple(names), frozenset(whole), masks)
 
 
 def packed(table: Exports) -> bytes:
-    """Write the table as the file holds it."""
+    """Return the table as the file holds it."""
     groups: dict[int, list[int]] = defaultdict(list)
     for name, mask in sorted(table.masks.items()):
         groups[mask].append(name)
-    hashes = b"".join(name.to_bytes(4, "big") for group in groups.values() for name in group)
+    hashes = b""
+    for group in groups.values():
+        hashes += b"".join(name.to_bytes(4, "big") for name in group)
     head = {
         "minors": table.minors,
         "whole": sorted(table.whole),
         "groups": [[mask, len(group)] for mask, group in groups.items()],
     }
+    # The first bytes of all names, then the second ones: sorted names have those in common.
     columns = b"".join(hashes[column::4] for column in range(4))
     return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 
 
 def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]:
-    """Read what some libraries of a release export."""
-    page = session.client.page(f"{session.default_index}/torch/")
-    if page is None:
-        raise SystemExit("the default index has no torch")
-    listed = parse_page(page)
-    same = (wheel for wheel in listed if wheel.version.public == version)
-    wheel = max(
-        (one for one in same if ("linux", "x86_64") in platforms(one.tags)),
-        key=lambda one: one.filename,
-    )
-    opened = WheelReader(
-        HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450)), LIMITS
-    )
+    """Return what some libraries of a release export."""
+    wheel = linux_wheel(session, version)
+    ranges = HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450))
+    reader = WheelReader(ranges, LIMITS)
     names: set[bytes] = set()
     for library in libraries:
         with tempfile.TemporaryFile() as file:
-            for piece in opened.stream(f"torch/lib/{library}.so"):
+            for piece in reader.stream(f"torch/lib/{library}.so"):
                 file.write(piece)
             file.flush()
             elf = read_elf(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), whole=True)
         if elf is None:
             raise SystemExit(f"{library} of {wheel.filename} cannot be read")
         defined = elf.defined()
-        names |= ordinary_names(defined) | stable_names(defined)
-    cost = f"{opened.bytes_read >> 20} MB"
+        names |= ordinary_names(defined)
+        names |= stable_names(defined)
+    cost = f"{reader.bytes_read >> 20} MB"
     sys.stdout.write(f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n")
     return names
+
+
+def linux_wheel(session: Session, version: str) -> Wheel:
+    """Return a wheel of a release on the default index: those for other Pythons export the same."""
+    page = session.client.page(f"{session.default_index}/torch/")
+    if page is None:
+        raise SystemExit("the default index has no torch")
+    wheels = [wheel for wheel in parse_page(page) if wheel.version.public == version]
+    for_linux = [wheel for wheel in wheels if ("linux", "x86_64") in platforms(wheel.tags)]
+    return max(for_linux, key=lambda wheel: wheel.filename)
 
 
 if __name__ == "__main__":

@@ -118,30 +118,22 @@ def main() -> None:
                 home = folder / "-".join(command)
                 (home / "project").mkdir(parents=True)
                 workshop = Workshop(home / "project", home / "caches", played | index.environment())
-                started = [
-                    sys.executable,
-                    "-m",
-                    "tools.trace",
-                    "run",
-                    name,
-                    str("-v" in sys.argv),
-                    *command,
-                    "--quiet",
-                ]
-                variables = workshop.environment | {"PYTHONPATH": str(ROOT)}
+                verbose = str("-v" in sys.argv)
+                trace_words = ("-m", "tools.trace", "run", name, verbose, *command, "--quiet")
                 done = subprocess.run(
-                    started,
+                    [sys.executable, *trace_words],
                     cwd=workshop.folder,
-                    env=variables,
+                    env=workshop.environment | {"PYTHONPATH": str(ROOT)},
                     capture_output=True,
                     text=True,
                     check=False,
                 )
-                sys.stdout.write(
-                    done.stdout[done.stdout.index(f"{name}: ") :]
-                    if done.returncode == 0
-                    else done.stderr
-                )
+                if done.returncode:
+                    sys.stdout.write(done.stderr)
+                    continue
+                # What the command itself prints stands before.
+                report = done.stdout.index(f"{name}: ")
+                sys.stdout.write(done.stdout[report:])
 
 
 if __name__ == "__main__":

@@ -33,18 +33,17 @@ def main() -> None:
 
 
 def program_sha256(platform: str) -> str:
-    """Digest the uv program in the wheel for one of pip's platforms."""
+    """Return the sha256 of the uv program in the wheel for one of pip's platforms."""
     pins = ["--require-hashes", "--requirement", str(LOCKFILES / "uv.txt")]
     with tempfile.TemporaryDirectory() as folder:
         which = ["--no-deps", "--only-binary", ":all:", "--platform", platform, "--dest", folder]
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True)
         with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            [name] = [
-                name
-                for name in wheel.namelist()
-                if name.endswith(("/scripts/uv", "/scripts/uv.exe"))
+            names = wheel.namelist()
+            [program] = [
+                name for name in names if name.endswith(("/scripts/uv", "/scripts/uv.exe"))
             ]
-            return hashlib.sha256(wheel.read(name)).hexdigest()
+            return hashlib.sha256(wheel.read(program)).hexdigest()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def _writable(stream: TextIO | None) -> TextIO:
 def _leave(status: int) -> NoReturn:
     """Leave at once with what was written: CPython could still end itself by SIGINT on its way out.
 
-    It does where an interrupt strikes while it takes itself apart, and where one has struck within ``exec(text)``
+    It does if an interrupt strikes while it takes itself apart, and if one has struck within ``exec(text)``
     (which importing a dataclass is), caught or not.
     """
     try:

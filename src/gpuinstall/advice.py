@@ -1,4 +1,4 @@
-"""Commands that help people, as values: quoted for the shell in use only where they are printed."""
+"""Commands that help people, as values: quoted for the shell in use only when they are printed."""
 
 from __future__ import annotations
 
@@ -29,49 +29,59 @@ _IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 @dataclass(frozen=True)
 class Advice:
-    """A command that helps: a program and its arguments, as they are before a shell's quotes.
-
-    ``place`` is the folder that it has to run in, None for any. ``needs`` are further programs that it starts,
-    ``note`` says in a few words what it does. As text it is one line that can be pasted.
-    """
+    """A command that helps. As text it is one line that can be pasted."""
 
     program: str
     arguments: tuple[str, ...] = ()
+    """As they are before a shell's quotes."""
+
     place: Path | None = None
+    """The folder that it has to run in; None: any."""
+
     needs: tuple[str, ...] = ()
+    """Further programs that it starts."""
+
     note: str = ""
+    """What it does, in a few words."""
 
     @classmethod
     def parse(cls, line: str) -> Advice | None:
-        """Read a line that is one command and nothing else; None for any other."""
+        """Return a line that is one command and nothing else; None for any other."""
         try:
-            program, *arguments = shlex.split(line, comments=True, posix=os.name != "nt")
+            program, *arguments = shlex.split(
+                line,
+                comments=True,
+                posix=os.name != "nt",
+            )
         except ValueError:  # a quote without its other half, or no word at all
             return None
-        note = line.partition(NOTE)[2]
-        return (
-            None
-            if _OPERATORS.intersection(arguments)
-            else cls(program, tuple(arguments), note=note)
-        )
+        if not _OPERATORS.isdisjoint(arguments):
+            return None
+        _, _, note = line.partition(NOTE)
+        return cls(program, tuple(arguments), note=note)
 
     @property
     def is_possible(self) -> bool:
-        """Say whether the programs are on PATH; ours is by whatever name it was started."""
-        return all(
-            program == OURS or shutil.which(program) for program in (self.program, *self.needs)
-        )
+        """Whether the programs are on PATH; ours is by whatever name it was started."""
+        programs = {self.program, *self.needs} - {OURS}
+        return all(map(shutil.which, programs))
 
     def __str__(self) -> str:
-        move = f"cd {quoted(self.place)} && " if self.place and self.place != Path.cwd() else ""
-        return move + joined((self.program, *self.arguments)) + (self.note and NOTE + self.note)
+        line = joined((self.program, *self.arguments))
+        if self.place and self.place != Path.cwd():
+            line = f"cd {quoted(self.place)} && {line}"
+        return f"{line}{NOTE}{self.note}" if self.note else line
 
 
-def in_full(text: str, words: Sequence[str], options: Container[str] | None = None) -> str:
+def in_full(
+    text: str,
+    words: Sequence[str],
+    options: Container[str] | None = None,
+) -> str:
     """Write each line of advice such as ``the same with --replace`` as the command to run, without a login.
 
     A change is ``again``, ``with --option VALUE``, ``with NEW in place of OLD`` (requirements or their names), or
-    ``without WORDS``. Where the command line does not hold what would go, which then came from a file, the line is a
+    ``without WORDS``. If the command line does not hold what would go, which then came from a file, the line is a
     sentence.
 
     Args:
@@ -80,84 +90,103 @@ def in_full(text: str, words: Sequence[str], options: Container[str] | None = No
         options: The options and arguments that its command has; what adds another option is left out. None: all
             of them.
     """
-    plain = list(map(without_logins, words))
+    own_words = list(map(without_logins, words))
 
     def command(same: re.Match[str]) -> str:
-        change, note = same["change"], same["note"] or ""
+        note = same["note"] or ""
+        sentence_note = note.replace(NOTE, ": ", 1)
+        change = same["change"]
         addition = _ADDITION.match(change)
         if addition and options is not None:
-            if addition["option"] and any(
-                option not in options for option in _OPTION.findall(change)
-            ):
-                return ""
-            if addition["requirements"] and REQUIREMENTS not in options:
+            if addition["option"]:
+                for option in _OPTION.findall(change):
+                    if option not in options:
+                        return ""
+            elif REQUIREMENTS not in options:
                 requirements = addition["requirements"]
-                if words[1:2] != ["run"]:
-                    return f"Request {requirements} too{note.replace(NOTE, ': ', 1)}\n"
-                change = " ".join(
-                    ["with", *(f"--with {quoted(one)}" for one in shlex.split(requirements))]
-                )
-        changed = _changed(change, plain)
-        if changed is None:
-            note = note.replace(NOTE, ": ", 1)
-            change = re.sub(r"^with (?=\S+ in place of )", "write ", change)
-            changed = change[:1].upper() + change[1:]
-        return f"{changed}{note}\n"
+                if not _is_run(words):
+                    return f"Request {requirements} too{sentence_note}\n"
+                added = [f"--with {quoted(name)}" for name in shlex.split(requirements)]
+                change = " ".join(["with", *added])
+        changed = _changed(change, own_words)
+        if changed is not None:
+            return f"{changed}{note}\n"
+        sentence = re.sub(r"^with (?=\S+ in place of )", "write ", change)
+        return f"{sentence[:1].upper()}{sentence[1:]}{sentence_note}\n"
 
     lines = _SAME.sub(command, text)
-    return lines if text.endswith("\n") else lines.removesuffix("\n")
+    if text.endswith("\n"):
+        return lines
+    return lines.removesuffix("\n")
+
+
+def _is_run(words: Sequence[str]) -> bool:
+    return words[1:2] == ["run"]
 
 
 def _changed(change: str, words: list[str]) -> str | None:
-    """Write a command line with a change; None if it does not hold what the change takes out."""
+    """Return a command line with a change; None if it does not hold what the change takes out."""
     if change == "again":
         return joined(words)
-    if exchange := _IN_PLACE.fullmatch(change):
-        exchanged = [_exchanged(word, exchange["old"], exchange["new"]) for word in words[2:]]
-        return None if exchanged == words[2:] else joined([*words[:2], *exchanged])
+    exchange = _IN_PLACE.fullmatch(change)
+    if exchange:
+        rest = words[:2]
+        old = exchange["old"]
+        new = exchange["new"]
+        rest += [_exchanged(word, old, new) for word in words[2:]]
+        return None if rest == words else joined(rest)
     if change.startswith("without "):
-        removed = change.removeprefix("without ")
-        rest = _without(removed, words)
+        rest = _without(change.removeprefix("without "), words)
         return None if rest == words else joined(rest)
     added = change.removeprefix("with ")
     option, _, value = added.partition(" ")
-    earlier = words
-    if (
-        option != "--with"
-    ):  # a second one adds to the first; any other option replaces what was given before
-        earlier = _without(f"{option} *" if value else option, words)
+    # A second --with adds to the first; any other option replaces what was given before.
+    if option != "--with":
+        words = _without(f"{option} *" if value else option, words)
     # What follows the command that "run" starts, or "--", is not for us.
-    end = 2 if words[1:2] == ["run"] else earlier.index("--") if "--" in earlier else len(earlier)
-    return " ".join(filter(None, (joined(earlier[:end]), added, joined(earlier[end:]))))
+    end = len(words)
+    if _is_run(words):
+        end = 2
+    elif "--" in words:
+        end = words.index("--")
+    parts = [joined(words[:end]), added, joined(words[end:])]
+    return " ".join(filter(None, parts))
 
 
 def _without(removed: str, words: list[str]) -> list[str]:
-    """Take a word out of a command line, or an option with its value, where ``*`` is any."""
+    """Return a command line without a word, or without an option with its value, of which ``*`` is any."""
     option, _, value = removed.partition(" ")
-    if not (option.startswith("-") and value):
-        return [
-            word
-            for word in words
-            if _squeezed(removed) not in {_squeezed(word), _squeezed(_name(word))}
-        ]
-    rest, waiting = list[str](), iter(words)
-    for word in waiting:
+    if not value or not option.startswith("-"):
+        name = _squeezed(removed)
+        others = [word for word in words if _squeezed(word) != name]
+        return [word for word in others if _squeezed(_name(word)) != name]
+    rest = []
+    remaining = iter(words)
+    for word in remaining:
         name, sign, given = word.partition("=")
-        if name != option:
-            rest.append(word)
-            continue
-        given = given if sign else next(waiting, "")
-        if value not in ("*", given):
-            rest += [word] if sign else [word, given]
+        written = [word]
+        if name == option:
+            if not sign:
+                given = next(remaining, "")
+                written.append(given)
+            if value in {"*", given}:
+                continue
+        rest += written
     return rest
 
 
-def _exchanged(word: str, old: str, new: str) -> str:
-    """Exchange a requirement, or the name in it."""
+def _exchanged(
+    word: str,
+    old: str,
+    new: str,
+) -> str:
+    """Return a word with another requirement in it, or with another name."""
     if _squeezed(word) == _squeezed(old):
         return new
     name = _name(word)
-    return new + word.removeprefix(name) if _squeezed(name) == _squeezed(old) else word
+    if _squeezed(name) == _squeezed(old):
+        return new + word.removeprefix(name)
+    return word
 
 
 def _name(requirement: str) -> str:
@@ -167,5 +196,6 @@ def _name(requirement: str) -> str:
 
 
 def _squeezed(word: str) -> str:
-    """Write a requirement, or a name, as it is compared."""
-    return re.sub(r"[-_.]+", "-", re.sub(r"\s", "", word)).lower()
+    """Return a requirement, or a name, as it is compared."""
+    without_blanks = re.sub(r"\s", "", word)
+    return re.sub(r"[-_.]+", "-", without_blanks).lower()

@@ -41,10 +41,16 @@ class Refusal(Rejected):
         return self.error_class.exit_code
 
 
-def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Refusal:
+def choose(
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+) -> Plan | Refusal:
     """Return the build for a machine, with reasons, or why there is none; raise UsageError for a malformed request."""
     outcome = planning.choose(machine, request, catalog)
-    return Refusal(**vars(outcome)) if isinstance(outcome, Rejected) else outcome
+    if isinstance(outcome, Rejected):
+        return Refusal(**vars(outcome))
+    return outcome
 
 
 def install(
@@ -69,7 +75,12 @@ def install(
     from gpuinstall.project import Settings, open_project
 
     paths = EnvironmentPaths.at(Path(venv))
-    settings = Settings(request, only=bool(request.requirements), machine=machine, venv=paths.venv)
+    settings = Settings(
+        request,
+        only=bool(request.requirements),
+        machine=machine,
+        venv=paths.venv,
+    )
     with open_project(paths.folder, settings, reporter) as project:
         return installation.install(project, InstallOptions(replace=replacing, upgrade=upgrade))
 
@@ -128,7 +139,7 @@ def verify(
 ) -> Verdict:
     """Run kernels on every GPU in any environment, by its folder or its interpreter; a failure is in the verdict.
 
-    Raise UsageError where there is no interpreter.
+    Raise UsageError if there is no interpreter.
     """
     from gpuinstall.environments.environment import read_origin
     from gpuinstall.environments.paths import interpreter
@@ -140,5 +151,5 @@ def verify(
     machine = read_machine(reporter)
     origin = read_origin(python.parent.parent, machine)
     return verify_environment(
-        python, machine, asked_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
+        python, machine, for_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
     )

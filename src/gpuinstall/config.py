@@ -17,19 +17,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LISTS = dict.fromkeys(("requirements", "targets", "backends", "extension-sources"), list)
-_KINDS: dict[str, type] = {**_LISTS, "python": str, "torch-index": str, "only-binary": bool}
-_IN_WORDS = {list: "a list of strings", str: "a string", bool: "true or false"}
+_KINDS = {
+    "requirements": list,
+    "targets": list,
+    "backends": list,
+    "extension-sources": list,
+    "python": str,
+    "torch-index": str,
+    "only-binary": bool,
+}
+_IN_WORDS = {
+    list: "a list of strings",
+    str: "a string",
+    bool: "true or false",
+}
 
 
 def read_config(folder: Path) -> Request:
-    """Read what the settings of the project in ``folder`` request; raise UsageError if they are malformed."""
-    project, pinned = folder / "pyproject.toml", folder / ".python-version"
+    """Return what the settings of the project in ``folder`` request.
+
+    Raises:
+        UsageError: They are malformed.
+    """
+    project = folder / "pyproject.toml"
+    pinned = folder / ".python-version"
+    pyproject: Mapping[str, Any] = {}
+    version = ""
     try:
-        pyproject = parse_toml(read_document(project, folder)) if os.path.lexists(project) else {}
-        version = read_document(pinned, folder) if os.path.lexists(pinned) else ""
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        if os.path.lexists(project):
+            pyproject = parse_toml(read_document(project, folder))
+        if os.path.lexists(pinned):
+            version = read_document(pinned, folder)
+    except OSError as error:
+        raise _malformed(f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
         raise _malformed(f"cannot be read: {reason}") from None
     return parse_config(pyproject, version)
 
@@ -40,15 +62,15 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     for key in table:
         if key not in _KINDS:
             raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
-    values = {key: _value(table, key, kind) for key, kind in _KINDS.items()}
-    required = _value(
-        _table(pyproject, "project"), "requires-python", str, "[project]"
-    ) or _python_of_poetry(pyproject)
-    listed = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
+    values = {}
+    for key, kind in _KINDS.items():
+        values[key] = _value(table, key, kind)
+    project = _table(pyproject, "project")
+    required = _value(project, "requires-python", str, "[project]") or _python_of_poetry(pyproject)
     return replace(
         FOLDERS_OWN,
         requirements=values["requirements"] or (),
-        python=values["python"] or (listed[1] if listed else None) or required,
+        python=values["python"] or _first_python(python_version) or required,
         allowed_backends=values["backends"],
         targets=values["targets"] or (),
         sourcing=Sourcing(
@@ -59,10 +81,16 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     )
 
 
+def _first_python(python_version: str) -> str | None:
+    """Return the ``X.Y`` in the first line of ``.python-version`` that names a CPython."""
+    line = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
+    return line[1] if line else None
+
+
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
     """Return the Python that Poetry's own table requires, as a specifier."""
-    dependencies = _table(_table(_table(pyproject, "tool"), "poetry"), "dependencies")
-    python = dependencies.get("python")
+    poetry = _table(_table(pyproject, "tool"), "poetry")
+    python = _table(poetry, "dependencies").get("python")
     # Several Pythons with a bar between them are no specifier.
     if not isinstance(python, str) or "|" in python:
         return None
@@ -77,15 +105,20 @@ def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _value(
-    table: Mapping[str, Any], key: str, kind: type, section: str = "[tool.gpuinstall]"
+    table: Mapping[str, Any],
+    key: str,
+    kind: type,
+    section: str = "[tool.gpuinstall]",
 ) -> Any:
     value = table.get(key)
-    items = value if isinstance(value, list) else ()
-    if value is not None and not (
-        isinstance(value, kind) and all(isinstance(item, str) for item in items)
-    ):
+    if value is None:
+        return None
+    is_sound = isinstance(value, kind)
+    if kind is list and is_sound:
+        is_sound = all(isinstance(item, str) for item in value)
+    if not is_sound:
         raise _malformed(f"{section} {key} is {value!r}", f"it is {_IN_WORDS[kind]}")
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value) if kind is list else value
 
 
 def _malformed(fault: str, hint: str | None = None) -> UsageError:

@@ -109,9 +109,9 @@ def check_outside(path: Path, named_by: Path) -> None:
 
 
 def read_document(path: Path, folder: Path | None = None) -> str:
-    """Read a text; raise OSError where it is not a regular file, too large, or led out of ``folder`` by a link.
+    """Read a text; raise OSError if it is not a regular file, too large, or led out of ``folder`` by a link.
 
-    Raise UnicodeDecodeError where it is not text.
+    Raise UnicodeDecodeError if it is not text.
     """
     return read_raw(path, folder).decode("utf-8-sig")
 
@@ -128,12 +128,12 @@ def read_raw(path: Path, folder: Path | None = None) -> bytes:
 
 
 def read_json(path: Path, folder: Path | None = None) -> Any:
-    """Read a JSON document as ``read_document`` does; raise ValueError where it is none."""
+    """Read a JSON document as ``read_document`` does; raise ValueError if it is none."""
     return parse_json(read_document(path, folder))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError where it is malformed, or deeper or of more values than anybody would write."""
+    """Parse JSON; raise ValueError if it is malformed, or deeper or of more values than anybody would write."""
     import json
 
     text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
@@ -150,7 +150,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML; raise ValueError where it is malformed, or nested deeper than anybody would."""
+    """Parse TOML; raise ValueError if it is malformed, or nested deeper than anybody would."""
     import tomli
 
     try:
@@ -176,7 +176,7 @@ def parse_ini(text: str) -> RawConfigParser:
 
 
 def keep_temporary_files_apart() -> None:
-    """Have this process and what it starts make temporary files in our cache where others could exchange them."""
+    """Have this process and what it starts make temporary files in our cache if other users could exchange them."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
     with suppress(OSError, InstallationError):
         status = folder.stat()
@@ -205,7 +205,7 @@ def restore_umask() -> None:
 
 
 def is_of_who_called_sudo(folder: Path) -> bool:
-    """Say whether we are root, and a folder lies, or would lie, in the home of the user who called ``sudo``."""
+    """Whether we are root, and a folder lies, or would lie, in the home of the user who called ``sudo``."""
     caller = os.environ.get("SUDO_UID", "0")
     if os.name != "posix" or os.getuid() != 0 or not caller.isdecimal():
         return False
@@ -222,7 +222,12 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         message = f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s"
         why = "that user could change what root installs from it, and could not remove what root leaves there"
         hint = "Run it without sudo, or with root's own home: sudo -H gpuinstall"
-        raise InstallationError("others-home", message, why=why, hint=hint)
+        raise InstallationError(
+            "others-home",
+            message,
+            why=why,
+            hint=hint,
+        )
     with suppress(InstallationError):  # who needs it says that it cannot be made
         make_private_folder(folder)
     try:
@@ -290,12 +295,12 @@ def sha256_of(path: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Say whether a folder lies there: no link to one."""
+    """Whether a folder lies there: no link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 def holds_text(path: Path, text: str) -> bool:
-    """Say whether a regular file lies there, in the folder itself, that holds just this text."""
+    """Whether a regular file lies there, in the folder itself, that holds just this text."""
     with suppress(OSError, ValueError):
         return not path.is_symlink() and read_document(path) == text
     return False
@@ -398,10 +403,15 @@ def written(
             part.unlink()
 
 
-def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
+def _created(
+    part: Path,
+    path: Path,
+    *,
+    is_private: bool,
+) -> IO[bytes]:
     """Create a file of the owner of the one that it replaces, as open as that; a new one as the umask leaves it.
 
-    A token in the file is not shown to others for a moment, nor for good where a file system refuses a chmod.
+    A token in the file is not shown to others for a moment, nor for good if a file system refuses a chmod.
     """
     replaced = _status_of(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -430,7 +440,7 @@ def has_login(text: bytes) -> bool:
 
 
 def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
-    """Replace a file of the user's by what ``edit`` makes of it, None where it is not there.
+    """Replace a file of the user's by what ``edit`` makes of it, None if it is not there.
 
     What another program writes in the meantime is edited in its turn, and not lost. A file that gets its first login
     from another one becomes private.
@@ -453,7 +463,11 @@ def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
                 return
             is_private = has_login(after) and not has_login(before or b"")
             put = partial(_replace_unchanged, before=before)
-            with written(place, put=put, is_private=is_private) as file:
+            with written(
+                place,
+                put=put,
+                is_private=is_private,
+            ) as file:
                 file.write(after)
             return
     raise InstallationError(
@@ -479,8 +493,13 @@ def _check_unchanged(place: Path, before: bytes | None) -> None:
         raise _ChangedMeanwhileError
 
 
-def _replace_unchanged(part: Path, place: Path, *, before: bytes | None) -> None:
-    """Put ``part`` in the place of a file that still holds ``before``, or where there is none.
+def _replace_unchanged(
+    part: Path,
+    place: Path,
+    *,
+    before: bytes | None,
+) -> None:
+    """Put ``part`` in the place of a file that still holds ``before``, or that does not exist.
 
     Another program may save the file after every look at it. So the two are exchanged, and what comes out is looked
     at: if it is not what was read, it goes back.
@@ -545,7 +564,7 @@ def _bytes_at(place: Path) -> bytes | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that a person named; raise UsageError where it cannot be written."""
+    """Write a file that a person named; raise UsageError if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -555,7 +574,7 @@ def write_text(path: Path, text: str) -> None:
 def write_in_place(path: Path, text: str) -> None:
     """Write a file, behind a link if there is one; a pipe or /dev/stdout is not replaced.
 
-    Raise InstallationError where it cannot be written.
+    Raise InstallationError if it cannot be written.
     """
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         with path.open("a", encoding="utf-8") as stream:
@@ -565,7 +584,7 @@ def write_in_place(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:
-    """Say that ``path`` cannot be written, and why; on Windows often because a program uses it."""
+    """Return that ``path`` cannot be written, and why; on Windows often because a program uses it."""
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
     if os.name == "nt":
         hint = (

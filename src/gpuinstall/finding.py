@@ -89,7 +89,7 @@ class Finding:
 
     @property
     def fix(self) -> str | None:
-        """What to do as text, one command a line; None where there is nothing, or its programs are not here."""
+        """What to do as text, one command a line; None if there is nothing, or its programs are not here."""
         return (
             "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible)
             or None

@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_shared(folder: Path, reporter: Reporter) -> None:
-    """Raise UsageError where everybody can write to a folder or to what it holds; say whose it is, if another's."""
+    """Raise UsageError if every user can write to a folder or to what it holds, with its owner if that is another user."""
     if os.name != "posix" or not folder.is_dir():
         return
     with os.scandir(folder) as entries:
@@ -40,10 +40,14 @@ def check_shared(folder: Path, reporter: Reporter) -> None:
 
 
 def own_folder(path: Path, *, make: bool = True) -> Path:
-    """A folder that nobody else may write to, made where that is wanted; raise InstallationError for another's."""
+    """A folder that nobody else may write to, made on request; raise InstallationError for another user's."""
     with suppress(OSError):
         if make:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(
+                mode=0o700,
+                parents=True,
+                exist_ok=True,
+            )
         status = path.lstat()
         private = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private:

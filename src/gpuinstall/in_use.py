@@ -26,7 +26,7 @@ def hold(folder: str) -> bool:
 
     Returns:
         Whether the folder is there and stays; False if it has been removed in this moment. True too
-        where nothing can be locked: then nobody can remove it either.
+        if nothing can be locked: then nobody can remove it either.
     """
     if folder in _descriptors:
         return True
@@ -51,7 +51,7 @@ def claim(folder: str) -> bool:
     """Have a folder that this process holds for it alone, to change what others use; ``share`` ends it.
 
     Returns:
-        Whether nobody else uses it. True too where nothing can be locked.
+        Whether nobody else uses it. True too if nothing can be locked.
     """
     descriptor = _descriptors.get(folder)
     if descriptor is None or _lock(descriptor, alone=True):

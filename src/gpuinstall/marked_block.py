@@ -15,7 +15,7 @@ BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 """What some editors put before the first character of a file: it stays there."""
 
 NEW = " new"
-"""The end of the note where there was no such file before."""
+"""The end of the note if there was no such file before."""
 
 _BEGIN, _END = "# gpuinstall hook: ", "# end of gpuinstall hook"
 _BEGINNING = re.compile(rf"{_BEGIN}(.*)")
@@ -34,7 +34,12 @@ class _Block(NamedTuple):
     stop: int
 
 
-def with_block(text: str, at: int, note: str, lines: Sequence[str]) -> str:
+def with_block(
+    text: str,
+    at: int,
+    note: str,
+    lines: Sequence[str],
+) -> str:
     """Return a text with ``lines`` at its start (0) or its end (-1), and a ``note`` that ``block_note`` reads again.
 
     They end as the lines of the text do.
@@ -90,7 +95,12 @@ def _blocks(text: str) -> Iterator[_Block]:
         raise BrokenBlockError("the end mark is missing")
 
 
-def _block(text: str, note: str, start: int, stop: int) -> _Block:
+def _block(
+    text: str,
+    note: str,
+    start: int,
+    stop: int,
+) -> _Block:
     """Return a block with the line end that came with it: the one after it, or at the end of a text the one before."""
     if stop < len(text):
         return _Block(note, start, stop + 1)

@@ -44,7 +44,7 @@ class Patience(NamedTuple):
         return 10 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The same for uv, where its own variables say nothing else; and as few answers at once as bound its memory."""
+        """The same for uv, if its own variables say nothing else; and as few answers at once as bound its memory."""
         seconds = str(max(1, round(self.silence)))
         ours = {
             "UV_HTTP_TIMEOUT": seconds,
@@ -70,7 +70,7 @@ class Pace:
         self._total += size
 
     def lags(self) -> bool:
-        """Say whether a whole window has gone by with less than the floor."""
+        """Whether a whole window has gone by with less than the floor."""
         window, now = self._patience.window, monotonic()
         if now - self._mark < window:
             return False
@@ -80,13 +80,17 @@ class Pace:
 
 
 def read_patience(environ: Mapping[str, str]) -> Patience:
-    """Read ``GPUINSTALL_SILENCE`` and ``GPUINSTALL_FLOOR``; raise UsageError where they are no numbers."""
+    """Read ``GPUINSTALL_SILENCE`` and ``GPUINSTALL_FLOOR``; raise UsageError if they are no numbers."""
     return Patience(
         _number(environ, SILENCE, USUAL.silence), int(_number(environ, FLOOR, USUAL.floor))
     )
 
 
-def _number(environ: Mapping[str, str], name: str, usual: float) -> float:
+def _number(
+    environ: Mapping[str, str],
+    name: str,
+    usual: float,
+) -> float:
     try:
         value = float(environ.get(name) or usual)
     except ValueError:

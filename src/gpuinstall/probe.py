@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
 from gpuinstall.facts.container import read_container, read_wsl
 from gpuinstall.facts.host import PLATFORM, is_told, read_folders, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
-from gpuinstall.facts.source import Recording, Source, ThisMachine, recorder
+from gpuinstall.facts.source import Recorder, Recording, Source, ThisMachine, own_words
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Environment, Machine
@@ -36,7 +37,10 @@ SHARED_MEMORY_BYTES = 256 * _MIB
 
 
 def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
-    return {prober.vendor: prober.read(source, facts) for prober in PROBERS}
+    evidence = {}
+    for prober in PROBERS:
+        evidence[prober.vendor] = prober.read(source, facts)
+    return evidence
 
 
 def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
@@ -46,42 +50,55 @@ def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
 
 
 def _devices(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
-    """Ask Windows, which takes seconds, only where no maker's driver answers."""
-    return (
-        read_adapters(source)
-        if facts.host.os == "windows" and not facts.answered
-        else facts.devices
-    )
+    # To ask Windows takes seconds, and a maker's driver knows as much.
+    if facts.answered or facts.host.os != "windows":
+        return facts.devices
+    return read_adapters(source)
 
 
 MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
     Step("host", lambda source, _: read_host(source)),
     Step("container", lambda source, _: read_container(source)),
-    Step("wsl", lambda source, facts: read_wsl(source, facts.host.release)),
+    Step(
+        "wsl",
+        lambda source, facts: read_wsl(source, facts.host.release),
+    ),
     Step("devices", lambda source, _: read_pci(source)),
     Step("evidence", _read_makers, together=True),
     Step("pythons", lambda source, _: read_pythons(source), together=True),
     Step("folders", lambda source, _: read_folders(source), together=True),
     Step("answered", _answered),
-    Step("missing_libraries", lambda source, facts: read_missing_libraries(source, facts.host.os)),
+    Step(
+        "missing_libraries",
+        lambda source, facts: read_missing_libraries(source, facts.host.os),
+    ),
     Step("devices", _devices),
 )
 
 
-def read_machine(reporter: Reporter | None = None, source: Source | None = None) -> Machine:
-    """Say what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
-    return machine_of(
-        take(MACHINE_STEPS, MachineFacts(), source or ThisMachine(reporter or SilentReporter()))
-    )
+def read_machine(
+    reporter: Reporter | None = None,
+    source: Source | None = None,
+) -> Machine:
+    """Return what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
+    source = source or ThisMachine(reporter or SilentReporter())
+    return machine_of(take(MACHINE_STEPS, MachineFacts(), source))
 
 
 def machine_of(facts: MachineFacts) -> Machine:
     """Conclude from the facts what the machine is and what is wrong with it. Pure."""
-    evidence = {vendor: replace(read, facts=facts) for vendor, read in facts.evidence.items()}
-    findings = dict(
-        numbered((prober.vendor, prober.conclude(evidence[prober.vendor])) for prober in PROBERS)
-    )
-    concluded = tuple(findings.values())
+    concluded = {}
+    for prober in PROBERS:
+        evidence = replace(facts.evidence[prober.vendor], facts=facts)
+        concluded[prober.vendor] = prober.conclude(evidence)
+    findings = dict(numbered(concluded.items()))
+    makers = findings.values()
+    drivers = [maker.driver for maker in makers if maker.driver]
+    releases = [maker.l4t for maker in makers if maker.l4t]
+    facts_of_makers = {}
+    for name, maker in findings.items():
+        if maker.facts:
+            facts_of_makers[name] = maker.facts
     return Machine(
         os=facts.host.os,
         arch=facts.host.arch,
@@ -90,19 +107,19 @@ def machine_of(facts: MachineFacts) -> Machine:
         environment=Environment(
             wsl=facts.wsl is not None,
             container=facts.container.engine,
-            l4t=next((maker.l4t for maker in concluded if maker.l4t), None),
+            l4t=releases[0] if releases else None,
         ),
         pythons=facts.pythons,
-        driver=next((maker.driver for maker in concluded if maker.driver), None),
-        gpus=tuple(gpu for maker in concluded for gpu in maker.gpus),
+        driver=drivers[0] if drivers else None,
+        gpus=tuple(chain.from_iterable(maker.gpus for maker in makers)),
         problems=(
-            *(fault for maker in concluded for fault in maker.faults),
-            *(note for maker in concluded for note in maker.notes),
+            *chain.from_iterable(maker.faults for maker in makers),
+            *chain.from_iterable(maker.notes for maker in makers),
             *machine_notes(facts, findings),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
-        makers={name: maker.facts for name, maker in findings.items() if maker.facts},
+        makers=facts_of_makers,
     )
 
 
@@ -112,43 +129,55 @@ def numbered(
     """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
     first = 0
     for maker, finding in findings:
-        gpus = tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus)
-        faults = tuple(_moved(fault, first) for fault in finding.faults)
-        notes = tuple(_moved(note, first) for note in finding.notes)
-        moved = replace(finding, gpus=gpus, faults=faults, notes=notes)
+        moved = replace(
+            finding,
+            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus),
+            faults=tuple(_moved(fault, first) for fault in finding.faults),
+            notes=tuple(_moved(note, first) for note in finding.notes),
+        )
         yield maker, moved
         first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
 
 
 def _moved(problem: Finding, first: int) -> Finding:
-    return replace(problem, gpus=tuple(gpu + first for gpu in problem.gpus)) if first else problem
+    gpus = [gpu + first for gpu in problem.gpus]
+    return replace(problem, gpus=tuple(gpus))
 
 
 def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Read this machine and write down what was read, nvidia-smi included, without serials, host and user names."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty:
         raise UsageError(
             "folder-not-empty",
             f"{folder} is not empty",
             hint="the same with --record DIR   # a new one",
         )
+    this_machine = ThisMachine(reporter or SilentReporter())
+    recorder = Recorder(folder, own_words(), this_machine)
     try:
-        return read_machine(source=recorder(folder, reporter or SilentReporter()))
+        return read_machine(source=recorder)
     except OSError as error:
-        message = f"the recording cannot be written: {error.strerror}: {error.filename}"
-        hint = "the same with --record DIR   # a folder that you can write to"
-        raise UsageError("recording-not-written", message, hint=hint) from None
+        raise UsageError(
+            "recording-not-written",
+            f"the recording cannot be written: {error.strerror}: {error.filename}",
+            hint="the same with --record DIR   # a folder that you can write to",
+        ) from None
 
 
 def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
-    """Read a recorded machine; raise UsageError where the folder holds none."""
+    """Return a recorded machine.
+
+    Raises:
+        UsageError: The folder holds none.
+    """
     recording = Recording(folder)
     if not is_told(recording.answer(PLATFORM, str)):
-        message, hint = (
+        raise UsageError(
+            "recording-malformed",
             f"{folder} holds no recorded machine",
-            "gpuinstall probe --record DIR   # makes one",
+            hint="gpuinstall probe --record DIR   # makes one",
         )
-        raise UsageError("recording-malformed", message, hint=hint)
     return read_machine(reporter, recording)
 
 
@@ -156,70 +185,93 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """Prove every usable GPU of every maker; nothing is downloaded."""
     start = monotonic()
     proofs = [prober.preflight(machine, reporter) for prober in PROBERS]
-    cards = tuple(card for proof in proofs for card in proof.cards)
-    return Preflight(
-        cards, tuple(problem for proof in proofs for problem in proof.problems), monotonic() - start
-    )
+    cards = chain.from_iterable(proof.cards for proof in proofs)
+    problems = chain.from_iterable(proof.problems for proof in proofs)
+    return Preflight(tuple(cards), tuple(problems), monotonic() - start)
 
 
 def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    """List what should be known of the machine, whoever made its GPUs.
+    """Yield what should be known of the machine, whoever made its GPUs.
 
-    GPUs that no prober lists or speaks of are named where no other is there.
+    GPUs that no prober lists or speaks of are named if no other is there.
     """
-    named = {
-        name
-        for name, finding in findings.items()
-        if finding.shows_gpu or finding.faults or finding.notes
-    }
-    unknown = MAKERS.keys() - named
-    displays = [device for device in facts.devices if device.is_display and not device.is_reserved]
-    foreign = [device for device in displays if PCI_IDS.get(f"{device.vendor:04x}") in unknown]
-    if foreign and not any(finding.shows_gpu for finding in findings.values()):
-        names = ", ".join(
-            f"{MAKERS[PCI_IDS[f'{device.vendor:04x}']]} {device.id}" for device in foreign
-        )
+    yield from _foreign_gpus(facts, findings)
+    yield from _little_space(facts)
+    gpus = sum(len(finding.gpus) for finding in findings.values())
+    shared = facts.folders.get("shared-memory")
+    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
         yield _note(
             facts,
-            "gpu-not-supported",
-            f"not used: {names}",
-            "no build of PyTorch is chosen for them",
+            "little-shared-memory",
+            f"{shared.free // _MIB} MiB of shared memory are free",
+            why="NCCL passes data between GPUs through it",
         )
-    yield from _little_space(facts, sum(len(finding.gpus) for finding in findings.values()))
     if facts.missing_libraries:
-        message = (
-            f"the Visual C++ run-time library is missing: {', '.join(facts.missing_libraries)}"
-        )
+        libraries = ", ".join(facts.missing_libraries)
         yield _note(
             facts,
             "runtime-library-missing",
-            message,
-            "PyTorch's own libraries are linked against it",
+            f"the Visual C++ run-time library is missing: {libraries}",
+            why="PyTorch's own libraries are linked against it",
         )
-    if facts.host.avx is False:  # often a virtual processor
-        why = "parts of PyTorch end with an illegal instruction"
-        yield _note(facts, "cpu-without-avx", "the processor has no AVX", why)
-
-
-def _little_space(facts: MachineFacts, gpus: int) -> Iterator[Finding]:
-    """Any build takes more than this, how much more the installation knows; several GPUs need room to pass data."""
-    for name, what in (
-        ("environment", "this folder"),
-        ("cache", "uv's cache"),
-        ("temporary", "TMPDIR"),
-    ):
-        if name in facts.folders and facts.folders[name].free < _GIB:
-            message = f"{what} has {facts.folders[name].free // _MIB} MiB free"
-            yield _note(
-                facts, "little-space", message, "an environment takes from one to eight GiB"
-            )
-    shared = facts.folders.get("shared-memory")
-    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
-        message = f"{shared.free // _MIB} MiB of shared memory are free"
+    # Often a virtual processor.
+    if facts.host.avx is False:
         yield _note(
-            facts, "little-shared-memory", message, "NCCL passes data between GPUs through it"
+            facts,
+            "cpu-without-avx",
+            "the processor has no AVX",
+            why="parts of PyTorch end with an illegal instruction",
         )
 
 
-def _note(facts: MachineFacts, code: str, message: str, why: str) -> Finding:
-    return finding_for(code, message, facts.fix_context, why=why, blocking=False)
+def _foreign_gpus(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
+    if any(finding.shows_gpu for finding in findings.values()):
+        return
+    names = []
+    for device in facts.devices:
+        maker = PCI_IDS.get(f"{device.vendor:04x}")
+        if maker not in MAKERS or device.is_reserved or not device.is_display:
+            continue
+        finding = findings.get(maker)
+        if finding is None or not (finding.faults or finding.notes):
+            names.append(f"{MAKERS[maker]} {device.id}")
+    if names:
+        yield _note(
+            facts,
+            "gpu-not-supported",
+            f"not used: {', '.join(names)}",
+            why="no build of PyTorch is chosen for them",
+        )
+
+
+def _little_space(facts: MachineFacts) -> Iterator[Finding]:
+    """Yield the folders with less space than any build takes; how much more one takes the installation knows."""
+    names = {
+        "environment": "this folder",
+        "cache": "uv's cache",
+        "temporary": "TMPDIR",
+    }
+    for folder, name in names.items():
+        space = facts.folders.get(folder)
+        if space and space.free < _GIB:
+            yield _note(
+                facts,
+                "little-space",
+                f"{name} has {space.free // _MIB} MiB free",
+                why="an environment takes from one to eight GiB",
+            )
+
+
+def _note(
+    facts: MachineFacts,
+    code: str,
+    message: str,
+    why: str,
+) -> Finding:
+    return finding_for(
+        code,
+        message,
+        facts.fix_context,
+        why=why,
+        blocking=False,
+    )

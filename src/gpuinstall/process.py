@@ -54,7 +54,7 @@ class _Work(NamedTuple):
 def watched(
     program: Popen[str], words: Sequence[str], patience: Patience, *, limited: bool
 ) -> Iterator[None]:
-    """Watch over a program for the block; raise InstallationError where it had to be ended.
+    """Watch over a program for the block; raise InstallationError if it had to be ended.
 
     ``limited`` bounds its memory too, and that of whatever it starts: not for what compiles.
     """
@@ -75,7 +75,12 @@ def watched(
             "a package index answers too slowly, or endlessly",
             f"the same again\nOr use another index; {more}",
         )
-        raise InstallationError("standstill", message, why=why, hint=hint)
+        raise InstallationError(
+            "standstill",
+            message,
+            why=why,
+            hint=hint,
+        )
 
 
 def _watch(
@@ -104,7 +109,11 @@ def _watch(
         return
 
 
-def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> bool:
+def _gets_on(
+    before: _Work | None,
+    now: _Work | None,
+    patience: Patience,
+) -> bool:
     if before is None or now is None:
         return True
     busy = now.seconds - before.seconds >= BUSY * patience.standstill
@@ -112,13 +121,13 @@ def _gets_on(before: _Work | None, now: _Work | None, patience: Patience) -> boo
 
 
 def _work(pid: int) -> _Work | None:
-    """Read what a program has done; None where the system does not tell."""
+    """Read what a program has done; None if the system does not tell."""
     written = moved(pid, "wchar")
     return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
 
 
 def moved(pid: int, *ways: str) -> int | None:
-    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None where it is not told."""
+    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None if the system does not tell."""
     with suppress(OSError, KeyError):
         counts = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
         return sum(int(counts[way]) for way in ways)
@@ -126,7 +135,7 @@ def moved(pid: int, *ways: str) -> int | None:
 
 
 def memory(pid: int) -> int:
-    """The bytes of memory that are a program's own, 0 where the system does not tell."""
+    """The bytes of memory that are a program's own, 0 if the system does not tell."""
     with suppress(OSError):
         own = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
         return int(own[1]) * 1024 if own else 0
@@ -161,7 +170,7 @@ def _seconds(pid: int) -> float:
 
 
 def _waits_for_another(pid: int) -> bool:
-    """Say whether a program waits for a file that another has locked, such as uv for the uv of another run."""
+    """Whether a program waits for a file that another has locked, such as uv for the uv of another run."""
     with suppress(OSError):
         return re.search(rf"-> +\w+ +\w+ +\w+ +{pid} ", (_PROC / "locks").read_text()) is not None
     return False
@@ -181,12 +190,12 @@ class Finished(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Say whether it ended well."""
+        """Whether it ended well."""
         return self.status == 0
 
 
 def is_trusted(program: Path) -> bool:
-    """Say whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
+    """Whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
     try:
         real = program.resolve(strict=True)
         return real.is_file() and os.access(real, os.X_OK) and _is_safe(program) and _is_safe(real)
@@ -238,11 +247,19 @@ def run(
 
     Each line of its stdout is handed to ``each_line`` at once, from another thread. As a ``group`` it takes whatever it
     started with it when it ends; it has no terminal then.
-    With ``patience`` it is watched: raise InstallationError where it stands still or needs memory without end.
+    With ``patience`` it is watched: raise InstallationError if it stands still or needs memory without end.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
-    with _started(words, env, patience, limited=True, group=group, cwd=cwd, stdin=stdin) as running:
+    with _started(
+        words,
+        env,
+        patience,
+        limited=True,
+        group=group,
+        cwd=cwd,
+        stdin=stdin,
+    ) as running:
         try:
             if text is None:
                 out, err = _communicated(running, each_line, seconds)
@@ -293,7 +310,11 @@ def _communicated(
     out: list[str] = []
     err: list[str] = []
 
-    def hear(stream: IO[str], lines: list[str], heard: Callable[[str], None] | None = None) -> None:
+    def hear(
+        stream: IO[str],
+        lines: list[str],
+        heard: Callable[[str], None] | None = None,
+    ) -> None:
         size = 0
         with stream:
             while line := stream.readline(OUTPUT):
@@ -306,7 +327,14 @@ def _communicated(
                     return
 
     streams = ((running.stdout, out, each_line), (running.stderr, err))
-    readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
+    readers = [
+        Thread(
+            target=hear,
+            args=stream,
+            daemon=True,
+        )
+        for stream in streams
+    ]
     running.stdout = running.stderr = (
         None  # who reads closes: to close what another thread reads waits for its end
     )

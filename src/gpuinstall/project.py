@@ -10,6 +10,7 @@ import re
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from gpuinstall.requirements_file import RequirementsFile, joined_files, split_g
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.paths import EnvironmentPaths
@@ -45,40 +46,57 @@ TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the caller of a run says, by the options of a command or the arguments of a call.
-
-    ``request`` and ``files``, requirements files by their names, are added to what the folder asks for; with ``only``
-    they are all of it, and with ``anew`` the backend of the environment is forgotten too. ``without`` are packages to
-    take out. ``declared`` lets the files of the folder say what it asks for. ``machine`` is another than this one,
-    ``venv`` the environment (``.venv`` in the folder).
-    """
+    """What the caller of a run says, by the options of a command or the arguments of a call."""
 
     request: Request = FOLDERS_OWN
+    """What is added to what the folder asks for."""
+
     files: Mapping[str, RequirementsFile] = field(default_factory=dict)
+    """Requirements files by their names, which are added too."""
+
     only: bool = False
+    """Whether these are all of it."""
+
     anew: bool = False
+    """Whether the backend of the environment is forgotten too."""
+
     without: tuple[str, ...] = ()
+    """Packages to take out."""
+
     declared: bool = True
+    """Whether the files of the folder say what it asks for."""
+
     machine: Machine | None = None
+    """Another one than this."""
+
     venv: Path | None = None
+    """The environment; None: ``.venv`` in the folder."""
+
     source_settings: tuple[SourceSetting, ...] = ()
     """What the block of a script says of sources."""
 
 
 @contextmanager
 def open_project(
-    folder: Path, settings: Settings | None = None, reporter: Reporter | None = None
+    folder: Path,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
 ) -> Iterator[Project]:
     """Open the project in ``folder``; what it needs of the world is closed with it."""
     with ExitStack() as resources:
-        yield Project(folder, settings or Settings(), reporter or SilentReporter(), resources)
+        yield Project(
+            folder,
+            settings or Settings(),
+            reporter or SilentReporter(),
+            resources,
+        )
 
 
 @dataclass(frozen=True)
 class Project:
     """A folder with the settings of a run; each part is read when it is first needed, and once.
 
-    Raise UsageError, where a part is read, for what is malformed in a file of the folder or in the settings.
+    Raise UsageError, when a part is read, for what is malformed in a file of the folder or in the settings.
     """
 
     folder: Path
@@ -104,22 +122,30 @@ class Project:
         from gpuinstall.sources import read_sources
 
         chosen = self.settings.request.sourcing
-        named = chosen.torch_index or os.environ.get(TORCH_INDEX)
+        configured = self.config.sourcing
         sources = read_sources(
-            named, os.environ, self.folder, configured=self.config.sourcing.torch_index
+            self._requested_torch_index,
+            os.environ,
+            self.folder,
+            configured=configured.torch_index,
         )
-        configured, file = self.config.sourcing.extension_sources, self.folder / "pyproject.toml"
-        sources = sources.with_extensions(chosen.extension_sources, configured, file)
+        sources = sources.with_extensions(
+            chosen.extension_sources,
+            configured.extension_sources,
+            self.folder / "pyproject.toml",
+        )
         sources = sources.with_settings(self.source_settings)
         sources.admit(sources.chosen, self.reporter)
-        sources.explain_answered(self.reporter)
+        sources.explain_ignored_settings(self.reporter)
         return sources
+
+    @property
+    def _requested_torch_index(self) -> str | None:
+        return self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
 
     @cached_property
     def sourcing(self) -> Sourcing:
         """How packages are had: as the caller says, and if he does not, as the folder's settings and locks say."""
-        from gpuinstall.lock.folder_request import recorded_request
-
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
@@ -128,19 +154,22 @@ class Project:
         )
         code_check = chosen.code_check
         if code_check is None:
-            code_check = (
-                self.settings.only or recorded_request(self.paths.folder, self.own_lock).code_check
-            )
+            code_check = self.settings.only or self._recorded.code_check
             if not code_check:
                 self.reporter.warn(
                     "the code check is off, as in the locks here; --code-check turns it on"
                 )
-        return replace(chosen, only_binary=only_binary, code_check=code_check)
+        return replace(
+            chosen,
+            only_binary=only_binary,
+            code_check=code_check,
+        )
 
     @staticmethod
     def pip_constraints(venv: Path) -> tuple[str, ...]:
         """Return the constraints files of the user's own pip, which the configuration of an environment would hide."""
-        from gpuinstall.sources.configuration import PIP_NAME, pip_words
+        from gpuinstall.sources.configuration import pip_words
+        from gpuinstall.sources.configuration_files import PIP_NAME
 
         return pip_words(os.environ, venv / PIP_NAME, "", "constraint")
 
@@ -151,72 +180,84 @@ class Project:
         A file that was read by an earlier command is read again: its packages come from where it says. Raise
         UsageError if it is gone, for they would come from the default index.
         """
-        from gpuinstall.lock.declaration import has_place, read_team_settings
+        from gpuinstall.lock.declaration import has_place
+        from gpuinstall.lock.team_lock import read_team_settings
 
-        given = [listed.settings for listed in self.settings.files.values()]
+        settings: list[SourceSetting] = []
         for name, listed in self.settings.files.items():
-            if not has_place(name, self.paths.folder) and any(
-                one.is_obeyed for one in listed.settings
-            ):
-                hint = "Write it into a file, which later commands can read again"
+            names_sources = any(setting.is_obeyed for setting in listed.settings)
+            if names_sources and not has_place(name, self.paths.folder):
                 raise UsageError(
-                    "source-setting", f"{name} names sources, but is not a regular file", hint=hint
+                    "source-setting",
+                    f"{name} names sources, but is not a regular file",
+                    hint="Write it into a file, which later commands can read again",
                 )
-        given += [
-            self.settings.source_settings,
-            self.declaration.listed.settings,
-            self._recorded_settings(),
-        ]
-        given.append(tuple(self._locked_indexes()))
+            settings += listed.settings
+        settings += self.settings.source_settings
+        settings += self.declaration.listed.settings
+        settings += self._recorded_settings()
+        settings += self._locked_indexes()
         if self._team_lock:
-            given.append(read_team_settings(self._team_lock))
-        settings = tuple(setting for group in given for setting in group)
+            settings += read_team_settings(self._team_lock)
         if any(setting.effect is Effect.REFUSED for setting in settings):
             from gpuinstall.sources import Sources
 
-            Sources().with_settings(settings)
-        return settings
+            # It raises the error of the first one that is refused.
+            Sources().with_settings(tuple(settings))
+        return tuple(settings)
 
-    def _recorded_settings(self) -> tuple[SourceSetting, ...]:
+    def _recorded_settings(self) -> list[SourceSetting]:
         """Return what the files that an earlier command read say of sources today."""
         from gpuinstall.lock.declaration import PROJECT_FILES, read_inputs
-        from gpuinstall.lock.folder_request import recorded_request
 
-        folder, recorded = self.paths.folder, recorded_request(self.paths.folder, self.own_lock)
+        folder = self.paths.folder
+        recorded = self._recorded
         given = {Path(split_group(name)[0]).resolve() for name in self.settings.files}
-        settings, gone = list[SourceSetting](), list[str]()
+        settings: list[SourceSetting] = []
+        gone = []
         for name in sorted(recorded.files.keys() - {*PROJECT_FILES, self.declaration.file}):
             path = folder / split_group(name)[0]
-            if path.resolve() in given:
+            place = path.resolve()
+            if place in given:
                 continue
             try:
-                if not path.resolve().is_relative_to(folder.resolve()):
+                if not place.is_relative_to(folder.resolve()):
                     check_outside(path, folder)
                 settings += read_inputs(str(folder / name)).settings
             except UsageError:  # its text may be a stranger's choice, and is not repeated
                 gone.append(name)
         if gone and recorded.sources and not self.settings.only:
-            message = f"{', '.join(gone)} cannot be read, and the lock was made with {', '.join(recorded.sources)}"
-            why = "without these settings, packages could come from other sources"
-            hint = "gpuinstall install --only torch   # or put the file back"
-            raise UsageError("inputs-gone", message, why=why, hint=hint)
-        return tuple(settings)
+            raise UsageError(
+                "inputs-gone",
+                f"{', '.join(gone)} cannot be read, "
+                f"and the lock was made with {', '.join(recorded.sources)}",
+                why="without these settings, packages could come from other sources",
+                hint="gpuinstall install --only torch   # or put the file back",
+            )
+        return settings
 
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
         from gpuinstall.lock.declaration import locks_in
 
-        paths = [] if self.settings.only else locks_in(self.paths.folder)
-        removed = {normalised(name) for name in self.settings.without}
-        for path in paths:
+        if self.settings.only:
+            return
+        removed = set(map(normalised, self.settings.without))
+        for path in locks_in(self.paths.folder):
             from gpuinstall.lock.lock import read_lock  # which takes long to load
 
             with suppress(LockError):
                 lock = read_lock(path)
-                indexes = lock.indexes if lock.evidence else {}
-                for name in indexes.keys() - removed:
-                    key = "index of a package in a lock"
-                    yield source_setting("gpuinstall", key, indexes[name], path, package=name)
+                if not lock.evidence:
+                    continue
+                for name in lock.indexes.keys() - removed:
+                    yield source_setting(
+                        "gpuinstall",
+                        "index of a package in a lock",
+                        lock.indexes[name],
+                        path,
+                        package=name,
+                    )
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -224,8 +265,8 @@ class Project:
         from gpuinstall.learned.store import known_catalog
         from gpuinstall.sources.sources import torch_index_of
 
-        named = self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
-        base = torch_index_of(named or self.config.sourcing.torch_index)
+        configured = self.config.sourcing.torch_index
+        base = torch_index_of(self._requested_torch_index or configured)
         return replace(known_catalog(base), torch_index=base)
 
     @cached_property
@@ -233,12 +274,17 @@ class Project:
         """The clients and caches of the run, open until it ends."""
         from gpuinstall.session import open_session
 
-        opened = open_session(self.sources, self.reporter, self.folder, sourcing=self.sourcing)
+        opened = open_session(
+            self.sources,
+            self.reporter,
+            self.folder,
+            sourcing=self.sourcing,
+        )
         return self.resources.enter_context(opened)
 
     @cached_property
     def machine(self) -> Machine:
-        """The machine that is meant, this one where no other is named."""
+        """The machine to choose for: this one, unless the caller gives another."""
         if self.settings.machine:
             return self.settings.machine
         from gpuinstall.probe import read_machine
@@ -246,8 +292,10 @@ class Project:
         return read_machine(self.reporter)
 
     def here(self, request: Request) -> Machine | None:
-        """This machine, where kernels run; None where another is meant, or GPUs are asked for that it lacks."""
-        if self.settings.machine or (request.is_for_gpus and not self.machine.gpus):
+        """Return this machine, where kernels run; None if it is for another, or if GPUs are requested that it lacks."""
+        if self.settings.machine:
+            return None
+        if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine
 
@@ -261,56 +309,59 @@ class Project:
     @cached_property
     def preferred(self) -> tuple[str, ...]:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        from gpuinstall.lock.declaration import read_team_lock
+        from gpuinstall.lock.team_lock import read_team_lock
 
         path = self._team_lock
         if path is None:
             return ()
-        pythons = (self.settings.request.python, self.config.python, RUNNING_PYTHON)
-        python = next(text for text in pythons if text and re.fullmatch(r"3\.\d+", text))
-        return read_team_lock(path, marker_environment(self.machine.os, self.machine.arch, python))
+        for python in (self.settings.request.python, self.config.python):
+            if python and re.fullmatch(r"3\.\d+", python):
+                break
+        else:
+            python = RUNNING_PYTHON
+        machine = self.machine
+        return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
 
     @property
     def _team_lock(self) -> Path | None:
         """The lock of the project's own tool, if it counts."""
-        from gpuinstall.lock.declaration import team_lock_in
+        from gpuinstall.lock.team_lock import team_lock_in
 
-        return (
-            team_lock_in(self.folder) if self.settings.declared and not self.settings.only else None
-        )
+        if self.settings.only or not self.settings.declared:
+            return None
+        return team_lock_in(self.folder)
 
     @cached_property
     def declaration(self) -> Declaration:
         """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
         from gpuinstall.lock.declaration import Declaration, read_declaration
 
-        return (
-            read_declaration(self.folder, self.config.requirements)
-            if self.settings.declared
-            else Declaration()
-        )
+        if not self.settings.declared:
+            return Declaration()
+        return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
     def conda(self) -> CondaRequest:
         """What conda's packages ask for in the files that are named, or in the file of the folder."""
         from gpuinstall.lock.conda import parse_conda
 
-        declared = () if self.settings.only else self.declaration.listed.conda
-        named = (package for listed in self.settings.files.values() for package in listed.conda)
-        return parse_conda((*declared, *named))
+        packages: list[str] = []
+        if not self.settings.only:
+            packages += self.declaration.listed.conda
+        for listed in self.settings.files.values():
+            packages += listed.conda
+        return parse_conda(tuple(packages))
 
     @cached_property
     def _added_by_hand(self) -> RequirementsFile:
         """What the caller adds in words, or by a pipe, which no later command can read again."""
         from gpuinstall.lock.declaration import has_place
 
-        settings = self.settings
-        piped = [
-            listed
-            for name, listed in settings.files.items()
-            if not has_place(name, self.paths.folder)
-        ]
-        return joined_files((self._requested_in_words, *piped))
+        files = [self._requested_in_words]
+        for name, listed in self.settings.files.items():
+            if not has_place(name, self.paths.folder):
+                files.append(listed)
+        return joined_files(files)
 
     @cached_property
     def _added_files(self) -> dict[str, tuple[str, ...]]:
@@ -318,9 +369,8 @@ class Project:
         from gpuinstall.lock.declaration import has_place, lines_of
 
         folder = self.paths.folder
-        placed = {
-            name: listed for name, listed in self.settings.files.items() if has_place(name, folder)
-        }
+        files = self.settings.files
+        placed = {name: files[name] for name in files if has_place(name, folder)}
         return lines_of(placed, folder)
 
     @property
@@ -337,16 +387,23 @@ class Project:
         Raises:
             UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
         """
+        recorded = self._recorded
+        request = self._merge(recorded)
+        if self.settings.only:
+            return request
+        reporter = SilentReporter() if quiet else self.reporter
+        self._announce(recorded, reporter)
+        files = [self.declaration.listed, *self.settings.files.values()]
+        self._admit_included(files, reporter)
+        self.admit_addresses(request, self._added_lines, reporter)
+        return request
+
+    @property
+    def _recorded(self) -> FolderRequest:
+        """What the locks of the folder, or of its environment, were made for."""
         from gpuinstall.lock.folder_request import recorded_request
 
-        recorded = recorded_request(self.paths.folder, self.own_lock)
-        request = self._merge(recorded)
-        if not self.settings.only:
-            reporter = SilentReporter() if quiet else self.reporter
-            self._announce(recorded, reporter)
-            self._admit_included((self.declaration.listed, *self.settings.files.values()), reporter)
-            self.admit_addresses(request, self._added_lines, reporter)
-        return request
+        return recorded_request(self.paths.folder, self.own_lock)
 
     def _merge(self, recorded: FolderRequest) -> FolderRequest:
         """Return what the folder is to hold. Of two that name a package, the later one counts:
@@ -357,23 +414,21 @@ class Project:
         """
         from gpuinstall.lock.folder_request import FolderRequest
 
-        if self.settings.only:
-            return (
-                FolderRequest().adding(self._added_by_hand, self._added_files).following(recorded)
-            )
-        request = recorded.declaring(
-            self._declaration_beside(recorded), forget=not self.settings.declared
-        )
+        settings = self.settings
+        request = FolderRequest()
+        if not settings.only:
+            declaration = self._declaration_beside(recorded)
+            request = recorded.declaring(declaration, forget=not settings.declared)
         request = request.adding(self._added_by_hand, self._added_files)
-        if self.settings.without:
-            request = request.without(self.settings.without)
+        if settings.without and not settings.only:
+            request = request.without(settings.without)
         return request.following(recorded)
 
     def _declaration_beside(self, recorded: FolderRequest) -> Declaration:
         """Return what the files of the folder ask for, without its project if that is requested by hand."""
         if not self.declaration.package:
             return self.declaration
-        listed = {line for lines in recorded.files.values() for line in lines}
+        listed = set(chain.from_iterable(recorded.files.values()))
         by_hand = [text for text in recorded.requirements if text not in listed]
         for text in (*by_hand, *self._added_by_hand.requirements):
             address = parse_requirement(text).url
@@ -382,18 +437,21 @@ class Project:
         return self.declaration
 
     def _announce(self, recorded: FolderRequest, reporter: Reporter) -> None:
-        """Say which files of the folder count, and which have changed since they were read."""
+        """Report which files of the folder count, and which have changed since they were read."""
         from gpuinstall.lock.declaration import EXPORTED_BY, changed_inputs
 
         declared = self._declaration_beside(recorded)
         read = {*self._added_files, declared.file}
         if declared.whole.requirements not in {(), ("torch",)}:
-            kept = f"; {len(self.preferred)} versions of its own lock" if self.preferred else ""
-            uncounted = declared.uncounted({*recorded.files, *self._added_files})
-            reporter.step("Project", f"{declared}{kept}{uncounted}")
+            message = str(declared)
+            if self.preferred:
+                message += f"; {len(self.preferred)} versions of its own lock"
+            message += declared.uncounted({*recorded.files, *self._added_files})
+            reporter.step("Project", message)
         for name in declared.unread:
             reporter.warn(
-                f"{name} is not read, except for its sources; to request its packages: {EXPORTED_BY[name]}"
+                f"{name} is not read, except for its sources; "
+                f"to request its packages: {EXPORTED_BY[name]}"
             )
         unread = {name: lines for name, lines in recorded.files.items() if name not in read}
         for change in changed_inputs(unread, self.paths.folder):
@@ -404,40 +462,40 @@ class Project:
     @property
     def _added_lines(self) -> set[str]:
         """Every requirement that the caller adds, who knows where it comes from."""
-        from gpuinstall.lock.declaration import spelled
+        from gpuinstall.lock.declaration import canonical
 
-        lines = {line for lines in self._added_files.values() for line in lines}
-        return lines.union(spelled(self._added_by_hand.requirements))
+        lines = set(canonical(self._added_by_hand.requirements))
+        return lines.union(*self._added_files.values())
 
     def _admit_included(self, files: Iterable[RequirementsFile], reporter: Reporter) -> None:
         """Name the files outside the folder that requirements files include; raise UsageError if it is not trusted."""
         from gpuinstall.sources.sources import FolderSetting
 
         folder = self.folder.resolve()
-        inclusions = dict.fromkeys(inclusion for file in files for inclusion in file.included)
-        outside = [each for each in inclusions if not each.file.is_relative_to(folder)]
-        settings = [
-            FolderSetting("-r", each.included_by, str(each.file), "requirements")
-            for each in outside
-        ]
+        settings = []
+        for file, included_by in dict.fromkeys(joined_files(files).included):
+            if not file.is_relative_to(folder):
+                settings.append(FolderSetting("-r", included_by, str(file), "requirements"))
         if settings:
             self.sources.admit(settings, reporter)
 
     def admit_addresses(
-        self, declared: FolderRequest, own: Container[str], reporter: Reporter
+        self,
+        declared: FolderRequest,
+        own: Container[str],
+        reporter: Reporter,
     ) -> None:
         """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
 
         Raise UsageError if the folder is not trusted; then also for packages in it, whose code would run.
         """
-        settings = [
-            self._address_setting(text, declared)
-            for text in declared.requirements
-            if text not in own
-        ]
-        named = [setting for setting in settings if setting]
-        if named:
-            self.sources.admit(named, reporter)
+        settings = []
+        for text in declared.requirements:
+            setting = None if text in own else self._address_setting(text, declared)
+            if setting:
+                settings.append(setting)
+        if settings:
+            self.sources.admit(settings, reporter)
 
     def _address_setting(self, text: str, declared: FolderRequest) -> FolderSetting | None:
         """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
@@ -448,27 +506,33 @@ class Project:
         url = requirement.url
         if not url:
             return None
-        place = url if requirement.is_remote else str(self.folder / Path(url).expanduser())
+        place = url
+        if not requirement.is_remote:
+            place = str(self.folder / Path(url).expanduser())
         location = Location.parse(place)
         is_inside = location.is_from(Location.parse(str(self.folder)))
         if is_inside and self.sources.trust_folder:
             return None
         if location.server == "file://" and not is_inside:
             check_outside(Path(location.path), self.folder)
-        file = next(
-            (name for name, lines in declared.files.items() if text in lines), "pylock.*.toml"
+        files = [name for name, lines in declared.files.items() if text in lines]
+        return FolderSetting(
+            requirement.name,
+            self.folder / (files[0] if files else "pylock.*.toml"),
+            redacted(place),
+            f"the source of {requirement.name}",
         )
-        role = f"the source of {requirement.name}"
-        return FolderSetting(requirement.name, self.folder / file, redacted(place), role)
 
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
         from gpuinstall.lock.folder_request import FolderRequest
 
-        listed = joined_files((self._requested_in_words, *self.settings.files.values()))
+        files = self.settings.files.values()
+        listed = joined_files((self._requested_in_words, *files))
         if not listed.requirements:
-            self.admit_addresses(FolderRequest().declaring(self.declaration), (), self.reporter)
+            declared = FolderRequest().declaring(self.declaration)
+            self.admit_addresses(declared, (), self.reporter)
             listed = self.declaration.listed | listed
         self._admit_included([listed], self.reporter)
         return self.request_for(listed)
@@ -503,15 +567,19 @@ class Project:
 
     def _existing_folders(self, requirements: Iterable[str]) -> list[str]:
         """Return the requirements that are paths; raise UsageError for one that does not exist."""
-        folders = list[str]()
+        folders = []
         for text in requirements:
             requirement = parse_requirement(text)
-            path = None if requirement.is_remote else requirement.url
-            if not path or requirement.name == "torch":  # torch by a path is refused later
+            path = requirement.url
+            # torch by a path is refused later.
+            if not path or requirement.is_remote or requirement.name == "torch":
                 continue
-            if not (self.folder / Path(path).expanduser()).exists():
+            folder = self.folder / Path(path).expanduser()
+            if not folder.exists():
                 raise UsageError(
-                    "requirement-not-there", f"there is no {path}", hint="Check the path"
+                    "requirement-not-there",
+                    f"there is no {path}",
+                    hint="Check the path",
                 )
             folders.append(text)
         return folders
@@ -520,12 +588,13 @@ class Project:
         """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
         from gpuinstall.sources.configuration import folder_settings
 
-        of_files = (
+        settings = list(folder_settings(os.environ, self.folder))
+        settings += [
             setting
             for setting in self.source_settings
             if setting.row.tool != TEAM_LOCK or setting.package in self.preferred
-        )
-        return recorded_sources((*folder_settings(os.environ, self.folder), *of_files))
+        ]
+        return recorded_sources(settings)
 
     def _build_files_digest(self, folders: Sequence[str]) -> str:
         """Return the digest of the build files of the folders among the requirements."""
@@ -536,21 +605,18 @@ class Project:
         return build_files_digest(folders, self.folder)
 
     def environment_request(self, declared: FolderRequest) -> Request:
-        """The request of the folder for its environment, whose Python comes first and whose backend stays."""
+        """Return the request of the folder for its environment, whose Python comes first and whose backend stays."""
         from gpuinstall.environments.environment import read_marker
         from gpuinstall.plan.demand import parse_request
 
-        request, existing, own = (
-            self.request_for(declared.listed),
-            read_marker(self.paths.venv),
-            self.own_lock,
-        )
+        request = self.request_for(declared.listed)
+        existing = read_marker(self.paths.venv)
         if existing:
-            request = replace(
-                request, preferred_pythons=(existing.python, *request.preferred_pythons)
-            )
-        if own and not self.settings.anew:
-            request = replace(request, backend=request.backend or own.asked_backend)
+            pythons = (existing.python, *request.preferred_pythons)
+            request = replace(request, preferred_pythons=pythons)
+        own = self.own_lock
+        if own and not request.backend and not self.settings.anew:
+            request = replace(request, backend=own.requested_backend)
         parse_request(request, self.catalog.family, self.machine)
         return request
 
@@ -561,61 +627,65 @@ def lock_requests(
     targets: Sequence[str] = (),
     machines: Sequence[Machine] = (),
 ) -> tuple[LockRequest, ...]:
-    """The locks to make: for the targets and machines that are named, else those that the project or its locks name.
+    """Return the locks to make, by default for the targets that the project or its locks name.
 
-    Where nothing names any, one for this machine; that of the environment here is for this very machine too. Raise
-    UsageError for a target that is none.
+    If they name none, it is one for this machine; that of the environment here is for this very machine too.
+
+    Raises:
+        UsageError: A target is none.
     """
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.strangers import with_locked_builds
     from gpuinstall.lock.target import Target
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
-    targets = targets or (() if machines else project.config.targets)
-    if not (targets or machines):
-        here = LockRequest(
-            project.machine, request, catalog, builds_here=project.settings.machine is None
-        )
-        return _locked_requests(project, here) or (here,)
+    if not machines:
+        targets = targets or project.config.targets
+        if not targets:
+            here = LockRequest(
+                project.machine,
+                request,
+                catalog,
+                builds_here=project.settings.machine is None,
+            )
+            return _locked_requests(project, here) or (here,)
     alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
     if len(alone) == 1 and not targets:
         return tuple(alone)
-    named = [Target.parse(text) for text in targets]
-    if request.backend and any(target.backend != request.backend for target in named):
-        message = (
-            f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}"
-        )
+    serving: dict[Target, Collection[int]] = {Target.parse(text): () for text in targets}
+    if request.backend and any(target.backend != request.backend for target in serving):
         raise UsageError(
-            "backend-and-target", message, hint="Leave out --backend (and GPUINSTALL_BACKEND)"
+            "backend-and-target",
+            f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
+            hint="Leave out --backend (and GPUINSTALL_BACKEND)",
         )
-    serving = dict.fromkeys(named, frozenset[int]())
     if alone:
         from gpuinstall.lock.cover import cover_with_programs  # which takes long to load
 
         serving |= cover_with_programs(alone, project.session)
-    return tuple(
-        LockRequest.for_target(
-            target, request, catalog, tuple(machines[position] for position in sorted(positions))
-        )
-        for target, positions in serving.items()
-    )
+    requests = []
+    for target, positions in serving.items():
+        served = tuple(machines[position] for position in sorted(positions))
+        requests.append(LockRequest.for_target(target, request, catalog, served))
+    return tuple(requests)
 
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
-    """The locks that lie in the folder, each for its target again."""
+    """Return the locks that lie in the folder, each for its target again."""
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import targets_of
     from gpuinstall.plan import Plan
 
-    own, requests = project.own_lock, []
-    for target in targets_of(project.folder) if not here.request.backend else ():
+    if here.request.backend:
+        return ()
+    own = project.own_lock
+    platform = (here.machine.os, here.machine.arch)
+    requests = []
+    for target in targets_of(project.folder):
         request = LockRequest.for_target(target, here.request, here.catalog)
-        if (
-            own
-            and own.name == target.filename
-            and (here.machine.os, here.machine.arch) == (target.os, target.arch)
-        ):
+        if own and own.name == target.filename and (target.os, target.arch) == platform:
             exact = replace(request, machine=here.machine)
-            request = exact if isinstance(exact.outcome, Plan) else request
+            if isinstance(exact.outcome, Plan):
+                request = exact
         requests.append(request)
     return tuple(requests)

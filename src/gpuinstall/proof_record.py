@@ -68,8 +68,11 @@ class ProofRecord:
 
     def proves(self, gpus: Iterable[int]) -> bool:
         """Whether every device passed, and these GPUs (by their indices) were among them."""
-        tried = {device["index"] for device in self.verdict.get("devices", ())}
-        return self.is_passed and tried.issuperset(gpus)
+        if not self.is_passed:
+            return False
+        devices = self.verdict.get("devices", ())
+        tried = {device["index"] for device in devices}
+        return tried.issuperset(gpus)
 
     def changed_file(self, venv: str) -> str | None:
         """Return the first covered file that is not as it was, None if all are."""
@@ -80,7 +83,8 @@ class ProofRecord:
         except OSError as error:
             return str(error.filename)
         if self.startup != startup:
-            return min(path for path, _ in self.startup.items() ^ startup.items())
+            changes = self.startup.items() ^ startup.items()
+            return min(path for path, _ in changes)
         for stamps in self.files.values():
             for path, expected in stamps.items():
                 if file_stamp(f"{venv}/{path}") != expected:
@@ -95,11 +99,13 @@ class ProofRecord:
         from gpuinstall.files import write_atomically
 
         try:
-            write_atomically(path, json.dumps({"schema": RECORD_SCHEMA, **vars(self)}))
+            document = {"schema": RECORD_SCHEMA, **vars(self)}
+            write_atomically(path, json.dumps(document))
             # With a umask of 002 the group could write to it, and it would not be believed.
             path.chmod(0o600)
-            names = f"*-{'[0-9a-f]' * 16}.json"
-            records = sorted(path.parent.glob(names), key=lambda record: record.stat().st_mtime)
+            digest = "[0-9a-f]" * 16
+            records = list(path.parent.glob(f"*-{digest}.json"))
+            records.sort(key=lambda record: record.stat().st_mtime)
             for old in records[:-KEPT_RECORDS]:
                 old.unlink(missing_ok=True)
         except (InstallationError, OSError):
@@ -107,24 +113,29 @@ class ProofRecord:
 
 
 def read_proof_record(path: str) -> ProofRecord | None:
-    """Read a record of this user's; None where there is none, or none that we would have written."""
+    """Return a record of this user's; None if there is none, or none that we would have written."""
     import json
 
+    flags = os.O_RDONLY
+    # Windows has no O_NONBLOCK, which keeps a named pipe from waiting, and nothing else has O_BINARY.
+    for name in ("O_NONBLOCK", "O_BINARY"):
+        flags |= getattr(os, name, 0)
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )
+        descriptor = os.open(path, flags)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
-            if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-                return None
+            if os.name == "posix":
+                is_writable_by_others = status.st_mode & 0o022
+                if is_writable_by_others or status.st_uid != os.geteuid():
+                    return None
             document = json.loads(file.read(_MOST_BYTES))
-        if document.pop("schema") != RECORD_SCHEMA or "torch" not in document["files"]:
+        files = document["files"]
+        if document.pop("schema") != RECORD_SCHEMA or "torch" not in files:
             return None
-        document["files"] = {
-            owner: {path: (size, time, inode) for path, (size, time, inode) in stamps.items()}
-            for owner, stamps in document["files"].items()
-        }
+        for stamps in files.values():
+            # JSON has no tuples.
+            for name, (size, time, inode) in stamps.items():
+                stamps[name] = (size, time, inode)
         return ProofRecord(**document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
@@ -141,32 +152,35 @@ def file_stamp(path: str) -> Stamp:
 
 def stamped_python(venv: str) -> str:
     """Return the path of the interpreter behind an environment's own, with its stamp."""
-    program = os.path.join(
-        venv, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python"))
-    )
-    real = os.path.realpath(program)
+    program = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    real = os.path.realpath(f"{venv}/{program}")
     return f"{real} {file_stamp(real)}"
 
 
-def startup_files(venv: str, folders: Iterable[str]) -> dict[str, int]:
+def startup_files(
+    venv: str,
+    folders: Iterable[str],
+) -> dict[str, int]:
     """Return the check sums of what Python runs at its start, by path, in ``folders`` of packages below ``venv``."""
-    found = {_SETTINGS: _system_packages(venv)}
+    sums = {_SETTINGS: _system_packages(venv)}
     for folder in folders:
         for name in sorted(os.listdir(f"{venv}/{folder}")):
-            path = f"{folder}/{name}"
             if not is_startup_file(name):
                 continue
+            path = f"{folder}/{name}"
             if os.path.isdir(f"{venv}/{path}"):
-                path = f"{path}/__init__.py"
-            if os.path.isfile(f"{venv}/{path}"):
-                with open(f"{venv}/{path}", "rb") as file:
-                    found[path] = zlib.crc32(file.read(_MOST_BYTES))
-    return found
+                path += "/__init__.py"
+            place = f"{venv}/{path}"
+            if os.path.isfile(place):
+                with open(place, "rb") as file:
+                    sums[path] = zlib.crc32(file.read(_MOST_BYTES))
+    return sums
 
 
 def is_startup_file(name: str) -> bool:
     """Whether Python runs a file or a folder of this name, beside the packages, at its start."""
-    return name.endswith(".pth") or name.partition(".")[0] in _STARTUP_MODULES
+    module, _, _ = name.partition(".")
+    return name.endswith(".pth") or module in _STARTUP_MODULES
 
 
 def _system_packages(venv: str) -> int:
@@ -177,14 +191,17 @@ def _system_packages(venv: str) -> int:
     except OSError:
         return 0
     for line in lines:
-        name, _, value = line.partition(b"=")
-        if name.strip().lower() == b"include-system-site-packages":
-            return int(value.strip().lower() == b"true")
+        name, _, value = line.lower().partition(b"=")
+        if name.strip() == b"include-system-site-packages":
+            return int(value.strip() == b"true")
     return 0
 
 
 def folders_of(files: Iterable[str]) -> list[str]:
     """Return the folders of packages that files lie in: all that leads up to ``site-packages``."""
-    sign = "/site-packages/"
-    found = {path[: path.index(sign) + len(sign) - 1] for path in files if sign in path}
-    return sorted(found)
+    folders = set()
+    for path in files:
+        parent, sign, _ = path.partition("/site-packages/")
+        if sign:
+            folders.add(f"{parent}/site-packages")
+    return sorted(folders)

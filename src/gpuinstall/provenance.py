@@ -62,7 +62,7 @@ class SettingRule(NamedTuple):
     key: str
     effect: Effect
     instead: str = ""
-    """What would work where it is refused."""
+    """What would work if it is refused."""
 
 
 _LIST_IT = "a lock has a hash for every file; the hashes of the lines are obeyed without it"
@@ -75,115 +75,150 @@ _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […], or -
 
 TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock, Pipfile.lock"
 
-SETTING_RULES = (
-    SettingRule("pip", "--index-url", Effect.INDEX),
-    SettingRule("pip", "--extra-index-url", Effect.EXTRA_INDEX),
-    SettingRule("pip", "--find-links", Effect.FIND_LINKS),
-    SettingRule("pip", "--hash", Effect.HASH),
-    SettingRule("pip", "--only-binary", Effect.ONLY_BINARY),
-    SettingRule("pip", "--uploaded-prior-to", Effect.EXCLUDE_NEWER),
-    SettingRule("pip", "--no-index", Effect.REFUSED, _WITHOUT),
-    SettingRule("pip", "--require-hashes", Effect.REFUSED, _LIST_IT),
-    SettingRule("pip", "--no-binary", Effect.REFUSED, _BUILT),
-    SettingRule("pip", "--pre", Effect.UNRELATED),
-    SettingRule("pip", "--prefer-binary", Effect.UNRELATED),
-    SettingRule("pip", "--trusted-host", Effect.UNRELATED),
-    SettingRule("pip", "--config-settings", Effect.UNRELATED),
-    SettingRule("pip", "--global-option", Effect.UNRELATED),
-    SettingRule("pip", "--no-build-isolation", Effect.UNRELATED),
-    SettingRule("pip", "--use-feature", Effect.UNRELATED),
-    SettingRule("uv", "index", Effect.EXTRA_INDEX),
-    SettingRule("uv", "index (default)", Effect.INDEX),
-    SettingRule("uv", "index (flat)", Effect.FIND_LINKS),
-    SettingRule("uv", "index (flat, default)", Effect.REFUSED, _WITHOUT),
-    SettingRule(
-        "uv", "index (by relative path)", Effect.REFUSED, "find-links, or a URL: file:///…"
-    ),
-    SettingRule("uv", "index-url", Effect.INDEX),
-    SettingRule("uv", "extra-index-url", Effect.EXTRA_INDEX),
-    SettingRule("uv", "find-links", Effect.FIND_LINKS),
-    SettingRule("uv", "sources (index)", Effect.PACKAGE_INDEX),
-    SettingRule("uv", "sources (git, url, path)", Effect.ADDRESS),
-    SettingRule("uv", "sources (workspace)", Effect.REFUSED, _OVERRIDES),
-    SettingRule("uv", "sources of torch", Effect.TORCH),
-    SettingRule("uv", "torch-backend", Effect.TORCH),
-    SettingRule("uv", "constraint-dependencies", Effect.CONSTRAINT),
-    SettingRule("uv", "exclude-newer", Effect.EXCLUDE_NEWER),
-    SettingRule("uv", "no-build", Effect.ONLY_BINARY),
-    SettingRule("uv", "no-build-package", Effect.ONLY_BINARY),
-    SettingRule("uv", "exclude-newer-package", Effect.REFUSED, "exclude-newer for all packages"),
-    SettingRule("uv", "no-index", Effect.REFUSED, _WITHOUT),
-    SettingRule("uv", "no-sources", Effect.REFUSED, _OVERRIDES),
-    SettingRule("uv", "no-binary", Effect.REFUSED, _BUILT),
-    SettingRule("uv", "no-binary-package", Effect.REFUSED, _BUILT),
-    SettingRule("uv", "index-strategy", Effect.REFUSED, _FIRST_INDEX),
-    SettingRule("uv", "require-hashes", Effect.REFUSED, _LIST_IT),
-    SettingRule("uv", "override-dependencies (by URL)", Effect.REFUSED, _OVERRIDES),
-    SettingRule("uv", "override-dependencies", Effect.UNRELATED),
-    SettingRule("uv", "build-constraint-dependencies", Effect.UNRELATED),
-    SettingRule("uv", "extra-build-dependencies", Effect.UNRELATED),
-    SettingRule("uv", "extra-build-variables", Effect.UNRELATED),
-    SettingRule("uv", "config-settings", Effect.UNRELATED),
-    SettingRule("uv", "config-settings-package", Effect.UNRELATED),
-    SettingRule("uv", "no-build-isolation", Effect.UNRELATED),
-    SettingRule("uv", "no-build-isolation-package", Effect.UNRELATED),
-    SettingRule("uv", "allow-insecure-host", Effect.UNRELATED),
-    SettingRule("Poetry", "source of a dependency", Effect.PACKAGE_INDEX),
-    SettingRule("Poetry", "source of torch", Effect.TORCH),
-    SettingRule(
-        "Poetry", "source that is not listed", Effect.REFUSED, "list it in [[tool.poetry.source]]"
-    ),
-    SettingRule("Poetry", "[[source]] (supplemental)", Effect.EXTRA_INDEX),
-    SettingRule("Poetry", "[[source]] (primary)", Effect.INDEX),
-    SettingRule("Poetry", "url, git, path of a dependency", Effect.ADDRESS),
-    SettingRule("PDM", "[[source]]", Effect.EXTRA_INDEX),
-    SettingRule("PDM", "[[source]] pypi", Effect.INDEX),
-    SettingRule("PDM", "[[source]] of find_links", Effect.FIND_LINKS),
-    SettingRule(
-        "PDM",
-        "include_packages, exclude_packages",
-        Effect.REFUSED,
-        "[tool.uv.sources] with an explicit index",
-    ),
-    SettingRule("PDM", "overrides", Effect.REFUSED, _OVERRIDES),
-    SettingRule("PDM", "pdm.toml: pypi.url", Effect.INDEX),
-    SettingRule("PDM", "pdm.toml: pypi.NAME.url", Effect.EXTRA_INDEX),
-    SettingRule("Rye", "[[sources]]", Effect.EXTRA_INDEX),
-    SettingRule("Rye", "[[sources]] default", Effect.INDEX),
-    SettingRule("Rye", "[[sources]] of find-links", Effect.FIND_LINKS),
-    SettingRule("pixi", "index-url", Effect.INDEX),
-    SettingRule("pixi", "extra-index-urls", Effect.EXTRA_INDEX),
-    SettingRule("pixi", "find-links", Effect.FIND_LINKS),
-    SettingRule("pixi", "no-build", Effect.ONLY_BINARY),
-    SettingRule("pixi", "no-binary", Effect.REFUSED, _BUILT),
-    SettingRule("pixi", "index-strategy", Effect.REFUSED, _FIRST_INDEX),
-    SettingRule("pixi", "pypi-dependencies (index)", Effect.PACKAGE_INDEX),
-    SettingRule("pixi", "pypi-dependencies (git, url, path)", Effect.ADDRESS),
-    SettingRule("pixi", "dependency-overrides", Effect.REFUSED, _OVERRIDES),
-    SettingRule("pixi", "exclude-newer", Effect.EXCLUDE_NEWER),
-    SettingRule("pixi", "channels", Effect.UNRELATED),
-    SettingRule("Pipenv", "[[source]] (the first)", Effect.INDEX),
-    SettingRule("Pipenv", "[[source]] (install_search_all_sources)", Effect.EXTRA_INDEX),
-    SettingRule("Pipenv", "index of a package", Effect.PACKAGE_INDEX),
-    SettingRule("Pipenv", "index of torch", Effect.TORCH),
-    SettingRule("Pipenv", "index that is not listed", Effect.REFUSED, "list it in [[source]]"),
-    SettingRule("Pipenv", "git, file, path of a package", Effect.ADDRESS),
-    SettingRule("Hatch", "env-vars: PIP_…, UV_…", Effect.SAME),
-    SettingRule("setuptools", "dependency_links", Effect.REFUSED, _BY_URL),
-    SettingRule("setuptools", "[easy_install] index_url", Effect.INDEX),
-    SettingRule("setuptools", "[easy_install] find_links", Effect.FIND_LINKS),
-    SettingRule("conda", "pip's options in the pip part", Effect.SAME),
-    SettingRule("conda", "channels", Effect.UNRELATED),
-    SettingRule("PEP 723", "[tool.uv]", Effect.SAME),
-    SettingRule("PEP 751", "hashes of packages", Effect.HASH),
-    SettingRule("gpuinstall", "index of a package in a lock", Effect.LOCKED_INDEX, _NAME_IT),
-    SettingRule(TEAM_LOCK, "hashes of packages at their versions", Effect.HASH),
-    SettingRule(TEAM_LOCK, "index of a package", Effect.LOCKED_INDEX, _NAME_IT),
-    SettingRule(TEAM_LOCK, "git, url, path of a package", Effect.ADDRESS),
-    SettingRule(TEAM_LOCK, "files of torch", Effect.TORCH),
-)
-"""Every such setting. uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in a pip.conf."""
+_TABLE: dict[str, dict[str, Effect | str]] = {
+    "pip": {
+        "--index-url": Effect.INDEX,
+        "--extra-index-url": Effect.EXTRA_INDEX,
+        "--find-links": Effect.FIND_LINKS,
+        "--hash": Effect.HASH,
+        "--only-binary": Effect.ONLY_BINARY,
+        "--uploaded-prior-to": Effect.EXCLUDE_NEWER,
+        "--no-index": _WITHOUT,
+        "--require-hashes": _LIST_IT,
+        "--no-binary": _BUILT,
+        "--pre": Effect.UNRELATED,
+        "--prefer-binary": Effect.UNRELATED,
+        "--trusted-host": Effect.UNRELATED,
+        "--config-settings": Effect.UNRELATED,
+        "--global-option": Effect.UNRELATED,
+        "--no-build-isolation": Effect.UNRELATED,
+        "--use-feature": Effect.UNRELATED,
+    },
+    "uv": {
+        "index": Effect.EXTRA_INDEX,
+        "index (default)": Effect.INDEX,
+        "index (flat)": Effect.FIND_LINKS,
+        "index (flat, default)": _WITHOUT,
+        "index (by relative path)": "find-links, or a URL: file:///…",
+        "index-url": Effect.INDEX,
+        "extra-index-url": Effect.EXTRA_INDEX,
+        "find-links": Effect.FIND_LINKS,
+        "sources (index)": Effect.PACKAGE_INDEX,
+        "sources (git, url, path)": Effect.ADDRESS,
+        "sources (workspace)": _OVERRIDES,
+        "sources of torch": Effect.TORCH,
+        "torch-backend": Effect.TORCH,
+        "constraint-dependencies": Effect.CONSTRAINT,
+        "exclude-newer": Effect.EXCLUDE_NEWER,
+        "no-build": Effect.ONLY_BINARY,
+        "no-build-package": Effect.ONLY_BINARY,
+        "exclude-newer-package": "exclude-newer for all packages",
+        "no-index": _WITHOUT,
+        "no-sources": _OVERRIDES,
+        "no-binary": _BUILT,
+        "no-binary-package": _BUILT,
+        "index-strategy": _FIRST_INDEX,
+        "require-hashes": _LIST_IT,
+        "override-dependencies (by URL)": _OVERRIDES,
+        "override-dependencies": Effect.UNRELATED,
+        "build-constraint-dependencies": Effect.UNRELATED,
+        "extra-build-dependencies": Effect.UNRELATED,
+        "extra-build-variables": Effect.UNRELATED,
+        "config-settings": Effect.UNRELATED,
+        "config-settings-package": Effect.UNRELATED,
+        "no-build-isolation": Effect.UNRELATED,
+        "no-build-isolation-package": Effect.UNRELATED,
+        "allow-insecure-host": Effect.UNRELATED,
+    },
+    "Poetry": {
+        "source of a dependency": Effect.PACKAGE_INDEX,
+        "source of torch": Effect.TORCH,
+        "source that is not listed": "list it in [[tool.poetry.source]]",
+        "[[source]] (supplemental)": Effect.EXTRA_INDEX,
+        "[[source]] (primary)": Effect.INDEX,
+        "url, git, path of a dependency": Effect.ADDRESS,
+    },
+    "PDM": {
+        "[[source]]": Effect.EXTRA_INDEX,
+        "[[source]] pypi": Effect.INDEX,
+        "[[source]] of find_links": Effect.FIND_LINKS,
+        "include_packages, exclude_packages": "[tool.uv.sources] with an explicit index",
+        "overrides": _OVERRIDES,
+        "pdm.toml: pypi.url": Effect.INDEX,
+        "pdm.toml: pypi.NAME.url": Effect.EXTRA_INDEX,
+    },
+    "Rye": {
+        "[[sources]]": Effect.EXTRA_INDEX,
+        "[[sources]] default": Effect.INDEX,
+        "[[sources]] of find-links": Effect.FIND_LINKS,
+    },
+    "pixi": {
+        "index-url": Effect.INDEX,
+        "extra-index-urls": Effect.EXTRA_INDEX,
+        "find-links": Effect.FIND_LINKS,
+        "no-build": Effect.ONLY_BINARY,
+        "no-binary": _BUILT,
+        "index-strategy": _FIRST_INDEX,
+        "pypi-dependencies (index)": Effect.PACKAGE_INDEX,
+        "pypi-dependencies (git, url, path)": Effect.ADDRESS,
+        "dependency-overrides": _OVERRIDES,
+        "exclude-newer": Effect.EXCLUDE_NEWER,
+        "channels": Effect.UNRELATED,
+    },
+    "Pipenv": {
+        "[[source]] (the first)": Effect.INDEX,
+        "[[source]] (install_search_all_sources)": Effect.EXTRA_INDEX,
+        "index of a package": Effect.PACKAGE_INDEX,
+        "index of torch": Effect.TORCH,
+        "index that is not listed": "list it in [[source]]",
+        "git, file, path of a package": Effect.ADDRESS,
+    },
+    "Hatch": {
+        "env-vars: PIP_…, UV_…": Effect.SAME,
+    },
+    "setuptools": {
+        "dependency_links": _BY_URL,
+        "[easy_install] index_url": Effect.INDEX,
+        "[easy_install] find_links": Effect.FIND_LINKS,
+    },
+    "conda": {
+        "pip's options in the pip part": Effect.SAME,
+        "channels": Effect.UNRELATED,
+    },
+    "PEP 723": {
+        "[tool.uv]": Effect.SAME,
+    },
+    "PEP 751": {
+        "hashes of packages": Effect.HASH,
+    },
+    "gpuinstall": {
+        "index of a package in a lock": Effect.LOCKED_INDEX,
+    },
+    TEAM_LOCK: {
+        "hashes of packages at their versions": Effect.HASH,
+        "index of a package": Effect.LOCKED_INDEX,
+        "git, url, path of a package": Effect.ADDRESS,
+        "files of torch": Effect.TORCH,
+    },
+}
+"""By tool and key, what becomes of every such setting; a text says what would work instead of one that is refused.
 
+uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in a pip.conf.
+"""
+
+
+def _rules() -> Iterator[SettingRule]:
+    for tool, settings in _TABLE.items():
+        for key, effect in settings.items():
+            if isinstance(effect, str):
+                yield SettingRule(tool, key, Effect.REFUSED, effect)
+            elif effect is Effect.LOCKED_INDEX:
+                yield SettingRule(tool, key, effect, _NAME_IT)
+            else:
+                yield SettingRule(tool, key, effect)
+
+
+SETTING_RULES = tuple(_rules())
 _BY_KEY = {(row.tool, row.key): row for row in SETTING_RULES}
 
 
@@ -199,7 +234,9 @@ class SourceSetting(NamedTuple):
     @property
     def effect(self) -> Effect:
         """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
-        return Effect.TORCH if is_of_pytorch(self.value) else self.row.effect
+        if is_of_pytorch(self.value):
+            return Effect.TORCH
+        return self.row.effect
 
     @property
     def is_obeyed(self) -> bool:
@@ -209,7 +246,9 @@ class SourceSetting(NamedTuple):
     @property
     def place(self) -> str:
         """Where it stands."""
-        return f"{self.file}, line {self.line}" if self.line else str(self.file)
+        if self.line:
+            return f"{self.file}, line {self.line}"
+        return str(self.file)
 
 
 RECORDED_HASHES = "--hash of"
@@ -218,7 +257,8 @@ RECORDED_HASHES = "--hash of"
 
 def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     """Return what a lock records of settings: no login, paths from their files on, one digest of all hashes."""
-    lines, hashes = dict[str, None](), set[str]()
+    lines = []
+    hashes = set()
     for setting in settings:
         if setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
@@ -226,16 +266,28 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
             value = re.sub(r"(?<=://)[^/\s]+@", "", setting.value)
             if Path(value).is_absolute():
                 value = os.path.relpath(value, setting.file.absolute().parent)
-            lines[" ".join(filter(None, (setting.row.key, setting.package, value)))] = None
-    digest = hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
-    return (*lines, *([f"{RECORDED_HASHES} {len(hashes)} files: {digest}"] if hashes else []))
+            words = filter(None, (setting.row.key, setting.package, value))
+            lines.append(" ".join(words))
+    if hashes:
+        joined = "\n".join(sorted(hashes))
+        digest = hashlib.sha256(joined.encode()).hexdigest()
+        lines.append(f"{RECORDED_HASHES} {len(hashes)} files: {digest}")
+    return tuple(dict.fromkeys(lines))
 
 
 def source_setting(
-    tool: str, key: str, value: str, file: Path, *, line: int | None = None, package: str = ""
+    tool: str,
+    key: str,
+    value: str,
+    file: Path,
+    *,
+    line: int | None = None,
+    package: str = "",
 ) -> SourceSetting:
     """Return a setting with its row; one that the table does not have is refused."""
-    row = _BY_KEY.get((tool, key)) or SettingRule(tool, key, Effect.REFUSED, "remove it")
+    row = _BY_KEY.get((tool, key))
+    if row is None:
+        row = SettingRule(tool, key, Effect.REFUSED, "remove it")
     return SourceSetting(row, value, file, line, package)
 
 
@@ -247,8 +299,10 @@ def is_known(tool: str, key: str) -> bool:
 def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield key and value of what uv's settings say of indexes; an explicit one is for ``sources`` alone.
 
-    ``[pip]`` is of uv's pip interface: it does not take the place of the rest. Raise ValueError for two default
-    indexes, each of which counts in some of uv's commands only.
+    ``[pip]`` is of uv's pip interface: it does not take the place of the rest.
+
+    Raises:
+        ValueError: There are two default indexes, each of which counts in some of uv's commands only.
     """
     _check_one_default(table)
     for index in table.get("index", []):
@@ -258,34 +312,41 @@ def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if "index-url" in part:
             yield "index-url", part["index-url"]
         for address in _texts(part, "extra-index-url"):
-            yield (
-                "index (by relative path)" if _is_relative(address) else "extra-index-url",
-                address,
-            )
+            if _is_relative(address):
+                yield "index (by relative path)", address
+            else:
+                yield "extra-index-url", address
         for link in _texts(part, "find-links"):
             yield "find-links", link
 
 
 def _check_one_default(table: Mapping[str, Any]) -> None:
-    defaults = dict[str, str]()
+    places: dict[str, str] = {}
     for index in table.get("index", []):
         if index.get("default"):
-            defaults[index["url"].rstrip("/")] = "[[index]] default"
-    for place, part in {"index-url": table, "[pip] index-url": table.get("pip", {})}.items():
+            address = index["url"].rstrip("/")
+            places[address] = "[[index]] default"
+    parts = {
+        "index-url": table,
+        "[pip] index-url": table.get("pip", {}),
+    }
+    for place, part in parts.items():
         if "index-url" in part:
-            defaults.setdefault(part["index-url"].rstrip("/"), place)
-    if len(defaults) > 1:
-        lines = (f"{place} {address}" for address, place in defaults.items())
-        raise ValueError(f"it has more than one default index: {' and '.join(lines)}")
+            address = part["index-url"].rstrip("/")
+            places.setdefault(address, place)
+    if len(places) > 1:
+        indexes = " and ".join(f"{place} {address}" for address, place in places.items())
+        raise ValueError(f"it has more than one default index: {indexes}")
 
 
 def index_key(index: Mapping[str, Any]) -> str:
     """Return the key of the rule for an entry of uv's ``index``."""
     if _is_relative(index["url"]):
         return "index (by relative path)"
+    is_default = index.get("default")
     if index.get("format") == "flat":
-        return "index (flat, default)" if index.get("default") else "index (flat)"
-    return "index (default)" if index.get("default") else "index"
+        return "index (flat, default)" if is_default else "index (flat)"
+    return "index (default)" if is_default else "index"
 
 
 def _is_relative(address: str) -> bool:
@@ -293,11 +354,11 @@ def _is_relative(address: str) -> bool:
     return "://" not in address and not address.startswith("/")
 
 
-def _texts(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _texts(table: Mapping[str, Any], key: str) -> list[str]:
     values = table.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{key} is not a list of strings")
-    return tuple(values)
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return values
+    raise TypeError(f"{key} is not a list of strings")
 
 
 def uv_settings(table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -314,10 +375,15 @@ def uv_settings(table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             continue
         if key == "index-strategy" and value == "first-index":
             continue
-        values = value if isinstance(value, list) else [":all:" if value is True else value]
-        text = " ".join(map(str, values))
-        by_address = key == "override-dependencies" and "@" in text
-        yield "uv", f"{key} (by URL)" if by_address else key, text
+        text = str(value)
+        if value is True:
+            text = ":all:"
+        elif isinstance(value, list):
+            text = " ".join(map(str, value))
+        if key == "override-dependencies" and "@" in text:
+            yield "uv", f"{key} (by URL)", text
+        else:
+            yield "uv", key, text
 
 
 def pip_settings(options: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -325,18 +391,16 @@ def pip_settings(options: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     read_elsewhere = {"--index-url", "--extra-index-url", "--find-links"}
     for name, value in options.items():
         key = f"--{name}"
-        if (
-            key not in read_elsewhere
-            and is_known("pip", key)
-            and value.lower() not in {"", "0", "no", "off", "false"}
-        ):
+        is_on = value.lower() not in {"", "0", "no", "off", "false"}
+        if is_on and key not in read_elsewhere and is_known("pip", key):
             yield "pip", key, value
 
 
 def is_of_pytorch(address: str) -> bool:
     """Whether an address is PyTorch's own, in any spelling."""
     try:
-        host = (urlsplit(address.strip()).hostname or "").rstrip(".")
+        parts = urlsplit(address.strip())
+        host = (parts.hostname or "").rstrip(".")
     except ValueError:
         return False
     return f".{host}".endswith(OFFICIAL_HOSTS)

@@ -14,7 +14,11 @@ USED = ("gpu", "used")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
     text = "fail tests marked gpu_required that do not run on a GPU, and the run where none does"
-    parser.getgroup("gpuinstall").addoption("--require-gpu", action="store_true", help=text)
+    parser.getgroup("gpuinstall").addoption(
+        "--require-gpu",
+        action="store_true",
+        help=text,
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def allocations() -> int:
-    """How often this process has had memory of a GPU so far, as torch counts it; 0 where it has no torch."""
+    """How often this process has had memory of a GPU so far, as torch counts it; 0 if it has no torch."""
     torch = sys.modules.get("torch")
     devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
     running = [
@@ -75,7 +79,7 @@ class GpuRequirement:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run in which no test used a GPU, once, where the reports come together."""
+        """Fail a run in which no test used a GPU, once, in the process that collects the reports."""
         is_worker, only_collects = (
             hasattr(session.config, "workerinput"),
             session.config.getoption("collectonly"),

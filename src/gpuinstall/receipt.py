@@ -88,7 +88,13 @@ class Receipt:
         self.state = f"{place}\t{zlib.crc32(os.fsencode(repr(state)))}"
         self.since = time.time_ns()
 
-    def keep(self, venv: str, paths: list[str], *, is_script: bool) -> None:
+    def keep(
+        self,
+        venv: str,
+        paths: list[str],
+        *,
+        is_script: bool,
+    ) -> None:
         """Write that ``venv`` may run the command while ``paths`` stay as they are, unless one has just changed."""
         from pathlib import Path
 
@@ -122,7 +128,7 @@ class Receipt:
 
 
 def receipt_of(words: list[str]) -> Receipt | None:
-    """The receipt of what ``run`` is told; None where it has other options, or nothing says which machine this is."""
+    """The receipt of what ``run`` is told; None if it has other options, or nothing says which machine this is."""
     options: list[str] = []
     command = words
     while command and command[0] in (*_ALONE, *_WITH_VALUE):
@@ -202,7 +208,11 @@ def _stamp(path: str) -> str:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(
+            path,
+            encoding="utf-8",
+            errors="replace",
+        ) as file:
             return file.read()
     except OSError:
         return ""

@@ -24,52 +24,65 @@ class Progress(Protocol):
 
 
 class Reporter(Protocol):
-    """Where a room says what it does. Threads may call it at the same time."""
+    """Where a room reports what it does. Threads may call it at the same time."""
 
     @property
     def is_brief(self) -> bool:
         """Whether a person reads it who does not want to read the same notices again on the same day."""
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one finished step: its name, what came of it, how long it took."""
+    def step(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
+        """Report one finished step: its name, what came of it, how long it took."""
 
     def notice(self, label: str, text: str) -> None:
-        """Say what is said also to who wants to hear nothing of the progress: what a stranger chose."""
+        """Report what a user reads who has turned the progress off too: what a stranger chose."""
 
     def detail(self, label: str, text: str) -> None:
-        """Say what only a reader who follows every step wants to know."""
+        """Report what only a user reads who follows every step."""
 
     def wait(self, text: str) -> None:
-        """Say what is being waited for."""
+        """Report what is being waited for."""
 
     def warn(self, text: str) -> None:
-        """Say something that the user should know and that stops nothing."""
+        """Report something that the user should know and that stops nothing."""
 
     def progress(
-        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
         """Follow a work while it is done: its parts, and how much each of them is (None when unknown)."""
 
 
 class SilentReporter:
-    """Says nothing: the default for users of the API."""
+    """Reports nothing: the default for users of the API."""
 
     is_brief = False
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say nothing."""
+    def step(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
+        """Report nothing."""
 
     def notice(self, label: str, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def detail(self, label: str, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def wait(self, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def warn(self, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def progress(
         self,

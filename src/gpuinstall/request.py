@@ -51,6 +51,9 @@ class Request:
     targets: tuple[str, ...] = ()
     """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
 
+    relax: bool = False
+    """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
+
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
 
@@ -62,7 +65,9 @@ class Request:
     @property
     def is_for_gpus(self) -> bool:
         """Whether a build for GPUs is asked for by name."""
-        return self.backend is not None and not self.is_for_cpu
+        if self.backend is None:
+            return False
+        return not self.is_for_cpu
 
 
 FOLDERS_OWN = Request(())

@@ -34,6 +34,8 @@ _FLAGS = frozenset(
 )
 """The options that take no value."""
 _PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
+_OTHER_YAML = re.compile(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
+_QUOTED = re.compile(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
@@ -45,50 +47,48 @@ class Inclusion(NamedTuple):
 
 
 class RequirementsFile(NamedTuple):
-    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
-
-    ``settings`` say where packages may come from and which files they are; ``conda`` is what conda brings, as conda
-    writes it; ``included`` are the files outside the folder that were read with it.
-    """
+    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder."""
 
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
+    """Where packages may come from and which files they are."""
+
     conda: tuple[str, ...] = ()
+    """What conda brings, as conda writes it."""
+
     included: tuple[Inclusion, ...] = ()
+    """The files outside the folder that were read with it."""
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
-        """Both together."""
+        """Return both together."""
         return joined_files((self, other))
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
     """Return what several files ask for together."""
-    each = tuple(files)
-    return RequirementsFile(
-        requirements=tuple(chain.from_iterable(file.requirements for file in each)),
-        constraints=tuple(chain.from_iterable(file.constraints for file in each)),
-        settings=tuple(chain.from_iterable(file.settings for file in each)),
-        conda=tuple(chain.from_iterable(file.conda for file in each)),
-        included=tuple(chain.from_iterable(file.included for file in each)),
-    )
+    fields = zip(*files, strict=True)
+    return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
 
 
 def group_path(group: str) -> str:
-    """Write ``dev`` and ``folder/pyproject.toml:dev``, as pip and uv take a group, with its file."""
+    """Return ``dev`` or ``folder/pyproject.toml:dev``, as pip and uv take a group, with its file."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
 def split_group(name: str) -> tuple[str, str]:
-    """The file and the group of ``folder/pyproject.toml:dev``; the group is empty for any other file."""
-    match = re.fullmatch(rf"((?:.*[/\\\\])?{re.escape(PROJECT)}):(.+)", name)
-    return (match[1], match[2]) if match else (name, "")
+    """Return the file and the group of ``folder/pyproject.toml:dev``; the group is empty for any other file."""
+    match = re.fullmatch(r"((?:.*[/\\])?pyproject\.toml):(.+)", name)
+    if match is None:
+        return name, ""
+    return match[1], match[2]
 
 
 def read_requirements(path: Path) -> RequirementsFile:
     """Read a requirements file: requirements, comments, pip's options, ``-r`` and ``-c`` of other files.
 
-    Raise UsageError for a file that cannot be read, includes itself, or is longer than anybody would write.
+    Raises:
+        UsageError: It cannot be read, includes itself, or is longer than anybody would write.
     """
     return _Reader(path).read(path)
 
@@ -96,34 +96,47 @@ def read_requirements(path: Path) -> RequirementsFile:
 def read_conda(path: Path) -> RequirementsFile:
     """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda.
 
-    Raise UsageError for dependencies in another form of YAML, which would be passed over.
+    Raises:
+        UsageError: Dependencies are in another form of YAML, and would be passed over.
     """
-    inside, pip, lines, conda = False, -1, list[tuple[int, str]](), list[str]()
+    conda = []
+    lines = []
+    inside = False
+    # How far the pip part is indented; None outside of it.
+    pip_depth: int | None = None
     for number, line in _lines(path):
         item = re.match(r"( *)- +(.+)", line.rstrip())
+        key = re.match(r"['\"]?([\w-]+)['\"]?\s*:", line)
         if item and inside:
-            depth, entry = len(item[1]), item[2].strip("'\"")
-            is_pip = _PIP_PART.fullmatch(item[2]) is not None
-            pip = depth if is_pip else pip if depth > pip else -1
-            if not is_pip and (entry[0] in "{[&*" or re.match(r"[\w-]+['\"]?\s*:(\s|$)", entry)):
+            depth = len(item[1])
+            entry = item[2].strip("'\"")
+            if _PIP_PART.fullmatch(item[2]):
+                pip_depth = depth
+                continue
+            if pip_depth is not None and depth <= pip_depth:
+                pip_depth = None
+            if _OTHER_YAML.match(entry):
                 raise _not_on_lines(path, number)
-            if not is_pip and pip < 0:
+            if not entry:
+                continue
+            if pip_depth is None:
                 conda.append(entry)
-            elif not is_pip:
+            else:
                 lines.append((number, entry))
-        elif key := re.match(r"['\"]?([\w-]+)['\"]?\s*:", line):
-            inside, pip = key[1] == "dependencies", -1
+        elif key:
+            inside = key[1] == "dependencies"
+            pip_depth = None
             if inside and line[key.end() :].strip() not in {"", "[]"}:
                 raise _not_on_lines(path, number)
-    return _Reader(path).parse(lines, path, (path.resolve(),)) | RequirementsFile(
-        conda=tuple(conda)
-    )
+    pip = _Reader(path).parse(lines, path, (path.resolve(),))
+    return pip | RequirementsFile(conda=tuple(conda))
 
 
 def _not_on_lines(path: Path, number: int) -> UsageError:
-    message = f"{path}, line {number}: dependencies are read only as a list with a line for each"
     return UsageError(
-        "requirements-malformed", message, hint="conda env export   # writes them like that"
+        "requirements-malformed",
+        f"{path}, line {number}: dependencies are read only as a list with a line for each",
+        hint="conda env export   # writes them like that",
     )
 
 
@@ -134,19 +147,28 @@ def check_count(requirements: int, source: Path | str) -> None:
 
 
 def read_listed(path: Path, folder: Path | None = None) -> str:
-    """Read a file that says what is wanted; raise UsageError where it cannot be, or a link leads out of ``folder``."""
+    """Read a file of requirements.
+
+    Raises:
+        UsageError: It cannot be read, or a link leads out of ``folder``.
+    """
     try:
         return read_document(path, folder)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}") from None
+    except OSError as error:
+        reason = error.strerror
+    except UnicodeDecodeError:
+        reason = "it is not a text file"
+    raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file with their numbers, those that end in a backslash joined with the next."""
-    first, parts, length = 1, list[str](), 0
+    first = 1
+    parts: list[str] = []
+    length = 0
     for number, line in enumerate(read_listed(path).splitlines(), 1):
-        first = first if parts else number
+        if not parts:
+            first = number
         # A comment ends with its line, also if that ends in a backslash: the next one counts.
         text = _COMMENT.sub("", line, count=1)
         parts.append(text.removesuffix("\\"))
@@ -155,7 +177,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             raise _too_much(f"{path} has a line of more than {MAX_LINE:,} characters")
         if not text.endswith("\\"):
             yield first, " ".join(parts)
-            parts, length = [], 0
+            parts = []
+            length = 0
     if parts:
         yield first, " ".join(parts)
 
@@ -179,9 +202,8 @@ class _Reader:
             constrains: Whether it is included by ``-c``.
         """
         if "\0" in str(path):
-            raise UsageError(
-                "requirements-unreadable", "the name of a requirements file is not valid"
-            )
+            message = "the name of a requirements file is not valid"
+            raise UsageError("requirements-unreadable", message)
         place = path.resolve()
         if place in including:
             raise UsageError("requirements-circular", f"{path} includes itself")
@@ -203,49 +225,68 @@ class _Reader:
         constrains: bool = False,
     ) -> RequirementsFile:
         """Parse the numbered lines of the file at ``path``; ``including`` ends with itself."""
-        parts = list[RequirementsFile]()
+        parts = []
         for number, written in lines:
             line = written.strip()
-            if further := re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line):
-                parts.append(self._include(further[1], path, including, constrains=constrains))
-            elif further := re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line):
-                limits = self._include(further[1], path, including, constrains=True)
-                constraints = limits.requirements + limits.constraints
-                parts.append(limits._replace(requirements=(), constraints=constraints))
+            requirements = re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line)
+            limits = re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line)
+            if requirements:
+                name = requirements[1]
+                parts.append(self._include(name, path, including, constrains=constrains))
+            elif limits:
+                file = self._include(limits[1], path, including, constrains=True)
+                constraints = file.requirements + file.constraints
+                parts.append(file._replace(requirements=(), constraints=constraints))
             elif line:
                 parts.append(self._parse_line(line, number, path, including))
             check_count(self.requirements, self.first)
         return joined_files(parts)
 
     def _parse_line(
-        self, line: str, number: int, path: Path, including: tuple[Path, ...]
+        self,
+        line: str,
+        number: int,
+        path: Path,
+        including: tuple[Path, ...],
     ) -> RequirementsFile:
         """Parse a line of a requirement, of options, or both."""
         is_shown = not _is_outside(path, including)
-        place = re.sub(r"^(?:-e|--editable)[\s=]+", "", line)
-        quoted = (
-            re.match(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""", place)
-            if place != line
-            else None
-        )
+        editable = re.match(r"(?:-e|--editable)[\s=]+", line)
+        place = line[editable.end() :] if editable else line
+        quoted = _QUOTED.match(place) if editable else None
+        start = quoted.end() if quoted else 0
         # One blank before an option: to skip all of them would be tried anew at each of 90,000.
-        option = re.compile(r"(?:^|\s)--?[A-Za-z]").search(place, quoted.end() if quoted else 0)
-        plain = place[: option.start()].rstrip() if option else place
-        options = place[option.start() :] if option else ""
+        option = re.compile(r"(?:^|\s)--?[A-Za-z]").search(place, start)
+        end = option.start() if option else len(place)
+        text = place[start:end]
+        if option:
+            text = text.rstrip()
         if quoted:
-            plain = quoted["path"] + plain[quoted.end() :]
-        requirements, package = tuple[str, ...](), ""
-        if plain:
-            text = plain if place == line else f"-e {plain}"
+            text = quoted["path"] + text
+        requirements: tuple[str, ...] = ()
+        package = ""
+        if text:
+            if editable:
+                text = f"-e {text}"
             package = _check_requirement(text, f"{path}, line {number}", is_shown=is_shown)
             requirements = (text,)
             self.requirements += 1
-        return RequirementsFile(
-            requirements, settings=tuple(_read_options(options, path, number, package, is_shown))
+        settings = _read_options(
+            place[end:],
+            path,
+            number=number,
+            package=package,
+            is_shown=is_shown,
         )
+        return RequirementsFile(requirements, settings=tuple(settings))
 
     def _include(
-        self, name: str, path: Path, including: tuple[Path, ...], *, constrains: bool
+        self,
+        name: str,
+        path: Path,
+        including: tuple[Path, ...],
+        *,
+        constrains: bool,
     ) -> RequirementsFile:
         """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
 
@@ -256,9 +297,8 @@ class _Reader:
             return self.read(included, including, constrains=constrains)
         check_outside(included, path)
         inclusion = Inclusion(included.resolve(), path)
-        return RequirementsFile(included=(inclusion,)) | self.read(
-            included, including, constrains=constrains
-        )
+        file = self.read(included, including, constrains=constrains)
+        return RequirementsFile(included=(inclusion,)) | file
 
 
 def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
@@ -267,7 +307,12 @@ def _is_outside(path: Path, including: tuple[Path, ...]) -> bool:
 
 
 def _read_options(
-    text: str, path: Path, number: int, package: str, is_shown: bool
+    text: str,
+    path: Path,
+    *,
+    number: int,
+    package: str,
+    is_shown: bool,
 ) -> Iterator[SourceSetting]:
     """Yield pip's options of a line, those of a requirement with its package."""
     try:
@@ -278,15 +323,14 @@ def _read_options(
     while words:
         word = words.popleft()
         option, equals, value = word.partition("=")
-        if word[:2] in _SHORT and word[2:]:
-            option, equals, value = word[:2], "=", word[2:].removeprefix("=")
-        option = _SHORT.get(option, option)
-        if not (option.startswith("-") and (is_shown or is_known("pip", option))):
-            raise UsageError(
-                "requirements-malformed",
-                f"{path}, line {number} is neither a requirement nor an option",
-            )
-        if not equals and option not in _FLAGS and words:
+        if word[:2] in _SHORT:
+            option = _SHORT[word[:2]]
+            equals = word[2:]
+            value = equals.removeprefix("=")
+        if not option.startswith("-") or not (is_shown or is_known("pip", option)):
+            message = f"{path}, line {number} is neither a requirement nor an option"
+            raise UsageError("requirements-malformed", message)
+        if words and not equals and option not in _FLAGS:
             value = words.popleft()
         if option == "--find-links" and "://" not in value:
             value = os.path.normpath(path.absolute().parent / value)
@@ -297,13 +341,19 @@ def _read_options(
 
 
 def _check_requirement(text: str, place: str, *, is_shown: bool) -> str:
-    """Return the name in a requirement; raise UsageError if it is none, and repeat it only if it ``is_shown``."""
+    """Return the name in a requirement.
+
+    Raises:
+        UsageError: It is none; its text is repeated only if it ``is_shown``.
+    """
     try:
         return parse_requirement(text).name
     except UsageError as error:
         if is_shown:
-            raise UsageError(error.code, f"{place}: {error.message}", hint=error.hint) from None
-        raise UsageError("requirement-malformed", f"{place} is not a requirement") from None
+            message = f"{place}: {error.message}"
+            raise UsageError(error.code, message, hint=error.hint) from None
+        message = f"{place} is not a requirement"
+        raise UsageError("requirement-malformed", message) from None
 
 
 def _too_much(message: str) -> UsageError:

@@ -83,7 +83,7 @@ def open_session(
     *,
     sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Iterator[Session]:
-    """Open a client for ``sources`` and our cache; ``folder`` is the working folder where none is given."""
+    """Open a client for ``sources`` and our cache; ``folder`` is the working folder if none is given."""
     from gpuinstall.files import check_cache, own_cache_folder, remove_path
     from gpuinstall.process import find_program
     from gpuinstall.uv import default_index, environment, uv
@@ -135,14 +135,18 @@ def open_session(
 def _with_passwords(
     logins: Mapping[str, str], variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Ask the program ``keyring`` for the password of a user who has none, as uv does where it is told to."""
+    """Ask the program ``keyring`` for the password of a user who has none, as uv does if it is configured to."""
     from gpuinstall.process import run
 
     for host, login in logins.items():
         user, colon, _ = login.partition(":")
         answer = None
         if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
-            answer = run(["keyring", "get", host, user], env=variables, seconds=KEYRING_S)
+            answer = run(
+                ["keyring", "get", host, user],
+                env=variables,
+                seconds=KEYRING_S,
+            )
         yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
 
 

@@ -1,7 +1,7 @@
 """The shell that a person types into: a text as one word of it, whatever the text holds, and the lines that it wants.
 
 What is printed for a shell is one line of printable characters. What is written for no shell in particular is the same
-word in sh, bash, zsh and fish where the text can be printed; else bash and zsh read it, and no other runs any of it.
+word in sh, bash, zsh and fish if the text can be printed; else bash and zsh read it, and no other runs any of it.
 """
 
 from __future__ import annotations
@@ -25,174 +25,216 @@ _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
 
 
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
-    """Name the shell: the program that started us, as far as that is told, else what the variables say."""
-    names: dict[str, ShellName] = {
-        "dash": "sh",
-        "pwsh": "powershell",
-        **{name: name for name in get_args(ShellName)},
-    }
+    """Return the shell: the program that started us, as far as that is told, else what the variables say."""
+    names: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
+    names["dash"] = "sh"
+    names["pwsh"] = "powershell"
     if parent in names:
         return names[parent]
     if "NU_VERSION" in environ:
         return "nu"
     if os.name == "nt":
-        return "powershell" if len(environ.get("PSModulePath", "").split(";")) > 2 else "cmd"
-    return names.get(Path(environ.get("SHELL", "sh")).name, "sh")
+        # cmd has at most the two folders of modules that the system sets.
+        module_folders = environ.get("PSModulePath", "").split(";")
+        return "powershell" if len(module_folders) > 2 else "cmd"
+    program = Path(environ.get("SHELL", "sh"))
+    return names.get(program.name, "sh")
 
 
 def parent_program() -> str | None:
-    """The name of the program that started us, where the system tells it."""
+    """Return the name of the program that started us, if the system tells it."""
     with suppress(OSError):
         return Path(f"/proc/{os.getppid()}/comm").read_text(encoding="utf-8").strip()
     return None
 
 
 def quoted(word: Path | str, shell: ShellName | None = None) -> str:
-    """Write a text as one word of a shell; without one, of the shells of this system."""
+    """Return a text as one word of a shell; without one, of the shells of this system."""
     text = str(word)
     if shell is None and os.name == "nt":
         shell = this_shell(os.environ)
     plain = _PLAIN_ON_WINDOWS if shell in {"nu", "powershell", "cmd"} else _PLAIN
     if plain.fullmatch(text):
         return text
-    writers = {"sh": _sh, "fish": _fish, "nu": _nu, "powershell": _powershell, "cmd": _cmd}
-    return writers.get(shell or "", _bash)(text)
+    writers = {
+        "sh": _sh,
+        "fish": _fish,
+        "nu": _nu,
+        "powershell": _powershell,
+        "cmd": _cmd,
+    }
+    write = writers.get(shell or "", _bash)
+    return write(text)
 
 
 def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
-    """Write a command line."""
+    """Return a command line."""
     return " ".join(quoted(word, shell) for word in words)
 
 
-def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
-    """The line that activates an environment."""
-    name = {
+def activation(
+    venv: str,
+    shell: ShellName,
+    *,
+    windows: bool,
+) -> str:
+    """Return the line that activates an environment."""
+    scripts = {
         "fish": "activate.fish",
         "nu": "activate.nu",
         "powershell": "activate.ps1",
         "cmd": "activate.bat",
     }
-    plain = ("\\Scripts\\" if windows else "/bin/").join((venv, name.get(shell, "activate")))
-    file = quoted(plain, shell)
-    verb = {
-        "nu": "overlay use ",
-        "sh": ". ",
-        "cmd": "",
-        "powershell": "" if file == plain else "& ",
-    }
-    return verb.get(shell, "source ") + file
+    folder = "\\Scripts\\" if windows else "/bin/"
+    path = f"{venv}{folder}{scripts.get(shell, 'activate')}"
+    file = quoted(path, shell)
+    match shell:
+        case "cmd":
+            return file
+        case "powershell":
+            return file if file == path else f"& {file}"
+        case "nu":
+            return f"overlay use {file}"
+        case "sh":
+            return f". {file}"
+        case _:
+            return f"source {file}"
 
 
 def on_path(folder: str, shell: ShellName) -> str:
-    """The line that puts a folder on PATH, for this window alone or, where the shell has one, for good."""
-    if shell == "cmd":
-        return f'set "PATH={visible(folder)};%PATH%"'
-    lines = {
-        "fish": "fish_add_path {}",
-        "nu": "$env.PATH = ($env.PATH | prepend {})",
-        "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
-    }
-    return lines.get(shell, "export PATH={}:$PATH").format(_value(folder, shell))
+    """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good."""
+    word = _value(folder, shell)
+    match shell:
+        case "cmd":
+            return f'set "PATH={visible(folder)};%PATH%"'
+        case "fish":
+            return f"fish_add_path {word}"
+        case "nu":
+            return f"$env.PATH = ($env.PATH | prepend {word})"
+        case "powershell":
+            return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
+        case _:
+            return f"export PATH={word}:$PATH"
 
 
 def start_files(home: Path) -> dict[str, Path]:
-    """Name the file that each shell reads as it starts; of other shells it lies anywhere."""
-    names = {
-        "bash": ".bashrc",
-        "zsh": ".zshrc",
-        "sh": ".profile",
-        "fish": ".config/fish/config.fish",
+    """Return the file that each shell reads as it starts; of other shells it lies anywhere."""
+    return {
+        "bash": home / ".bashrc",
+        "zsh": home / ".zshrc",
+        "sh": home / ".profile",
+        "fish": home / ".config/fish/config.fish",
     }
-    return {shell: home / name for shell, name in names.items()}
 
 
 def assignments(variables: Mapping[str, str | None], shell: Shell) -> str:
-    """Write variables as lines that a shell evaluates; None ends one."""
-    setting = {"fish": "set -gx {} {}", "powershell": "$env:{} = {}"}.get(shell, "export {}={}")
-    ending = {"fish": "set -e {}", "powershell": "$env:{} = $null"}.get(shell, "unset {}")
-    lines = [
-        ending.format(name) if value is None else setting.format(name, _value(value, shell))
-        for name, value in variables.items()
-    ]
+    """Return variables as lines that a shell evaluates; None ends one."""
+    setting = "export {}={}"
+    ending = "unset {}"
+    if shell == "fish":
+        setting = "set -gx {} {}"
+        ending = "set -e {}"
+    elif shell == "powershell":
+        setting = "$env:{} = {}"
+        ending = "$env:{} = $null"
+    lines = []
+    for name, value in variables.items():
+        if value is None:
+            lines.append(ending.format(name))
+        else:
+            lines.append(setting.format(name, _value(value, shell)))
     return "".join(f"{line}\n" for line in lines)
 
 
 def _value(text: str, shell: ShellName) -> str:
-    """PowerShell would run a bare word that stands where it expects a value."""
+    """Return a word that stands for itself: PowerShell would run a bare one if it expects a value."""
     word = quoted(text, shell)
-    return f"'{word}'" if shell == "powershell" and word == text else word
+    is_bare = shell == "powershell" and word == text
+    return f"'{word}'" if is_bare else word
 
 
 def _printable(text: str) -> str:
-    """Write what can be printed: a backslash before ``'`` and before another one means the same in all four."""
-    parts = re.split(r"([\\'])", text)
-    return (
-        "".join(f"\\{part}" if part in {"\\", "'"} else f"'{part}'" for part in parts if part)
-        or "''"
-    )
+    """Return what can be printed: a backslash before ``'`` and before another one means the same in all four."""
+    words = []
+    for part in re.split(r"([\\'])", text):
+        if part in {"\\", "'"}:
+            words.append(f"\\{part}")
+        elif part:
+            words.append(f"'{part}'")
+    return "".join(words) or "''"
 
 
 def _sh(text: str) -> str:
     # The shell takes line breaks off the end of a command's output. Only folders have names that end in one.
     if text.endswith("\n"):
         text += "/."
-    return (
-        _printable(text)
-        if text.isprintable()
-        else f"\"$(printf -- '{_octal(text).replace('%', '%%')}')\""
-    )
+    if text.isprintable():
+        return _printable(text)
+    form = _octal(text).replace("%", "%%")
+    return f"\"$(printf -- '{form}')\""
 
 
 def _bash(text: str) -> str:
-    return _printable(text) if text.isprintable() else f"$'{_octal(text)}'"
+    if text.isprintable():
+        return _printable(text)
+    return f"$'{_octal(text)}'"
 
 
 def _fish(text: str) -> str:
-    parts = re.split(r"([^ -~]+)", text)
-    return "".join(
-        _printable(part)
-        if part.isprintable()
-        else "".join(f"\\X{byte:02x}" for byte in _bytes(part))
-        for part in parts
-        if part
-    )
+    words = []
+    for part in re.split(r"([^ -~]+)", text):
+        if not part.isprintable():
+            words += [f"\\X{byte:02x}" for byte in _bytes(part)]
+        elif part:
+            words.append(_printable(part))
+    return "".join(words)
 
 
 def _nu(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        '"'
-        + "".join(mark if mark.isprintable() else f"\\u{{{ord(mark):x}}}" for mark in escaped)
-        + '"'
-    )
+    marks = []
+    for mark in text:
+        if mark in '\\"':
+            marks.append(f"\\{mark}")
+        elif mark.isprintable():
+            marks.append(mark)
+        else:
+            marks.append(f"\\u{{{ord(mark):x}}}")
+    return f'"{"".join(marks)}"'
 
 
 def _powershell(text: str) -> str:
-    """Quotation marks as typesetters have them end a text too."""
+    """Return a text in quotation marks; those that typesetters use end a text too."""
     if text.isprintable():
-        return "'" + re.sub("(['‘’‚‛])", r"\1\1", text) + "'"
+        doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
+        return f"'{doubled}'"
     raw = text.encode("utf-16-le", "surrogatepass")
-    units = (f"[char]{raw[at] + 256 * raw[at + 1]}" for at in range(0, len(raw), 2))
+    units = []
+    for at in range(0, len(raw), 2):
+        unit = int.from_bytes(raw[at : at + 2], "little")
+        units.append(f"[char]{unit}")
     return f"(-join ({', '.join(units)}))"
 
 
 def _cmd(text: str) -> str:
-    return '"' + visible(text).replace('"', '""') + '"'
+    escaped = visible(text).replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _octal(text: str) -> str:
-    """Write what cannot be printed, and what would end or bend a text in quotes, as bytes of three digits each."""
-    return "".join(
-        mark
-        if mark.isprintable() and mark not in "!\\'"
-        else "".join(f"\\{byte:03o}" for byte in _bytes(mark))
-        for mark in text
-    )
+    """Return what cannot be printed, and what would end or bend a text in quotes, as bytes of three digits each."""
+    marks = []
+    for mark in text:
+        if mark.isprintable() and mark not in "!\\'":
+            marks.append(mark)
+        else:
+            marks += [f"\\{byte:03o}" for byte in _bytes(mark)]
+    return "".join(marks)
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of a text; one that a file's name has and that is no text is itself."""
-    return b"".join(
-        mark.encode("utf-8", "surrogateescape" if "\udc80" <= mark <= "\udcff" else "surrogatepass")
-        for mark in text
-    )
+    """Return the bytes of a text; one that a file's name has and that is no text is itself."""
+    raw = b""
+    for mark in text:
+        is_byte = "\udc80" <= mark <= "\udcff"
+        raw += mark.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
+    return raw

@@ -12,12 +12,12 @@ from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.plan import Rejected
 
-NOTHING = "–"
+NO_BUILD = "–"
 ANY_DRIVER = "any"
 
 
@@ -53,113 +53,165 @@ def support(
     drivers: tuple[DriverVersion, ...],
 ) -> Support:
     """Choose for each kind of GPU and each driver; a build that runs as PTX alone is not counted."""
-    rows = [
-        support_of(
-            catalog, Machine(os, arch, gpus=(Gpu(0, kind, compute_capability=capability),)), drivers
-        ).rows[0]
-        for kind, capability in kinds.items()
-    ]
-    return Support(os, arch, tuple(str(driver) for driver in drivers), tuple(rows))
+    rows: list[Row] = []
+    for kind, capability in kinds.items():
+        gpu = Gpu(0, kind, compute_capability=capability)
+        machine = Machine(os, arch, gpus=(gpu,))
+        rows += support_of(catalog, machine, drivers).rows
+    return Support(
+        os,
+        arch,
+        drivers=tuple(map(str, drivers)),
+        rows=tuple(rows),
+    )
 
 
-def support_of(catalog: Catalog, machine: Machine, drivers: tuple[DriverVersion, ...]) -> Support:
+def support_of(
+    catalog: Catalog,
+    machine: Machine,
+    drivers: tuple[DriverVersion, ...],
+) -> Support:
     """Choose for one machine, with all its GPUs, under each driver; a build that runs as PTX alone is not counted."""
+    builds = []
+    for driver in drivers:
+        with_driver = replace(machine, driver=Driver(driver))
+        plan = choose(with_driver, Request(), catalog)
+        is_native = all(run.how == "sass" for run in plan.gpus)
+        builds.append(_build_name(plan) if is_native else NO_BUILD)
+    labels = [gpu.label for gpu in machine.gpus]
+    row = Row(", ".join(labels), tuple(builds))
+    return Support(
+        machine.os,
+        machine.arch,
+        drivers=tuple(map(str, drivers)),
+        rows=(row,),
+    )
 
-    def newest(driver: DriverVersion) -> str:
-        plan = choose(replace(machine, driver=Driver(driver)), Request(), catalog)
-        is_native = isinstance(plan, Plan) and all(run.how == "sass" for run in plan.gpus)
-        return _build_name(plan) if is_native else NOTHING
 
-    row = Row(", ".join(gpu.label for gpu in machine.gpus), tuple(map(newest, drivers)))
-    return Support(machine.os, machine.arch, tuple(str(driver) for driver in drivers), (row,))
-
-
-def support_of_others(catalog: Catalog, os: str, arch: str) -> Iterator[OfChip]:
+def support_of_others(
+    catalog: Catalog,
+    os: str,
+    arch: str,
+) -> Iterator[OfChip]:
     """Choose for every chip of the makers whose builds ask for no driver, some of which are in one system only."""
     for chip in other_chips():
-        platform = (chip.os, "arm64") if chip.os else (os, arch)
-        gpu = Gpu(0, chip.name, vendor=chip.maker, architecture=chip.architecture)
-        yield OfChip(
-            chip, platform[0], support_by_chip(catalog, *platform, [gpu]).rows[0].builds[0]
+        gpu = Gpu(
+            0,
+            chip.name,
+            vendor=chip.maker,
+            architecture=chip.architecture,
         )
+        if chip.os:
+            machine = Machine(chip.os, "arm64", gpus=(gpu,))
+        else:
+            machine = Machine(os, arch, gpus=(gpu,))
+        plan = choose(machine, Request(), catalog)
+        yield OfChip(chip, machine.os, _build_name(plan))
 
 
-def support_by_chip(catalog: Catalog, os: str, arch: str, gpus: Sequence[Gpu]) -> Support:
+def support_by_chip(
+    catalog: Catalog,
+    os: str,
+    arch: str,
+    gpus: Sequence[Gpu],
+) -> Support:
     """Choose for each of the GPUs whose builds ask for no driver."""
-    plans = [(gpu, choose(Machine(os, arch, gpus=(gpu,)), Request(), catalog)) for gpu in gpus]
-    rows = [Row(gpu.label, (_build_name(plan),)) for gpu, plan in plans]
-    return Support(os, arch, (ANY_DRIVER,), tuple(rows))
+    rows = []
+    for gpu in gpus:
+        machine = Machine(os, arch, gpus=(gpu,))
+        plan = choose(machine, Request(), catalog)
+        rows.append(Row(gpu.label, (_build_name(plan),)))
+    return Support(
+        os,
+        arch,
+        drivers=(ANY_DRIVER,),
+        rows=tuple(rows),
+    )
 
 
 def _build_name(plan: Plan | Rejected) -> str:
-    return plan.choice.build.name if isinstance(plan, Plan) else NOTHING
+    if isinstance(plan, Plan):
+        return plan.choice.build.name
+    return NO_BUILD
 
 
-def kinds_of(catalog: Catalog) -> dict[str, ComputeCapability]:
-    """Name every compute capability that a product has, such as ``Pascal 6.1``; not those of Jetsons before Thor."""
-    capabilities = sorted(
-        {product.capability for product in products()} - set(catalog.drivers.tegra)
-    )
-    generations = {chip: catalog.drivers.generation(chip) for chip in capabilities}
-    return {
-        f"{generation.name if generation else 'unknown'} {chip}": chip
-        for chip, generation in generations.items()
-    }
+def capabilities_by_kind(catalog: Catalog) -> dict[str, ComputeCapability]:
+    """Return every compute capability that a product has, as ``Pascal 6.1``; not those of Jetsons before Thor."""
+    drivers = catalog.drivers
+    capabilities = {product.capability for product in products()}
+    kinds = {}
+    for chip in sorted(capabilities.difference(drivers.tegra)):
+        generation = drivers.generation(chip)
+        name = generation.name if generation else "unknown"
+        kinds[f"{name} {chip}"] = chip
+    return kinds
 
 
-def named(kind: str) -> str:
-    """A kind of GPU by what people call its cards: ``GTX 10, P100 (6.0, 6.1)`` for ``Pascal 6.0, 6.1``."""
-    generation, _, listed = kind.partition(" ")
-    names = [name for capability in listed.split(", ") for name in series_of(capability)]
-    return f"{', '.join(names) or generation} ({listed})"
+def label_of_kind(kind: str) -> str:
+    """Return a kind of GPU by what people call its cards: ``GTX 10, P100 (6.0, 6.1)`` for ``Pascal 6.0, 6.1``."""
+    generation, _, capabilities = kind.partition(" ")
+    names: list[str] = []
+    for capability in capabilities.split(", "):
+        names += series_of(capability)
+    return f"{', '.join(names) or generation} ({capabilities})"
 
 
 def known_drivers(catalog: Catalog) -> tuple[DriverVersion, ...]:
-    """List the driver branches that the catalogue knows."""
-    return tuple(DriverVersion.parse(str(branch)) for branch, _ in catalog.drivers.branches)
+    """Return the driver branches that the catalogue knows."""
+    versions = []
+    for branch, _ in catalog.drivers.branches:
+        versions.append(DriverVersion.parse(str(branch)))
+    return tuple(versions)
 
 
-def served(table: Support) -> Support:
+def leave_out_empty(table: Support) -> Support:
     """Leave out the GPUs and the drivers that run nothing."""
-    rows = [row for row in table.rows if set(row.builds) != {NOTHING}]
-    return _of_columns(
-        table, rows, [column for column in _columns(table, rows) if set(column[1:]) != {NOTHING}]
-    )
+    rows = filter(_runs_something, table.rows)
+    table = table._replace(rows=tuple(rows))
+    columns = filter(_runs_something, _columns(table))
+    return _of_columns(table, list(columns))
 
 
-def condensed(table: Support) -> Support:
+def _runs_something(row: Row) -> bool:
+    return set(row.builds) != {NO_BUILD}
+
+
+def merge_equal_neighbours(table: Support) -> Support:
     """Write equal neighbours as one."""
-    merged = _of_columns(table, table.rows, _merged(_columns(table, table.rows)))
-    return merged._replace(rows=tuple(_merged_rows(merged.rows)))
-
-
-def _columns(table: Support, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    return list(zip(table.drivers, *(row.builds for row in rows), strict=True))
-
-
-def _of_columns(table: Support, rows: Sequence[Row], columns: list[tuple[str, ...]]) -> Support:
-    cells = zip(*(column[1:] for column in columns), strict=True)
-    built = tuple(Row(row.kind, builds) for row, builds in zip(rows, cells, strict=True))
-    return table._replace(drivers=tuple(column[0] for column in columns), rows=built)
-
-
-def _merged(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    merged: list[tuple[str, ...]] = []
-    for name, *cells in columns:
-        if merged and merged[-1][1:] == tuple(cells):
-            merged[-1] = (f"{merged[-1][0].split('–')[0]}–{name}", *cells)
+    columns: list[Row] = []
+    for column in _columns(table):
+        if columns and columns[-1].builds == column.builds:
+            first, _, _ = columns[-1].kind.partition("–")
+            columns[-1] = Row(f"{first}–{column.kind}", column.builds)
         else:
-            merged.append((name, *cells))
-    return merged
-
-
-def _merged_rows(rows: Iterable[Row]) -> list[Row]:
-    merged: list[Row] = []
-    for row in rows:
+            columns.append(column)
+    merged = _of_columns(table, columns)
+    rows: list[Row] = []
+    for row in merged.rows:
         generation, _, capability = row.kind.rpartition(" ")
-        last = merged[-1] if merged else None
-        if last and last.kind.startswith(f"{generation} ") and last.builds == row.builds:
-            merged[-1] = Row(f"{last.kind}, {capability}", row.builds)
-        else:
-            merged.append(row)
-    return merged
+        if rows and rows[-1].builds == row.builds:
+            earlier = rows[-1].kind
+            if earlier.startswith(f"{generation} "):
+                rows[-1] = Row(f"{earlier}, {capability}", row.builds)
+                continue
+        rows.append(row)
+    return merged._replace(rows=tuple(rows))
+
+
+def _columns(table: Support) -> list[Row]:
+    """Return the drivers of a table, each with the builds of all kinds."""
+    columns = []
+    for position, driver in enumerate(table.drivers):
+        builds = tuple(row.builds[position] for row in table.rows)
+        columns.append(Row(driver, builds))
+    return columns
+
+
+def _of_columns(table: Support, columns: Sequence[Row]) -> Support:
+    """Return a table with other drivers, and the builds of its kinds for them."""
+    rows = []
+    for position, row in enumerate(table.rows):
+        builds = tuple(column.builds[position] for column in columns)
+        rows.append(Row(row.kind, builds))
+    drivers = tuple(column.kind for column in columns)
+    return table._replace(drivers=drivers, rows=tuple(rows))

@@ -16,7 +16,7 @@ _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
 _DAMAGED_LOGIN = (
     r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 )
-"""The same where a path has taken a slash of the address, or it has no scheme."""
+"""The same if a path has taken a slash of the address, or it has no scheme."""
 
 
 def redacted(text: str) -> str:

@@ -11,11 +11,18 @@ _Result = TypeVar("_Result")
 
 
 def side_by_side(
-    call: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int = 16
+    call: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    at_once: int = 16,
 ) -> list[_Result]:
-    """Make a call for each item, a few at once, and return what they return in order; raise what the first raises."""
+    """Return what a call returns for each item, in order; a few are made at once.
+
+    Raises:
+        Exception: What the first call raises that fails.
+    """
     arguments = list(items)
     if len(arguments) < 2:
         return [call(item) for item in arguments]
     with ThreadPoolExecutor(min(at_once, len(arguments))) as pool:
-        return list(pool.map(call, arguments))
+        results = pool.map(call, arguments)
+        return list(results)

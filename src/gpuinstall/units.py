@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Write a path from the working folder or the home folder, where it lies below."""
+    """Write a path from the working folder or the home folder, if it lies below one of them."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"

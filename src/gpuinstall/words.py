@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
+from dataclasses import replace
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.support import condensed, known_drivers, served, support_of
+from gpuinstall.support import known_drivers, leave_out_empty, merge_equal_neighbours, support_of
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _CUDA = re.compile(
@@ -33,125 +33,167 @@ def machine_in_words(
     arch: str | None = None,
     glibc: str | None = None,
 ) -> Machine:
-    """Make a machine of the names of its GPUs and its driver; raise UsageError for a name that nothing has.
+    """Return a machine of the names of its GPUs and its driver.
 
     Nothing else is known of it: not its memory, its Pythons or, unless it is given, its glibc. Neither macOS nor the
     GPUs of makers whose builds ask for no driver need one. ``550.54 with cuda-compat 13.0`` is a driver whose libcuda
     NVIDIA's forward-compatibility package replaces.
+
+    Raises:
+        UsageError: Nothing has one of the names, or the driver is missing.
     """
     system, processor = platform_in_words(gpus, driver, os, arch)
-    gpus = tuple(chain.from_iterable(map(counted_names, gpus)))
-    cards = tuple(gpu_in_words(name, index) for index, name in enumerate(gpus))
-    if driver is None and system != "macos" and not all(card.architecture for card in cards):
-        raise _driver_missing(Machine(system, processor, gpus=cards))
-    if glibc and (system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc)):
-        raise UsageError(
-            "glibc-malformed",
-            f"{glibc!r} is no glibc of {system}",
-            hint="the same with --glibc 2.35",
+    cards: list[Gpu] = []
+    for words in gpus:
+        for name in counted_names(words):
+            cards.append(gpu_in_words(name, len(cards)))
+    machine = Machine(system, processor, gpus=tuple(cards))
+    needs_driver = not all(card.architecture for card in cards)
+    if driver is None and needs_driver and system != "macos":
+        raise _driver_missing(machine)
+    if glibc:
+        if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):
+            raise UsageError(
+                "glibc-malformed",
+                f"{glibc!r} is no glibc of {system}",
+                hint="the same with --glibc 2.35",
+            )
+        machine = replace(
+            machine,
+            libc="glibc",
+            glibc=glibc,
         )
-    libc = "glibc" if glibc else None
-    return Machine(
-        system, processor, libc, glibc, driver=_driver(driver) if driver else None, gpus=cards
-    )
+    return replace(machine, driver=_driver(driver)) if driver else machine
 
 
 def _driver(text: str) -> Driver:
-    """Read a driver, and the forward-compatibility package above it where that is named."""
+    """Read a driver, and the forward-compatibility package above it if that is given."""
     compat = _COMPAT.fullmatch(text.strip().lower())
     if compat is None:
         return Driver(driver_in_words(text), found_via="words")
     return Driver(
         driver_in_words(compat[1]),
         CudaVersion(int(compat[2]), int(compat[3])),
-        "words",
+        found_via="words",
         compat=True,
     )
 
 
 def platform_in_words(
-    gpus: tuple[str, ...], driver: str | None, os: str | None, arch: str | None
+    gpus: tuple[str, ...],
+    driver: str | None,
+    os: str | None,
+    arch: str | None,
 ) -> tuple[str, str]:
-    """Say which system and processor are meant: Windows by the form of its driver's number, ARM by the GPUs."""
-    named = [find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
-    system = os or next((gpu.os for gpu in named if gpu.os), None)
-    system = system or (
-        "windows" if driver and DriverVersion.of_windows(driver.strip()) else "linux"
-    )
-    if arch or system == "macos":
-        return system, arch or "arm64"
-    return system, "aarch64" if named and all(gpu.arm for gpu in named) else "x86_64"
+    """Return the system and the processor that are meant: Windows by the form of its driver's number, ARM by the GPUs."""
+    names = [find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
+    systems = [os, *(gpu.os for gpu in names)]
+    if driver and DriverVersion.of_windows(driver.strip()):
+        systems.append("windows")
+    system = next(filter(None, systems), "linux")
+    if arch is None:
+        if system == "macos":
+            arch = "arm64"
+        elif names and all(gpu.arm for gpu in names):
+            arch = "aarch64"
+        else:
+            arch = "x86_64"
+    return system, arch
 
 
 def driver_in_words(text: str) -> DriverVersion:
-    """Read a driver's version, as packages and Windows write it too; raise UsageError where it is none."""
+    """Return a driver's version, as packages and Windows write it too.
+
+    Raises:
+        UsageError: It is none.
+    """
     words = text.strip().lower()
-    if (release := _VGPU.fullmatch(words)) and (
-        branch := load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
-    ):
-        message = f"{text!r} is a release of NVIDIA's vGPU software, not a driver version"
-        hint = f"Its driver is branch {branch}: --driver {branch}, or the number that nvidia-smi prints in the guest"
-        raise UsageError("driver-malformed", message, hint=hint)
+    release = _VGPU.fullmatch(words)
+    if release:
+        branch = load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
+        if branch:
+            raise UsageError(
+                "driver-malformed",
+                f"{text!r} is a release of NVIDIA's vGPU software, not a driver version",
+                hint=f"Its driver is branch {branch}: --driver {branch}, "
+                "or the number that nvidia-smi prints in the guest",
+            )
     words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", words)
-    if cuda := _CUDA.fullmatch(words):
-        raise _cuda_for_a_driver(
-            text, CudaVersion(int(cuda[1] or cuda[3]), int(cuda[2] or cuda[4] or 0))
-        )
-    plain = _DRIVER.fullmatch(words)
+    cuda = _CUDA.fullmatch(words)
+    if cuda:
+        major = int(cuda[1] or cuda[3])
+        minor = int(cuda[2] or cuda[4] or 0)
+        raise _cuda_for_a_driver(text, CudaVersion(major, minor))
+    number = _DRIVER.fullmatch(words)
     try:
-        return DriverVersion.parse(plain[1] if plain else text)
+        return DriverVersion.parse(number[1] if number else text)
     except ValueError as error:
-        hint = 'Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580'
-        raise UsageError("driver-malformed", str(error), hint=hint) from None
+        raise UsageError(
+            "driver-malformed",
+            str(error),
+            hint='Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580',
+        ) from None
 
 
 def gpu_in_words(name: str, index: int = 0) -> Gpu:
-    """Make a GPU of its name, or of ``sm_89``; raise UsageError for a name that nothing has."""
-    if exact := _ARCHITECTURE.fullmatch(name.lower()):
+    """Return a GPU of its name, or of ``sm_89``.
+
+    Raises:
+        UsageError: Nothing has the name.
+    """
+    exact = _ARCHITECTURE.fullmatch(name.lower())
+    if exact:
         return Gpu(
             index,
             name,
             compute_capability=ComputeCapability.from_sm(int(exact[1])),
             found_via="words",
         )
-    named = find_gpu(name)
+    product = find_gpu(name)
     return Gpu(
         index,
-        f"{named.brand} {named.name}",
-        compute_capability=named.capability,
+        f"{product.brand} {product.name}",
+        compute_capability=product.capability,
         found_via="words",
-        vendor=None if named.capability else named.maker,
-        architecture=named.architecture,
+        vendor=None if product.capability else product.maker,
+        architecture=product.architecture,
     )
 
 
 def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:
-    branch = next(
-        (str(branch) for branch, served in load_catalog().drivers.branches if served >= cuda), None
-    )
-    brings = f"; a driver for CUDA {cuda} is --driver {branch} or newer" if branch else ""
-    hint = f'Give the "Driver Version" shown by nvidia-smi{brings}'
+    hint = 'Give the "Driver Version" shown by nvidia-smi'
+    for branch, newest_cuda in load_catalog().drivers.branches:
+        if newest_cuda >= cuda:
+            hint += f"; a driver for CUDA {cuda} is --driver {branch} or newer"
+            break
     return UsageError(
-        "driver-malformed", f"{text!r} is a CUDA version, not a driver version", hint=hint
+        "driver-malformed",
+        f"{text!r} is a CUDA version, not a driver version",
+        hint=hint,
     )
 
 
 def _driver_missing(machine: Machine) -> UsageError:
-    """Say which drivers run what on the GPUs named, and which driver to get."""
+    """Return which drivers run what on the GPUs, and which driver to get."""
     catalog = load_catalog()
-    table = condensed(served(support_of(catalog, machine, known_drivers(catalog))))
-    message = f"--gpu requires --driver: what runs on {', '.join(gpu.label for gpu in machine.gpus)} depends on it"
+    labels = ", ".join(gpu.label for gpu in machine.gpus)
+    message = f"--gpu requires --driver: what runs on {labels} depends on it"
+    table = merge_equal_neighbours(
+        leave_out_empty(support_of(catalog, machine, known_drivers(catalog)))
+    )
     if not table.rows:
         return UsageError("driver-missing", message, hint="No known build of torch runs on it")
-    builds = zip(table.drivers, table.rows[0].builds, strict=True)
-    rows = [f"Driver {drivers:<9} torch {build}" for drivers, build in builds]
-    # The recommended branch where it runs a build, else the newest that does.
-    spans = [[int(branch) for branch in drivers.split("–")] for drivers in table.drivers]
     recommended = catalog.drivers.recommended_branch
-    to_get = (
-        recommended if any(span[0] <= recommended <= span[-1] for span in spans) else spans[-1][-1]
-    )
-    ask = (
+    lines = []
+    is_served = False
+    for drivers, build in zip(table.drivers, table.rows[0].builds, strict=True):
+        lines.append(f"Driver {drivers:<9} torch {build}")
+        branches = [int(branch) for branch in drivers.split("–")]
+        if branches[0] <= recommended <= branches[-1]:
+            is_served = True
+    # The recommended branch if it runs a build, else the newest that does.
+    to_get = recommended if is_served else branches[-1]
+    advice = (
         f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
     )
-    return UsageError("driver-missing", message, hint="\n".join((ask, *rows)))
+    return UsageError("driver-missing", message, hint="\n".join([advice, *lines]))

@@ -142,3 +142,16 @@ def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rig
     assert all(
         len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step
     )
+
+
+def test_the_examples_of_how_code_is_written_are_code_of_ours() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    examples = re.findall(r"\((?:`)([\w/.]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL)
+    missing = []
+    for name, example in examples:
+        folder = ROOT if name.startswith("tests/") else ROOT / "src" / "gpuinstall"
+        if example not in (folder / name).read_text(encoding="utf-8"):
+            missing.append(name)
+
+    assert len(examples) == 3
+    assert missing == []

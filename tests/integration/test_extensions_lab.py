@@ -216,6 +216,13 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
     assert "--build-extensions # with nvcc of CUDA 12.6, a C++ compiler" in said
 
 
+def test_mmcv_full_is_not_built_without_its_operators(workshop: Workshop) -> None:
+    done = workshop.run("lock", "mmcv-full==1.4.8", *RTX_3090)
+
+    assert done.status == 3
+    assert "error: no prebuilt file of mmcv-full runs here" in " ".join(done.err.split())
+
+
 @pytest.mark.heavy
 def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
     workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path

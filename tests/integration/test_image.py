@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tools.image import HOSTS, TARGETS, Container, call, lack, open_yard, started, volume_in
 
 from tests.lab.driver import build
+from tests.lab.image import HOSTS, Container, call, lack, open_yard, started, volume_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def image(folder: Path) -> Iterator[Container]:
     with yard.index:
         yard.make_base()
         yard.make_locks()
-        yard.make_image(NAME, TARGETS)
+        yard.make_image(NAME)
     (folder / "work").mkdir()
     container = Container.of(NAME, folder / "work", build(folder / "libraries"))
     yield container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -75,6 +76,13 @@ def test_an_environment_of_others_is_given_none(workshop: Workshop) -> None:
     )
 
 
+EMPTY_LOCK = """\
+lock-version = "1.0"
+created-by = "gpuinstall"
+packages = []
+"""
+
+
 @pytest.mark.heavy
 @pytest.mark.network
 def test_a_real_jupyter_finds_the_kernel_and_runs_a_cell_in_it(
@@ -89,10 +97,11 @@ def test_a_real_jupyter_finds_the_kernel_and_runs_a_cell_in_it(
             python = ["--python", f"{name}/bin/python"] if words[0] == "pip" else []
             done = process.run([uv.uv(), *words, *python], cwd=tmp_path)
             assert done.ok, done.err
-    Marker("an-id", "pylock.cpu.toml", "0" * 64, "3.12", "2.14.1", "cpu", "here", {}).write(
-        tmp_path / "ours" / ".venv"
-    )
-    settle_kernel(tmp_path / "ours" / ".venv", ["ipykernel"], wanted=True)
+    venv = tmp_path / "ours" / ".venv"
+    (venv / "pylock.cpu.toml").write_text(EMPTY_LOCK, encoding="utf-8")
+    digest = hashlib.sha256(EMPTY_LOCK.encode()).hexdigest()
+    Marker("an-id", "pylock.cpu.toml", digest, "3.12", "2.14.1", "cpu", "here", {}).write(venv)
+    settle_kernel(venv, ["ipykernel"], wanted=True)
     cell = """
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
@@ -103,4 +112,4 @@ manager.shutdown_kernel(now=True)
 """
     done = process.run([tmp_path / "theirs" / "bin" / "python", "-c", cell], cwd=tmp_path)
 
-    assert done.out.strip() == str(tmp_path / "ours" / ".venv"), done.err
+    assert done.out.strip() == str(venv), done.err

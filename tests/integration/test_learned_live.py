@@ -43,7 +43,9 @@ class Person:
 
     def plan(self, machine: Machine, request: Request = Request()) -> Plan | Refusal:  # noqa: B008  frozen
         sources = Sources(
-            self.index.torch_index, named=True, default_index=self.index.default_index
+            self.index.torch_index,
+            is_torch_index_requested=True,
+            default_index=self.index.default_index,
         )
         with Client(cache=self.folder) as client:
             catalog = learned_catalog(

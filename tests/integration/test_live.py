@@ -83,7 +83,9 @@ def _machine(gpu: str | None = None, driver: str = "535.183.01") -> Machine:
 
 
 def _sources(index: StandInIndex) -> Sources:
-    return Sources(index.torch_index, named=True, default_index=index.default_index)
+    return Sources(
+        index.torch_index, is_torch_index_requested=True, default_index=index.default_index
+    )
 
 
 def _chosen(plan: Plan | Refusal) -> tuple[str, str | None]:
@@ -191,7 +193,9 @@ def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_defa
 
 def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInIndex) -> None:
     sources = Sources(
-        stand_in.torch_index, named=True, extra_indexes=(f"{stand_in.default.url}/simple",)
+        stand_in.torch_index,
+        is_torch_index_requested=True,
+        extra_indexes=(f"{stand_in.default.url}/simple",),
     )
     live.plan(_machine(), sources)
     assert live.reporter.warnings == [
@@ -217,13 +221,15 @@ def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(
     live: Live, stand_in: StandInIndex
 ) -> None:
     wrong = f"{stand_in.torch_index}/cu126"
-    live.plan(_machine("8.9"), Sources(wrong, named=True))
+    live.plan(_machine("8.9"), Sources(wrong, is_torch_index_requested=True))
     (warning,) = live.reporter.warnings
     assert warning.startswith(f"{wrong} lists no torch")
 
 
 def test_forced_backend_asks_for_its_page_alone(live: Live, stand_in: StandInIndex) -> None:
     live.catalog(
-        _machine("8.9"), Request(backend="cu126"), Sources(stand_in.torch_index, named=True)
+        _machine("8.9"),
+        Request(backend="cu126"),
+        Sources(stand_in.torch_index, is_torch_index_requested=True),
     )
     assert [asked.path for asked in stand_in.log] == ["/whl/cu126/torch/"]

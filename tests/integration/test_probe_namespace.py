@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.lab.cards import run_over
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
 
@@ -28,47 +28,12 @@ pytestmark = [
     ),
 ]
 
-# Folders that are covered as a whole; what a machine shows there is put in anew.
-COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
-
-SCRIPT = """set -e
-for covered in {covered}; do mount --bind "$1$covered" "$covered"; done
-nodes=$(ls "$1/dev")
-mount -t tmpfs lab "$1/dev"
-for node in null $nodes; do mknod -m 666 "$1/dev/$node" c 1 3; done
-mount --bind "$1/dev" /dev
-{python} -m gpuinstall probe --json
-"""
-
 
 def probed(
     folder: Path, files: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Lay the files over this machine's, for one child and its children, and probe there."""
-    for covered in (*COVERED, "/dev"):
-        (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        place = folder / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.name == "driver":
-            place.symlink_to(text)
-        else:
-            place.write_text(text, encoding="utf-8")
-    script = SCRIPT.format(covered=" ".join(COVERED), python=sys.executable)
-    command = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        str(folder),
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    done = run_over(folder, files, f"{sys.executable} -m gpuinstall probe --json", environment)
     assert done.stdout, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document

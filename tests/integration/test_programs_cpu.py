@@ -1,24 +1,41 @@
-"""Real programs of the default index on the CPU: installed, locked, and the lock installed by plain uv and pip."""
+"""Real programs of the default index on the CPU: installed, locked, and the lock installed by plain uv and pip.
+
+docs/evidence/cpu.md shows what came of it once.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
-from tools.cpu_programs import EXTENSIONS, compile_extension, prove
 
+from gpuinstall import process, uv
 from tests.frozen import GPUINSTALL
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
+OPTIONS = ("torch==2.13.0", "--backend", "cpu", "--python", "3.11")
+#: What users ask for, and what is run of each in a fresh process; none needs torchvision or torchaudio.
+PROGRAMS = {
+    "transformers": "from transformers import BertConfig, BertModel; BertModel(BertConfig(num_hidden_layers=1))",
+    "accelerate": "import torch; from accelerate import Accelerator; Accelerator().prepare(torch.nn.Linear(2, 2))",
+    "sentence-transformers": "from sentence_transformers import SentenceTransformer",
+    "lightning": "from lightning import Trainer; Trainer(logger=False)",
+    "peft": "from peft import LoraConfig, get_peft_model",
+    "diffusers": "from diffusers import DDPMScheduler; DDPMScheduler().set_timesteps(10)",
+}
+#: What has an sdist alone on the default index and works on the CPU, and the check that proves it.
+EXTENSIONS = {"torch-scatter": "torch-scatter-sum", "deepspeed": "deepspeed-adam"}
+
 
 @pytest.fixture(autouse=True)
 def torch() -> None:
-    """Skip where there is no real torch."""
-    if not any(
-        Path(os.environ.get("PIP_FIND_LINKS", "")).glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")
-    ):
+    """Skip if there is no real torch."""
+    wheels = Path(os.environ.get("PIP_FIND_LINKS", ""))
+    if not any(wheels.glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
 
 
@@ -26,12 +43,53 @@ def torch() -> None:
 def test_an_extension_is_compiled_once_and_computes_what_torch_does(
     tmp_path: Path, name: str
 ) -> None:
-    compiled = compile_extension(name, tmp_path, GPUINSTALL)
-    assert compiled.status == "passed"
-    assert compiled.kept == (name == "torch-scatter")  # deepspeed's wheel has no compiled code
+    documents = []
+    messages = ""
+    for number in ("1", "2"):
+        folder = tmp_path / number
+        folder.mkdir()
+        own = {
+            "UV_CACHE_DIR": str(folder / "uv"),
+            "XDG_CACHE_HOME": str(tmp_path / "caches"),
+            "MAX_JOBS": "2",
+        }
+        done = process.run(
+            [*GPUINSTALL, "install", name, *OPTIONS, "--build-extensions", "--json"],
+            env={**os.environ, **own},
+            cwd=folder,
+            seconds=3600,
+        )
+        assert done.ok, done.out + done.err
+        documents.append(json.loads(done.out)["data"])
+        messages = done.err
+
+    checks = [check for device in documents[0]["verdict"]["devices"] for check in device["checks"]]
+    assert [check["status"] for check in checks if check["name"] == EXTENSIONS[name]] == ["passed"]
+    # deepspeed's wheel has no compiled code.
+    assert ("was compiled before" in messages) == (name == "torch-scatter")
 
 
 def test_programs_run_however_their_lock_is_installed(tmp_path: Path) -> None:
-    found = prove(tmp_path, GPUINSTALL)
-    assert [program for program, one in found.items() if not one.runs] == []
-    assert len(found) >= 5
+    caches = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv-cache")}
+    variables = {**os.environ, **caches}
+
+    def run(*words: str | Path) -> None:
+        done = process.run(words, env=variables, cwd=tmp_path, seconds=1800)
+        assert done.ok, done.err
+
+    run(*GPUINSTALL, "install", *PROGRAMS, *OPTIONS)
+    lock = tmp_path / "pylock.cpu.toml"
+    ours, by_uv, by_pip = (tmp_path / name / "bin/python" for name in (".venv", "by-uv", "by-pip"))
+    for python in (by_uv, by_pip):
+        run(ours.resolve(), "-m", "venv", "--without-pip", python.parent.parent)
+    run(uv.uv(), "pip", "sync", "-q", "--python", by_uv, lock)
+    pip = (sys.executable, "-m", "pip", "--python", by_pip)
+    run(*pip, "install", "-q", "--no-compile", "-r", lock)
+
+    failures = []
+    for python in (ours, by_uv, by_pip):
+        for program, code in PROGRAMS.items():
+            done = process.run([python, "-c", code], cwd=tmp_path, seconds=600)
+            if not done.ok:
+                failures.append(f"{python}: {program}: {done.err}")
+    assert failures == []

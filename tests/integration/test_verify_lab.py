@@ -212,7 +212,7 @@ def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify: Verify) -> 
 
 
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify: Verify) -> None:
-    verdict = verify({}, NONE, asked_cpu=True)
+    verdict = verify({}, NONE, for_cpu=True)
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
 
 
@@ -234,7 +234,7 @@ def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cp
         ("machine", "F03"),
         ("build", "F33"),
     ]
-    assert verify({}, hidden, python=cpu, asked_cpu=True).status == "passed"
+    assert verify({}, hidden, python=cpu, for_cpu=True).status == "passed"
 
 
 def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(
@@ -282,7 +282,7 @@ def test_an_interpreter_that_crashes_says_how(verify: Verify, tmp_path: Path) ->
 
 
 def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify: Verify, cpu: Path) -> None:
-    verdict = verify({}, python=cpu, asked_cpu=True)
+    verdict = verify({}, python=cpu, for_cpu=True)
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
     warning = next(check.message for check in verdict.devices[0].checks if check.name == "build")
     assert warning is not None

@@ -119,7 +119,7 @@ def test_a_program_that_computes_wrongly_on_one_gpu_fails_that_gpu_alone(verify:
 
 def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
     (device,) = verify(
-        NONE, {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR}, asked_cpu=True
+        NONE, {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR}, for_cpu=True
     ).devices
     assert statuses(device) == {
         "bitsandbytes-quantize": "failed",
@@ -131,7 +131,7 @@ def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
 
 def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
     (device,) = verify(
-        NONE, {"torchao": HANG, "torchvision": ""}, asked_cpu=True, seconds=2.0
+        NONE, {"torchao": HANG, "torchvision": ""}, for_cpu=True, seconds=2.0
     ).devices
     assert programs(device)["torchao-quantize"].message == "not finished after 2 s"
     assert programs(device)["torchvision-nms"].status == "passed"
@@ -141,7 +141,7 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
 def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
     slow = "import time\ntime.sleep(5)"
     (device,) = verify(
-        NONE, {"torchao": slow, "deepspeed": slow}, asked_cpu=True, seconds=3.0
+        NONE, {"torchao": slow, "deepspeed": slow}, for_cpu=True, seconds=3.0
     ).devices
     checks = {check.name: check for check in device.checks}
     assert checks["torchao-quantize"].message == "not finished after 3 s"
@@ -152,7 +152,7 @@ def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
 def test_compilers_of_a_program_that_hangs_end_with_it(verify: Verify, tmp_path: Path) -> None:
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
-    verify(NONE, {"torchao": hang}, asked_cpu=True, seconds=4.0)
+    verify(NONE, {"torchao": hang}, for_cpu=True, seconds=4.0)
     assert has_ended((tmp_path / "pid").read_text())
 
 

@@ -45,7 +45,7 @@ def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def judged(line: str) -> str | None:
-    """Say what is wrong with a line that somebody pastes; None where nothing is."""
+    """Return what is wrong with a line that somebody pastes; None where nothing is."""
     if line not in JUDGED:
         JUDGED[line] = _fault(line)
     return JUDGED[line]

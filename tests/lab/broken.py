@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shutil
 from contextlib import contextmanager
@@ -26,31 +25,37 @@ ARM = 183  # of elf(5)
 
 
 class Breakage(NamedTuple):
-    """What is done to the packages of an environment; ``cuda`` says that it takes a build for CUDA."""
+    """One way to break the packages of an environment."""
 
     what: str
     harm: Callable[[Path], None]
     cuda: bool = False
+    """Whether it takes a build for CUDA."""
 
 
 class Examined(NamedTuple):
-    """One broken environment: what doctor and verify said first, what was done, and what the doctor said then."""
+    """What became of one broken environment."""
 
-    what: str
     doctor: str
+    """What the doctor said first."""
     verify: str
     steps: tuple[str, ...]
+    """What was done."""
     after: str
+    """What the doctor said then."""
 
 
 def _gone(*names: str) -> Callable[[Path], None]:
     """Remove files and folders, by patterns."""
 
     def harm(site: Path) -> None:
-        found = [path for name in names for path in sorted(site.glob(name))]
-        assert found, f"this torch has no {names}"
-        for path in found:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        paths = [path for name in names for path in sorted(site.glob(name))]
+        assert paths, f"this torch has no {names}"
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     return harm
 
@@ -62,6 +67,7 @@ def _cut(name: str, size: int = 1000) -> Callable[[Path], None]:
         (file,) = site.glob(name)
         with file.open("rb") as opened:
             start = opened.read(size)
+        # Not written into: it is a hard link to the file of the sound environment.
         file.unlink()
         file.write_bytes(start)
 
@@ -69,7 +75,7 @@ def _cut(name: str, size: int = 1000) -> Callable[[Path], None]:
 
 
 def _emptied(*names: str) -> Callable[[Path], None]:
-    """Leave a folder with nothing in it; what else is named goes altogether."""
+    """Leave the first folder with nothing in it, and remove the others."""
 
     def harm(site: Path) -> None:
         _gone(*names)(site)
@@ -169,7 +175,7 @@ BROKEN = (
 
 @contextmanager
 def broken(breakage: Breakage, environment: Path, folder: Path) -> Iterator[Path]:
-    """Give a clone of an environment that is broken, for as long as the block lasts."""
+    """Yield a clone of an environment that is broken, for as long as the block lasts."""
     clone = copied(environment, folder / "env")
     try:
         breakage.harm(packages(clone))
@@ -182,49 +188,54 @@ def broken(breakage: Breakage, environment: Path, folder: Path) -> Iterator[Path
 def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sources) -> Examined:
     """Break a clone of an environment in ``folder``, have it examined, repaired and examined again."""
     with broken(breakage, environment, folder) as clone:
-        look = functools.partial(
-            examine,
-            folder,
-            clone,
-            read_machine(),
-            request=None,
-            sources=sources,
-            reporter=SilentReporter(),
-        )
-        found = look()
-        steps = repair_steps(found.findings, clone)
+        before = _examine(folder, clone, sources)
+        steps = repair_steps(before.findings, clone)
         with open_session(sources, SilentReporter()) as session:
             results = run_repairs(steps, session.environment, SilentReporter())
-        after = first_line(look())
-        failed = next((result.message for result in results if result.message), None)
-        said = f"{after} ({failed.splitlines()[-1]})" if failed else after
-        doctor, verify, state, *lines = _plain(
-            clone,
-            first_line(found),
-            verify_line(found),
-            said,
-            *(str(result.step) for result in results),
-        )
-        return Examined(breakage.what, doctor, verify, tuple(lines), state)
-
-
-def first_line(found: Examination) -> str:
-    """What the doctor says first."""
-    return found.findings[0].message if found.findings else "healthy"
-
-
-def verify_line(found: Examination) -> str:
-    """What verify says first: the first fault of a device, else how it ended."""
-    verdict = found.environment and found.environment.verdict
-    if not verdict:
-        return "its Python does not run" if found.environment else "there is no environment"
-    faults = [fault for device in verdict.devices for fault in device.faults]
-    return faults[0].message if faults else verdict.status
-
-
-def _plain(clone: Path, *texts: str) -> list[str]:
-    """Take the paths of this machine out of what was said."""
-    without = (
-        text.replace(str(clone), "ENV").replace(str(clone.parent), "FOLDER") for text in texts
+        after = _first_line(_examine(folder, clone, sources))
+    failures = [result.message for result in results if result.message]
+    if failures:
+        after = f"{after} ({failures[0].splitlines()[-1]})"
+    return Examined(
+        doctor=_portable(_first_line(before), clone),
+        verify=_portable(_verify_line(before), clone),
+        steps=tuple(_portable(str(result.step), clone) for result in results),
+        after=_portable(after, clone),
     )
-    return [re.sub(r"(--find-links )\S+", r"\1WHEELS", text) for text in without]
+
+
+def _examine(folder: Path, environment: Path, sources: Sources) -> Examination:
+    return examine(
+        folder,
+        environment,
+        read_machine(),
+        request=None,
+        sources=sources,
+        reporter=SilentReporter(),
+    )
+
+
+def _first_line(examination: Examination) -> str:
+    """Return what the doctor says first."""
+    findings = examination.findings
+    return findings[0].message if findings else "healthy"
+
+
+def _verify_line(examination: Examination) -> str:
+    """Return what verify says first: the first fault of a device, else how it ended."""
+    environment = examination.environment
+    if not environment:
+        return "there is no environment"
+    verdict = environment.verdict
+    if not verdict:
+        return "its Python does not run"
+    for device in verdict.devices:
+        for fault in device.faults:
+            return fault.message
+    return verdict.status
+
+
+def _portable(text: str, clone: Path) -> str:
+    """Return a text without the paths of this machine."""
+    text = text.replace(str(clone), "ENV").replace(str(clone.parent), "FOLDER")
+    return re.sub(r"(--find-links )\S+", r"\1WHEELS", text)

@@ -18,10 +18,12 @@ from tests.lab.recorded import bus, card, module
 from tests.lab.smi_table import Shown, as_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
+SMI_ERRORS = {15: "GPU is lost", 16: "GPU requires reset"}
+"""nvidia-smi's words for errors of NVML."""
 COMMANDS = {
     "probe": "probe --json",
     "preflight": "doctor --venv {folder}/none --json",
@@ -30,100 +32,45 @@ COMMANDS = {
     "doctor": "doctor --venv {venv} --json",
 }
 # What a machine shows in folders that others need too is put in anew.
-SCRIPT = """set -e
-for covered in {covered}; do mount --bind "$1$covered" "$covered"; done
+MOUNTS = f"""set -e
+for covered in {" ".join(COVERED)}; do mount --bind "$1$covered" "$covered"; done
 nodes=$(ls "$1/dev")
 mount -t tmpfs lab "$1/dev"
 cp -a /dev/null /dev/zero /dev/urandom "$1/dev/"
 for node in $nodes; do mknod -m 666 "$1/dev/$node" c 1 3; done
 mount --bind "$1/dev" /dev
-{commands}
 """
 
 
 @dataclass(frozen=True)
 class Place:
-    """A machine: its driver and cards, further files, variables, and whether NVML and sysfs are as the driver says."""
+    """A machine."""
 
     driver: FakeDriver
+    """Its driver and cards. NVML and sysfs say the same, unless ``files`` has something else."""
     files: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def files_of(driver: FakeDriver) -> dict[str, str]:
-    """Return what the kernel shows of the machine: the bus, the module, the device nodes."""
-    files = module(driver.driver) | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm")}
-    for index, gpu in enumerate(driver.gpus):
-        files[f"/dev/nvidia{index}"] = ""
-        # What NVML gives no address of is part of the processor.
-        if not dict(gpu.more).get("nvml_pci"):
-            files |= card(index + 1, gpu.pci)
-    return files
-
-
-def smi_of(driver: FakeDriver) -> str:
-    """Return what nvidia-smi prints: the cards that NVML reaches, and a line for each other."""
-    reached, refused = [], []
-    for index, gpu in enumerate(driver.gpus):
-        if gpu.nvml_error:
-            words = {15: "GPU is lost", 16: "GPU requires reset"}.get(
-                gpu.nvml_error, "Unknown Error"
-            )
-            refused.append(
-                f"Unable to determine the device handle for gpu {bus(index + 1)}: {words}"
-            )
-        else:
-            memory = f"{gpu.memory_mib} MiB" if gpu.memory_mib else "N/A"
-            reached.append(
-                Shown(gpu.name, f"0000{bus(index + 1)}", gpu.uuid or uuid_of(index), memory)
-            )
-    number = f"{driver.cuda // 1000}.{driver.cuda % 1000 // 10}"
-    return "\n".join([*as_log(driver.driver, number, reached), *refused, ""])
-
-
 def answers(place: Place, folder: Path, libraries: Path, venv: Path) -> dict[str, Any]:
     """Return the document of each command on a machine."""
-    for covered in (*COVERED, "/dev"):
-        (folder / covered.lstrip("/")).mkdir(parents=True)
-    for path, text in {**files_of(place.driver), **place.files}.items():
-        target = folder / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.name in ("driver", "physfn"):
-            target.symlink_to(text)
-        else:
-            target.write_text(text, encoding="utf-8")
     smi = folder / "bin" / "nvidia-smi"
     smi.parent.mkdir()
-    (folder / "smi.txt").write_text(smi_of(place.driver), encoding="utf-8")
+    (folder / "smi.txt").write_text(_smi_log(place.driver), encoding="utf-8")
     smi.write_text(f'#!/bin/sh\n[ "$1" = -q ] && exec cat {folder}/smi.txt\n', encoding="utf-8")
     smi.chmod(0o755)
-    python = venv / "bin" / "python"
     lines = []
     for name, arguments in COMMANDS.items():
-        command = arguments.format(folder=folder, python=python, venv=venv)
-        lines.append(
-            f'{sys.executable} -m gpuinstall {command} > "$1/{name}.json" 2> "$1/{name}.err" || true'
-        )
-    script = SCRIPT.format(covered=" ".join(COVERED), commands="\n".join(lines))
-    played = environment(place.driver, libraries, folder)
+        command = arguments.format(folder=folder, python=venv / "bin" / "python", venv=venv)
+        streams = f'> "$1/{name}.json" 2> "$1/{name}.err"'
+        lines.append(f"{sys.executable} -m gpuinstall {command} {streams} || true")
     variables = {
-        **os.environ,
-        **played,
+        **environment(place.driver, libraries, folder),
         **place.variables,
         "PATH": f"{smi.parent}:{os.environ['PATH']}",
     }
-    words = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        str(folder),
-    ]
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    files = {**_files_of(place.driver), **place.files}
+    done = run_over(folder, files, "\n".join(lines), variables)
     assert done.returncode == 0, done.stderr
     documents = {}
     for name in COMMANDS:
@@ -133,58 +80,118 @@ def answers(place: Place, folder: Path, libraries: Path, venv: Path) -> dict[str
     return documents
 
 
+def run_over(
+    folder: Path, files: Mapping[str, str], commands: str, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell that sees these files in place of this machine's own; its ``$1`` is the folder that holds them."""
+    for covered in (*COVERED, "/dev"):
+        (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        target = folder / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.name in ("driver", "physfn"):
+            target.symlink_to(text)
+        else:
+            target.write_text(text, encoding="utf-8")
+    namespace = ["unshare", "--mount", "--propagation", "private"]
+    return subprocess.run(
+        [*namespace, "sh", "-c", MOUNTS + commands, "sh", str(folder)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _files_of(driver: FakeDriver) -> dict[str, str]:
+    """Return what the kernel shows of the machine: the bus, the module, the device nodes."""
+    files = {"/dev/nvidiactl": "", "/dev/nvidia-uvm": "", **module(driver.driver)}
+    for index, gpu in enumerate(driver.gpus):
+        files[f"/dev/nvidia{index}"] = ""
+        # What NVML gives no address of is part of the processor.
+        if not dict(gpu.more).get("nvml_pci"):
+            files |= card(index + 1, gpu.pci)
+    return files
+
+
+def _smi_log(driver: FakeDriver) -> str:
+    """Return what nvidia-smi prints: the cards that NVML reaches, and a line for each other."""
+    reached = []
+    refused = []
+    for index, gpu in enumerate(driver.gpus):
+        address = bus(index + 1)
+        if gpu.nvml_error:
+            reason = SMI_ERRORS.get(gpu.nvml_error, "Unknown Error")
+            refused.append(f"Unable to determine the device handle for gpu {address}: {reason}")
+            continue
+        shown = Shown(
+            name=gpu.name,
+            bus_id=f"0000{address}",
+            uuid=gpu.uuid or uuid_of(index),
+            memory=f"{gpu.memory_mib} MiB" if gpu.memory_mib else "N/A",
+        )
+        reached.append(shown)
+    cuda = f"{driver.cuda // 1000}.{driver.cuda % 1000 // 10}"
+    return "\n".join([*as_log(driver.driver, cuda, reached), *refused, ""])
+
+
 def told(documents: Mapping[str, Any]) -> dict[str, str]:
     """Return what each command came to, in a few words."""
-    return {name: _TOLD[name](document) for name, document in documents.items()}
+    return {
+        "probe": _probe(documents["probe"]),
+        "preflight": _preflight(documents["preflight"]),
+        "plan": _plan(documents["plan"]),
+        "verify": _verify(documents["verify"]),
+        "doctor": _doctor(documents["doctor"]),
+    }
 
 
 def _probe(document: Mapping[str, Any]) -> str:
-    gpus = document["data"]["gpus"]
-    return _with_problems(f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}", document["data"]["problems"])
+    count = len(document["data"]["gpus"])
+    gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+    return _with_problems(gpus, document["data"]["problems"])
 
 
 def _preflight(document: Mapping[str, Any]) -> str:
     preflight = document["data"]["preflight"]
-    states: dict[str, list[str]] = {}
-    for gpu in preflight["gpus"]:
-        states.setdefault(gpu["status"], []).append(str(gpu["index"]))
-    parts = [f"{status} {','.join(indices)}" for status, indices in states.items()]
-    return _with_problems("; ".join(parts) or "not tried", preflight["problems"])
+    states = _by_status(preflight["gpus"])
+    return _with_problems(states or "not tried", preflight["problems"])
 
 
 def _plan(document: Mapping[str, Any]) -> str:
-    build = (document["data"] or {}).get("build")
-    if build:
-        served = ",".join(str(gpu["index"]) for gpu in document["data"]["gpus"])
-        return f"{build['torch']}+{build['backend']} for {served}"
-    return f"exit {document['exit_code']}: {document['errors'][0]['code']}"
+    data = document["data"] or {}
+    build = data.get("build")
+    if not build:
+        return f"exit {document['exit_code']}: {document['errors'][0]['code']}"
+    indices = ",".join(str(gpu["index"]) for gpu in data["gpus"])
+    return f"{build['torch']}+{build['backend']} for {indices}"
 
 
 def _verify(document: Mapping[str, Any]) -> str:
-    states: dict[str, list[str]] = {}
-    for device in (document["data"] or {}).get("devices", ()):
-        states.setdefault(device["status"], []).append(str(device["index"]))
-    parts = [f"{status} {','.join(indices)}" for status, indices in states.items()]
-    return f"exit {document['exit_code']}: {'; '.join(parts)}"
+    data = document["data"] or {}
+    return f"exit {document['exit_code']}: {_by_status(data.get('devices', ()))}"
 
 
 def _doctor(document: Mapping[str, Any]) -> str:
-    first = next((fix for error in document["errors"] for fix in error.get("fixes", ())), None)
-    return f"exit {document['exit_code']}" + (f": `{first}`" if first else "")
+    status = f"exit {document['exit_code']}"
+    for error in document["errors"]:
+        for fix in error.get("fixes", ()):
+            return f"{status}: `{fix}`"
+    return status
 
 
-def _with_problems(text: str, problems: Any) -> str:
-    named = [
-        problem["code"] if problem["blocking"] else f"{problem['code']} (note)"
-        for problem in problems
-    ]
-    return "; ".join([text, *named])
+def _by_status(devices: Iterable[Mapping[str, Any]]) -> str:
+    """Return the positions of the devices behind what they came to, as ``proven 0,2; failed 1``."""
+    positions: dict[str, list[str]] = {}
+    for device in devices:
+        positions.setdefault(device["status"], []).append(str(device["index"]))
+    parts = [f"{status} {','.join(indices)}" for status, indices in positions.items()]
+    return "; ".join(parts)
 
 
-_TOLD = {
-    "probe": _probe,
-    "preflight": _preflight,
-    "plan": _plan,
-    "verify": _verify,
-    "doctor": _doctor,
-}
+def _with_problems(text: str, problems: Iterable[Mapping[str, Any]]) -> str:
+    parts = [text]
+    for problem in problems:
+        note = "" if problem["blocking"] else " (note)"
+        parts.append(f"{problem['code']}{note}")
+    return "; ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,49 +107,61 @@ def build(folder: Path) -> Path:
 
 
 def compiled(folder: Path, room: str, lacking: Iterable[str] = (), more: str = "") -> Path:
-    """Compile one library of the lab; ``lacking`` names functions that it hides, ``more`` is C text added to it."""
+    """Compile one library of the lab, unless it is there.
+
+    Args:
+        folder: Where the library gets a folder of its own.
+        room: Which library, by its key in ``LIBRARIES``.
+        lacking: The functions that it hides.
+        more: C text that is added to it.
+    """
     source, library = LIBRARIES[room]
     target = folder / room / library
+    if target.exists():
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        hidden = [f"-D{name}=hidden_{name}" for name in lacking]
-        text = (
-            f'#include "{HERE / source}"\n' + "".join(f"#undef {name}\n" for name in lacking) + more
-        )
-        subprocess.run(
-            [*COMPILE, *hidden, "-x", "c", "-", "-o", target], input=text, text=True, check=True
-        )
+    command = [*COMPILE]
+    lines = [f'#include "{HERE / source}"']
+    for name in lacking:
+        command.append(f"-D{name}=hidden_{name}")
+        lines.append(f"#undef {name}")
+    lines.append(more)
+    command += ["-x", "c", "-", "-o", str(target)]
+    subprocess.run(command, input="\n".join(lines), text=True, check=True)
     return target
 
 
 def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, str]:
     """Write the lab's file into ``folder``; return this process's environment with the fakes of ``libraries`` first."""
     text = describe(driver)
-    described = folder / f"gpus-{zlib.crc32(text.encode()):08x}" / "gpus.txt"
-    described.parent.mkdir(exist_ok=True)
-    described.write_text(text, encoding="utf-8")
-    os.utime(described.parent, (0, 0))  # and has lain there for long
-    missing = {"nvml": driver.nvml_missing, "cuda": driver.cu_missing}
-    places = [str(libraries / room) for room in LIBRARIES if not missing[room]]
-    places.append(
-        str(described.parent)
-    )  # another driver lies elsewhere, as the receipts of commands must see
-    inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-    return {
-        **os.environ,
-        "LAB_GPUS": str(described),
-        "LD_LIBRARY_PATH": os.pathsep.join([*places, *inherited]),
-    }
+    file = folder / f"gpus-{zlib.crc32(text.encode()):08x}" / "gpus.txt"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    # It is as if it had lain there for long.
+    os.utime(file.parent, (0, 0))
+    path = []
+    if not driver.nvml_missing:
+        path.append(str(libraries / "nvml"))
+    if not driver.cu_missing:
+        path.append(str(libraries / "cuda"))
+    # Receipts of commands have this path in them: another driver must have another one.
+    path.append(str(file.parent))
+    inherited = os.environ.get("LD_LIBRARY_PATH")
+    if inherited:
+        path.append(inherited)
+    return {**os.environ, "LAB_GPUS": str(file), "LD_LIBRARY_PATH": os.pathsep.join(path)}
 
 
 def describe(driver: FakeDriver) -> str:
-    """Write the lab's file."""
+    """Return the text of the lab's file."""
     lines = _pairs(driver)
     for index, gpu in enumerate(driver.gpus):
-        own = {"uuid": gpu.uuid or uuid_of(index), "bus": gpu.bus or f"0000:{index + 1:02x}:00.0"}
-        lines.append(
-            "\t".join(["gpu", *_pairs(gpu), *(f"{key}={value}" for key, value in own.items())])
+        identified = replace(
+            gpu,
+            uuid=gpu.uuid or uuid_of(index),
+            bus=gpu.bus or f"0000:{index + 1:02x}:00.0",
         )
+        lines.append("\t".join(["gpu", *_pairs(identified)]))
         lines += ["\t".join(["slice", *_pairs(part)]) for part in gpu.slices]
     return "\n".join(lines) + "\n"
 
@@ -157,7 +169,13 @@ def describe(driver: FakeDriver) -> str:
 def _pairs(value: FakeDriver | FakeGpu | FakeSlice) -> list[str]:
     facts = {field.name: getattr(value, field.name) for field in fields(value)}
     facts |= dict(facts.pop("more", ()))
-    plain = {
-        key: fact for key, fact in facts.items() if fact is not None and not isinstance(fact, tuple)
-    }
-    return [f"{key}={int(fact) if isinstance(fact, bool) else fact}" for key, fact in plain.items()]
+    pairs = []
+    for key, fact in facts.items():
+        match fact:
+            case None | tuple():
+                continue
+            case bool():
+                pairs.append(f"{key}={int(fact)}")
+            case _:
+                pairs.append(f"{key}={fact}")
+    return pairs

@@ -17,9 +17,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.source import Access
+    from gpuinstall.reporter import Reporter
 
 FOLDER = "LAB_MACHINE"
 KFD_VERSION = (1, 17)
+
+
+def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Write the files of a machine; return the variable that plays them."""
+    for path, text in files.items():
+        file = folder / recorded_name(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline="")
+    return {FOLDER: str(folder)}
+
+
+def overlay() -> None:
+    """Let this process read the played files, if there are any."""
+    if not os.environ.get(FOLDER):
+        return
+    # Not at the top: most commands of the tests play no machine, and need not wait for these.
+    from gpuinstall import probe
+    from gpuinstall.vendors.amd import prober
+
+    def record_overlaid(folder: Path, reporter: Reporter) -> Recorder:
+        return Recorder(folder, own_words(), Overlaid(reporter))
+
+    def kfd_version(path: str = prober.KFD) -> tuple[int, int]:  # noqa: ARG001
+        return KFD_VERSION
+
+    vars(probe)["ThisMachine"] = Overlaid
+    vars(probe)["recorder"] = record_overlaid
+    if _played().access(prober.KFD):
+        prober.kfd_version = kfd_version
 
 
 @dataclass(frozen=True)
@@ -27,49 +57,29 @@ class Overlaid(ThisMachine):
     """This machine with the played files over its own."""
 
     def text(self, path: str, most: int = -1) -> str | None:
-        """Read a played file, else the machine's own."""
+        """Return a played file, else the machine's own."""
         played = _played().text(path, most)
-        return super().text(path, most) if played is None else played
+        if played is not None:
+            return played
+        return super().text(path, most)
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List both."""
-        return tuple(sorted({*super().names(path, start), *_played().names(path, start)}))
+        """Return what both have in a folder."""
+        names = {*super().names(path, start), *_played().names(path, start)}
+        return tuple(sorted(names))
 
     def is_folder(self, path: str) -> bool:
-        """Say so of either."""
-        return super().is_folder(path) or _played().folder.joinpath(recorded_name(path)).is_dir()
+        """Whether it is a folder of either."""
+        played = _played().folder / recorded_name(path)
+        return super().is_folder(path) or played.is_dir()
 
     def link(self, path: str) -> str | None:
-        """Read a played link, else the machine's own."""
+        """Return where a played link points, else the machine's own."""
         return _played().link(path) or super().link(path)
 
     def access(self, path: str) -> Access | None:
-        """Say what a played node allows."""
+        """Return what a played node allows, else the machine's own."""
         return _played().access(path) or super().access(path)
-
-
-def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Write the files of a machine; return the variable that plays them."""
-    for path, text in files.items():
-        place = folder / recorded_name(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-    return {FOLDER: str(folder)}
-
-
-def overlay() -> None:
-    """Let this process read the played files, where it was told of some."""
-    if not os.environ.get(FOLDER):
-        return
-    from gpuinstall import probe
-    from gpuinstall.vendors.amd import prober
-
-    vars(probe)["ThisMachine"] = Overlaid
-    vars(probe)["recorder"] = lambda folder, reporter: Recorder(
-        folder, own_words(), Overlaid(reporter)
-    )
-    if _played().access(prober.KFD):
-        prober.kfd_version = lambda path=prober.KFD: KFD_VERSION  # noqa: ARG005
 
 
 def _played() -> Recording:

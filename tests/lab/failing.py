@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
-from functools import partial
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.cli.main import run_command_line
@@ -19,39 +21,43 @@ if TYPE_CHECKING:
 PLACES: dict[str, tuple[tuple[Any, str], ...]] = {
     "rename": ((os, "rename"), (os, "replace"), (swap, "exchange")),
     "fsync": ((os, "fsync"),),
-    "flock": (),
+    "flock": ((fcntl, "flock"),),
     "mkdir": ((os, "mkdir"),),
     "unlink": ((os, "unlink"), (os, "remove"), (os, "rmdir")),
 }
-"""Where each call is made; that of a lock is the one of the library that locks."""
+"""The functions that make each call."""
 
 
+@dataclass
 class Countdown:
     """Counts calls, and fails at the last one."""
 
-    def __init__(self, last: int) -> None:
-        self.last, self.seen = last, 0
+    last: int
+    seen: int = 0
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(self._call, call)
+        """Return the call, counted."""
 
-    def _call(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        self.seen += 1
-        if self.seen == self.last:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return call(*arguments, **options)
+        @wraps(call)
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.seen += 1
+            if self.seen == self.last:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return call(*arguments, **options)
+
+        return counted
 
 
 def main() -> int:
-    """Run, and say how many calls there were."""
-    import fcntl
-
-    countdown = Countdown(int(sys.argv[2]))
+    """Run, and write how many calls there were."""
+    name, last, *arguments = sys.argv[1:]
+    countdown = Countdown(int(last))
     install_handlers()
     freeze()
-    for module, name in PLACES[sys.argv[1]] or ((fcntl, "flock"),):
-        setattr(module, name, countdown.around(getattr(module, name)))
-    status = run_command_line(sys.argv[3:])
+    for module, function in PLACES[name]:
+        call = getattr(module, function)
+        setattr(module, function, countdown.around(call))
+    status = run_command_line(arguments)
     sys.stderr.write(f"calls: {countdown.seen}")
     return status
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Play(Protocol):
-    """Plays a driver to every child process of the test; returns the environment that does it."""
+    """Plays a driver to every child process of the test, and returns the environment that does it."""
 
     def __call__(self, driver: FakeDriver) -> dict[str, str]: ...
 
@@ -46,14 +46,16 @@ def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
 @pytest.fixture(scope="session")
 def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
     """The packages that the tool's own environment is made of."""
-    return Wheelhouse(once(tmp_path_factory, "wheelhouse", make_wheelhouse))
+    folder = once(tmp_path_factory, "wheelhouse", make_wheelhouse)
+    return Wheelhouse(folder)
 
 
 @pytest.fixture
 def person(tmp_path: Path, wheelhouse: Wheelhouse) -> Person:
-    """Somebody with an empty home, who takes packages from the wheelhouse."""
-    (tmp_path / "a home").mkdir()
-    return Person(tmp_path / "a home", wheelhouse.settings)
+    """A user with an empty home, who takes packages from the wheelhouse."""
+    home = tmp_path / "a home"
+    home.mkdir()
+    return Person(home, wheelhouse.settings)
 
 
 @pytest.fixture
@@ -64,14 +66,15 @@ def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
 
 @pytest.fixture(scope="session")
 def equipped(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Person:
-    """Somebody who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
+    """A user who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
 
     def equip(home: Path) -> None:
         home.mkdir()
-        clone = wheelhouse.supply(copy_project(home.with_name("clone of the equipped")))
-        done = Person(home, wheelhouse.settings).run(
-            interpreter("3.12"), clone / "bootstrap.py", "--help"
-        )
+        clone = copy_project(home.with_name("clone of the equipped"))
+        wheelhouse.supply(clone)
+        person = Person(home, wheelhouse.settings)
+        done = person.run(interpreter("3.12"), clone / "bootstrap.py", "--help")
         assert done.returncode == 0, done.stderr
 
-    return Person(once(tmp_path_factory, "home of the equipped", equip), wheelhouse.settings)
+    home = once(tmp_path_factory, "home of the equipped", equip)
+    return Person(home, wheelhouse.settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
@@ -12,13 +11,12 @@ from gpuinstall.facts.pythons import find_python
 from gpuinstall.shell import joined
 from tests.frozen import GPUINSTALL
 from tests.lab.journeys import FIRST, Journey, Scene
-from tests.lab.projects import commit
+from tests.lab.projects import COMMITTER, commit
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from gpuinstall.process import Finished
 
@@ -46,84 +44,64 @@ def _with(files: Mapping[str, str]) -> Callable[[Scene], None]:
     """Let these files lie in a folder that is not there yet."""
 
     def make(scene: Scene) -> None:
-        scene.workshop.folder.mkdir()
+        scene.folder.mkdir()
         for name, text in files.items():
-            (scene.workshop.folder / name).write_text(text, encoding="utf-8")
+            (scene.folder / name).write_text(text, encoding="utf-8")
 
     return make
 
 
-def _ran(scene: Scene, *words: str | Path) -> None:
-    own = {"UV_PYTHON": str(find_python(FIRST)), "UV_PYTHON_DOWNLOADS": "never"}
-    done = process.run(
-        [*words], env={**scene.workshop.environment, **own}, cwd=scene.workshop.folder
-    )
-    assert done.ok, done.err
+def _by_uv(scene: Scene, *words: str) -> None:
+    python = str(find_python(FIRST))
+    scene.with_variables(UV_PYTHON=python, UV_PYTHON_DOWNLOADS="never").run(uv.uv(), *words)
 
 
 def _locked_by_uv(scene: Scene) -> None:
     """The team has a uv.lock; then a newer numpy appears."""
     _with({"pyproject.toml": PROJECT})(scene)
     make_wheel(scene.index.folder / "simple", "torch", "2.14.1", requires=["filelock"])
-    _ran(scene, uv.uv(), "lock")
+    _by_uv(scene, "lock")
     scene.release("numpy", "2.5.0")
 
 
 def _run_by_uv(scene: Scene) -> None:
-    _ran(scene, uv.uv(), "run", "python", "-c", "pass")
+    _by_uv(scene, "run", "python", "-c", "pass")
 
 
 def _upgraded_by_pip(scene: Scene) -> None:
-    """Somebody lifts the constraints and asks the default index for a newer torch."""
+    """Lift the constraints and ask the default index for a newer torch."""
     make_wheel(scene.index.folder / "simple", "torch", "2.15.0", requires=["filelock"])
-    index = scene.workshop.environment["UV_DEFAULT_INDEX"]
-    lifted = replace(
-        scene.workshop, variables={**scene.workshop.variables, "PIP_CONFIG_FILE": "/dev/null"}
-    )
-    python = scene.workshop.folder / ".venv" / "bin" / "python"
-    _ran(
-        replace(scene, workshop=lifted),
-        python,
-        "-m",
-        "pip",
-        "install",
-        "torch==2.15.0",
-        "--index-url",
-        index,
-    )
+    unconstrained = scene.with_variables(PIP_CONFIG_FILE="/dev/null")
+    index = scene.index.default_index
+    unconstrained.run(scene.python, "-m", "pip", "install", "torch==2.15.0", "--index-url", index)
 
 
 def _damaged(scene: Scene) -> None:
-    next(scene.workshop.folder.glob(".venv/lib/python*/site-packages/torch/__init__.py")).unlink()
+    next(scene.folder.glob(".venv/lib/python*/site-packages/torch/__init__.py")).unlink()
 
 
 def _moved(scene: Scene) -> None:
-    scene.workshop.folder.with_name("requirements").rename(scene.workshop.folder)
-
-
-def _git(scene: Scene, *words: str) -> Finished:
-    who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
-    return process.run(
-        ["git", "-C", scene.workshop.folder, *who, *words], env=scene.workshop.environment
-    )
+    scene.folder.with_name("requirements").rename(scene.folder)
 
 
 def _in_conflict(scene: Scene) -> None:
     """Two people have added a package each, on branches that git cannot merge."""
-    scene.workshop.folder.mkdir()
+    scene.folder.mkdir()
     scene.workshop.document("lock", "torch==2.14.1", "--python", FIRST)
-    commit(scene.workshop.folder)
+    commit(scene.folder)
     for branch, name in (("colleague", "cowsay"), ("mine", "rich")):
-        assert _git(scene, "checkout", "-q", "-b", branch, "main").ok
+        scene.run("git", "checkout", "-q", "-b", branch, "main")
         scene.workshop.document("lock", name)
-        commit(scene.workshop.folder)
-    assert not _git(scene, "merge", "-q", "colleague").ok
+        commit(scene.folder)
+    merge = ["git", *COMMITTER, "merge", "-q", "colleague"]
+    done = process.run(merge, env=scene.workshop.environment, cwd=scene.folder)
+    assert not done.ok
 
 
 def _both_at_once(scene: Scene, words: tuple[str, ...]) -> Finished:
-    """A second command begins while the first one works."""
+    """Begin a second command while the first one works."""
     first = scene.workshop.start("install", "torch==2.14.1", "numpy", "--python", FIRST)
-    owner = scene.workshop.folder / ".venv.gpuinstall" / "owner"
+    owner = scene.folder / ".venv.gpuinstall" / "owner"
     while not owner.exists() and first.poll() is None:
         time.sleep(0.01)
     second = scene.workshop.start(*words)
@@ -140,27 +118,23 @@ def _cloned_for_ci(scene: Scene) -> None:
 
 
 def _without_gpu(scene: Scene, words: tuple[str, ...]) -> Finished:
-    """A runner that has no driver."""
-    variables = {
-        name: text for name, text in scene.workshop.variables.items() if name != "LD_LIBRARY_PATH"
-    }
-    return replace(
-        scene.workshop, variables={**variables, "LD_LIBRARY_PATH": "", "CI": "true"}
-    ).run(*words)
+    """Run where there is no driver, as most runners of CI are."""
+    return scene.with_variables(LD_LIBRARY_PATH="", CI="true").workshop.run(*words)
 
 
 def _with_setup(scene: Scene) -> None:
     """A project that only its ``setup.py`` describes, and a script beside it."""
     make_setuptools(scene.index.folder / "simple")
-    make_setup_project(scene.workshop.folder, "mine", "torch==2.14.1", "numpy")
-    (scene.workshop.folder / "train.py").write_text("import mine, torch\n", encoding="utf-8")
+    make_setup_project(scene.folder, "mine", "torch==2.14.1", "numpy")
+    (scene.folder / "train.py").write_text("import mine, torch\n", encoding="utf-8")
 
 
 def _with_index(scene: Scene) -> None:
     """A requirements file that names another index, which has nothing."""
-    (scene.workshop.folder / "empty").mkdir()
-    text = f"--extra-index-url {(scene.workshop.folder / 'empty').as_uri()}\ncowsay\n"
-    (scene.workshop.folder / "extra.txt").write_text(text, encoding="utf-8")
+    index = scene.folder / "empty"
+    index.mkdir()
+    text = f"--extra-index-url {index.as_uri()}\ncowsay\n"
+    (scene.folder / "extra.txt").write_text(text, encoding="utf-8")
 
 
 def _with_timm(scene: Scene) -> None:
@@ -169,33 +143,34 @@ def _with_timm(scene: Scene) -> None:
 
 def _in_shell(scene: Scene, words: tuple[str, ...]) -> Finished:
     """Run a line in a shell that has gpuinstall and uv on its path, and the default index alone."""
-    workshop = scene.workshop
-    programs = workshop.caches / "programs"
-    programs.mkdir(parents=True, exist_ok=True)
-    (programs / "gpuinstall").write_text(
-        f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8"
-    )
-    (programs / "gpuinstall").chmod(0o755)
+    caches = scene.workshop.caches
+    command = caches / "programs" / "gpuinstall"
+    command.parent.mkdir(parents=True, exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    path = [str(command.parent), str(uv.uv().parent), os.environ["PATH"]]
     variables = {
-        name: text for name, text in workshop.environment.items() if name != "PIP_CONFIG_FILE"
-    }
-    variables |= {
+        **scene.workshop.environment,
         "PIP_INDEX_URL": scene.index.default_index,
-        "XDG_CONFIG_HOME": str(workshop.caches / "no-settings"),
+        "XDG_CONFIG_HOME": str(caches / "no-settings"),
+        "PATH": os.pathsep.join(path),
     }
-    variables["PATH"] = os.pathsep.join([str(programs), str(uv.uv().parent), os.environ["PATH"]])
-    return process.run(["bash", "-c", *words], env=variables, cwd=workshop.folder)
+    # The index keeps pip from its settings; the environment's own, with the constraints, count here.
+    del variables["PIP_CONFIG_FILE"]
+    return process.run(["bash", "-c", *words], env=variables, cwd=scene.folder)
 
 
-LISTED = {"requirements.txt": "torch==2.14.1\n-r more.txt\n", "more.txt": "numpy\n"}
+REQUIREMENTS = {"requirements.txt": "torch==2.14.1\n-r more.txt\n", "more.txt": "numpy\n"}
 FOLDER_JOURNEYS = (
-    Journey("requirements.txt", f"install --python {FIRST}", _with(LISTED), folder="requirements"),
+    Journey(
+        "requirements.txt", f"install --python {FIRST}", _with(REQUIREMENTS), folder="requirements"
+    ),
     Journey("pyproject.toml", "install", _with({"pyproject.toml": PROJECT}), folder="pyproject"),
     Journey("environment.yml", "install", _with({"environment.yml": CONDA}), folder="conda"),
     Journey(
         "two request files",
         "install",
-        _with({**LISTED, "environment.yml": CONDA}),
+        _with({**REQUIREMENTS, "environment.yml": CONDA}),
         folder="two-files",
     ),
     Journey("setup.py", f"install -e . --python {FIRST}", _with_setup, folder="with-setup"),
@@ -204,9 +179,9 @@ FOLDER_JOURNEYS = (
     Journey(
         "pip inside",
         ".venv/bin/pip install timm",
-        _with_timm,
-        _in_shell,
-        "with-setup",
+        before=_with_timm,
+        run=_in_shell,
+        folder="with-setup",
         is_ours=False,
     ),
     Journey("uv.lock", "sync", _locked_by_uv, folder="uv-project"),
@@ -225,6 +200,18 @@ FOLDER_JOURNEYS = (
     ),
     Journey("moved folder", "install", _moved, folder="moved"),
     Journey("conflict in git", "lock", _in_conflict, folder="in-git"),
-    Journey("two at once", "install cowsay", _with({}), _both_at_once, folder="two-at-once"),
-    Journey("CI without a GPU", "sync", _cloned_for_ci, _without_gpu, folder="ci"),
+    Journey(
+        "two at once",
+        "install cowsay",
+        before=_with({}),
+        run=_both_at_once,
+        folder="two-at-once",
+    ),
+    Journey(
+        "CI without a GPU",
+        "sync",
+        before=_cloned_for_ci,
+        run=_without_gpu,
+        folder="ci",
+    ),
 )

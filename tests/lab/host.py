@@ -21,7 +21,7 @@ CHUNK = 64 * 1024
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host says to one request."""
+    """What a host sends for one request."""
 
     status: int = 200
     body: bytes = b""
@@ -32,15 +32,17 @@ class Answer:
 
 
 @dataclass
-class Asked:
-    """One request as it came; ``sent`` counts the bytes of body that went out so far."""
+class ReceivedRequest:
+    """One request as it came."""
 
     host: str
     method: str
     path: str
     status: int
+    """That of its answer."""
     headers: dict[str, str]
     sent: int = 0
+    """How many bytes of body went out so far."""
 
     @property
     def range(self) -> str | None:
@@ -54,10 +56,7 @@ UNAUTHORIZED = Answer(401, b"who are you?", "text/plain", {"WWW-Authenticate": '
 
 
 class Host:
-    """Serves what ``respond(path, headers)`` answers; ``pace`` are the seconds to wait after each chunk of a body.
-
-    ``certificate`` is a file with a certificate and its key: with it the host speaks TLS.
-    """
+    """Serves what ``respond(path, headers)`` answers."""
 
     def __init__(
         self,
@@ -66,21 +65,28 @@ class Host:
         port: int = 0,
         certificate: Path | None = None,
     ) -> None:
+        """Begin to serve; with a file that has a certificate and its key, the host speaks TLS."""
         self.name = name
         self.scheme = "https" if certificate else "http"
         self.respond = respond
-        self.log: list[Asked] = []
+        self.log: list[ReceivedRequest] = []
         self.pace = 0.0
+        """The seconds to wait after each chunk of a body."""
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.host = self
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
             self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
+                self._server.socket,
+                server_side=True,
+                # The thread of each request does it: a client that does not must hold up no other.
+                do_handshake_on_connect=False,
             )
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.01,), daemon=True
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.01},
+            daemon=True,
         )
         self._thread.start()
 
@@ -90,7 +96,7 @@ class Host:
         return f"{self.scheme}://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Stop; from then on nobody answers."""
+        """Stop; from then on nothing answers."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -103,7 +109,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that goes away in mid-transfer is what some tests are about."""
+        """Report nothing: a client that goes away in mid-transfer is what some tests are about."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -125,34 +131,29 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.server.host
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = _conditional(host.respond(self.path, headers), headers)
-        asked = Asked(host.name, self.command, self.path, answer.status, headers)
-        host.log.append(asked)
+        request = ReceivedRequest(host.name, self.command, self.path, answer.status, headers)
+        host.log.append(request)
         self._send_head(answer)
         if self.command == "GET":
-            self._send_body(answer, asked)
+            self._send_body(answer, request)
 
     def _send_head(self, answer: Answer) -> None:
         self.send_response(answer.status)
-        usual = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
-        for name, value in (usual | answer.headers).items():
+        headers = {
+            "Content-Type": answer.content_type,
+            "Content-Length": str(len(answer.body)),
+            **answer.headers,
+        }
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_body(self, answer: Answer, asked: Asked) -> None:
-        for chunk in (answer.pieces or _chunks)(answer.body):
-            asked.sent += len(chunk)
+    def _send_body(self, answer: Answer, request: ReceivedRequest) -> None:
+        pieces = answer.pieces or _chunks
+        for chunk in pieces(answer.body):
+            request.sent += len(chunk)
             self.wfile.write(chunk)
             time.sleep(self.server.host.pace)
-
-
-def part_of(answer: Answer, headers: dict[str, str]) -> Answer:
-    """The range of a file that is asked for, sent as the file is."""
-    span = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
-    if not span:
-        return answer
-    first, last = int(span[1]), int(span[2])
-    said = {**answer.headers, "Content-Range": f"bytes {first}-{last}/{len(answer.body)}"}
-    return replace(answer, status=206, body=answer.body[first : last + 1], headers=said)
 
 
 def _chunks(body: bytes) -> Iterator[bytes]:
@@ -161,26 +162,47 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 
 
 def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
+    """Return what is left of an answer for a client that has it already, or wants a part of it."""
     if answer.status != HTTPStatus.OK:
         return answer
-    etag = answer.headers.get("ETag") or f'"{hashlib.sha256(answer.body).hexdigest()[:32]}"'
-    known = {"ETag": etag, "Accept-Ranges": "bytes", **answer.headers}
+    etag = answer.headers.get("ETag")
+    if etag is None:
+        digest = hashlib.sha256(answer.body).hexdigest()
+        etag = f'"{digest[:32]}"'
+    answer = replace(answer, headers={"ETag": etag, "Accept-Ranges": "bytes", **answer.headers})
     if headers.get("if-none-match") == etag:
-        return Answer(304, b"", answer.content_type, known)
-    if "range" in headers and known["Accept-Ranges"] != "none":
-        return _partial(answer, headers["range"], known)
-    return replace(answer, headers=known)
+        return replace(answer, status=304, body=b"", pieces=None)
+    if "range" in headers and answer.headers["Accept-Ranges"] != "none":
+        return _partial(answer, headers["range"])
+    return answer
 
 
-def _partial(answer: Answer, wanted: str, headers: dict[str, str]) -> Answer:
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted)
+def _partial(answer: Answer, requested: str) -> Answer:
     size = len(answer.body)
-    if match is None or wanted == "bytes=-":
-        return Answer(416, b"", answer.content_type, {"Content-Range": f"bytes */{size}"})
+    span = _span(requested, size)
+    if not span:
+        headers = {"Content-Range": f"bytes */{size}"}
+        return Answer(status=416, content_type=answer.content_type, headers=headers)
+    return replace(
+        answer,
+        status=206,
+        body=answer.body[span.start : span.stop],
+        headers={
+            **answer.headers,
+            "Content-Range": f"bytes {span.start}-{span.stop - 1}/{size}",
+        },
+    )
+
+
+def _span(requested: str, size: int) -> range:
+    """Return the positions that a client wants of a body; none if there are none."""
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", requested)
+    if match is None or requested == "bytes=-":
+        return range(0)
     first, last = match.groups()
-    start = int(first) if first else max(0, size - int(last))
-    end = min(size - 1, int(last)) if first and last else size - 1
-    if start > end:
-        return Answer(416, b"", answer.content_type, {"Content-Range": f"bytes */{size}"})
-    span = {**headers, "Content-Range": f"bytes {start}-{end}/{size}"}
-    return Answer(206, answer.body[start : end + 1], answer.content_type, span, answer.pieces)
+    if not first:
+        # Without a first position, it is how many from the end.
+        return range(max(0, size - int(last)), size)
+    if not last:
+        return range(int(first), size)
+    return range(int(first), min(size, int(last) + 1))

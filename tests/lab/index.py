@@ -6,11 +6,13 @@ to withdraw a wheel, delete it. ``python -m tests.lab.index`` serves a small cat
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import html
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,11 +21,11 @@ from urllib.parse import quote, unquote
 from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_sdist_filename
 
-from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Asked, Host
+from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Host, ReceivedRequest
 from tests.lab.wheels import metadata_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from typing_extensions import Self
@@ -31,27 +33,29 @@ if TYPE_CHECKING:
 JSON = "application/vnd.pypi.simple.v1+json"
 _PAGE = {"Cache-Control": "max-age=600"}
 _FILE = {"Cache-Control": "max-age=31536000"}
+_SDIST_METADATA = b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
 _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
 """The packages of the default index that the torch index lists too, with addresses that lead back there."""
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How the index behaves.
-
-    ``hashed`` says which files get a sha256 fragment (the real index is unreliable: here none does), ``absolute``
-    that addresses lead to the file host, ``metadata`` that ``.metadata`` is served, ``ranges`` that parts of files
-    are; ``flat`` (pages of files by tag) and ``json`` (PEP 691) are what mirrors do; ``credentials``,
-    "user:password", close the default index.
-    """
+    """How the index behaves."""
 
     hashed: Callable[[str], bool] = lambda _name: False
+    """Whether a file gets a sha256 fragment. The real index is unreliable: here none does."""
     absolute: bool = True
+    """Whether addresses lead to the file host."""
     metadata: bool = True
+    """Whether ``.metadata`` is served."""
     ranges: bool = True
+    """Whether parts of files are served."""
     flat: bool = False
+    """Whether a tag has one page with all its files, as some mirrors have it."""
     json: bool = False
+    """Whether the torch index has PEP 691's pages, as some mirrors have."""
     credentials: str | None = None
+    """What the default index asks for, as ``user:password``."""
 
 
 class StandInIndex:
@@ -63,6 +67,7 @@ class StandInIndex:
         self.torch = Host("torch", self._torch, port)
         self.r2 = Host("r2", self._r2)
         self.default = Host("default", self._default)
+        self.hosts = (self.torch, self.r2, self.default)
 
     def __enter__(self) -> Self:
         return self
@@ -72,11 +77,6 @@ class StandInIndex:
             host.close()
 
     @property
-    def hosts(self) -> tuple[Host, Host, Host]:
-        """All hosts."""
-        return self.torch, self.r2, self.default
-
-    @property
     def torch_index(self) -> str:
         """The base, below which ``<backend>/<package>/`` lie."""
         return f"{self.torch.url}/whl"
@@ -84,13 +84,16 @@ class StandInIndex:
     @property
     def default_index(self) -> str:
         """The address of the default index, with its credentials."""
-        login = f"{quote(self.habits.credentials, safe=':')}@" if self.habits.credentials else ""
-        return self.default.url.replace("//", f"//{login}") + "/simple"
+        url = self.default.url
+        if self.habits.credentials:
+            login = quote(self.habits.credentials, safe=":")
+            url = url.replace("//", f"//{login}@")
+        return f"{url}/simple"
 
     @property
-    def log(self) -> list[Asked]:
+    def log(self) -> list[ReceivedRequest]:
         """Every request to any of the hosts."""
-        return [asked for host in self.hosts for asked in host.log]
+        return [request for host in self.hosts for request in host.log]
 
     def forget(self) -> None:
         """Empty the log."""
@@ -98,25 +101,25 @@ class StandInIndex:
             host.log.clear()
 
     def sent(self) -> dict[str, int]:
-        """The bytes that went out of each wheel; wheels of which none did are not in it."""
-        total: dict[str, int] = {}
-        for asked in self.log:
-            if asked.path.endswith((".whl", ".tar.gz")) and asked.sent:
-                name = unquote(asked.path.rpartition("/")[2])
-                total[name] = total.get(name, 0) + asked.sent
-        return total
+        """Return the bytes that went out of each wheel; wheels of which none did are not in it."""
+        total = Counter[str]()
+        for request in self.log:
+            if request.path.endswith((".whl", ".tar.gz")) and request.sent:
+                name = unquote(request.path.rpartition("/")[2])
+                total[name] += request.sent
+        return dict(total)
 
     def size(self, name: str) -> int:
-        """The size of a wheel in bytes."""
+        """Return the size of a wheel in bytes."""
         return next(self.folder.rglob(name)).stat().st_size
 
     def environment(self) -> dict[str, str]:
-        """What to add to a process's environment so that it knows this index, and none of the machine's own."""
-        nothing = dict.fromkeys(
-            ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS"), ""
-        )
+        """Return what to add to a process's environment so that it knows this index, and none of the machine's own."""
         return {
-            **nothing,
+            "PIP_FIND_LINKS": "",
+            "PIP_INDEX_URL": "",
+            "PIP_EXTRA_INDEX_URL": "",
+            "UV_FIND_LINKS": "",
             "PIP_CONFIG_FILE": os.devnull,
             "GPUINSTALL_TORCH_INDEX": self.torch_index,
             "UV_DEFAULT_INDEX": self.default_index,
@@ -124,23 +127,35 @@ class StandInIndex:
         }
 
     def _torch(self, path: str, headers: dict[str, str]) -> Answer:
-        parts = [unquote(part) for part in path.split("/")[1:]]
+        parts = _parts(path)
+        if self.habits.flat:
+            return self._flat(parts)
+        match parts:
+            case ["whl", "torch", ""]:
+                return self._union_page("torch")
+            case ["whl", tag, ""] if self._wheels(tag):
+                return self._packages_page(tag)
+            case ["whl", tag, package, ""] if self._wheels(tag, package):
+                return self._package_page(tag, package, headers)
+            case ["whl", tag, package, ""] if package.startswith(_COPIED) and self._wheels(tag):
+                return self._simple_page(package, {})
+            case _:
+                return self._file(parts)
+
+    def _flat(self, parts: list[str]) -> Answer:
         match parts:
             case ["whl", tag, ""] if self._wheels(tag):
-                return self._flat_page(tag) if self.habits.flat else self._packages_page(tag)
-            case ["whl", package, ""] if package == "torch" and not self.habits.flat:
-                return self._union_page(package)
-            case ["whl", tag, package, ""] if self._wheels(tag, package) and not self.habits.flat:
-                return self._package_page(tag, package, headers)
-            case ["whl", tag, package, ""] if package.startswith(_COPIED) and not self.habits.flat:
-                return self._simple_page(package, {}) if self._wheels(tag) else DENIED
+                names = [html.escape(wheel.name) for wheel in self._wheels(tag)]
+                links = [f'    <a href="{name}">{name}</a>\n' for name in names]
+                return _html(link.replace("+", "&#43;") for link in links)
             case _:
                 return self._file(parts)
 
     def _r2(self, path: str, headers: dict[str, str]) -> Answer:
+        # The real file host refuses Python's own client.
         if headers.get("user-agent", "").startswith("Python-urllib"):
             return DENIED
-        return self._file([unquote(part) for part in path.split("/")[1:]])
+        return self._file(_parts(path))
 
     def _file(self, parts: list[str]) -> Answer:
         match parts:
@@ -151,58 +166,60 @@ class StandInIndex:
 
     def _wheel(self, folder: Path, name: str) -> Answer:
         path = folder / name.removesuffix(".metadata")
-        if not name.endswith((".whl", ".whl.metadata", ".tar.gz", ".json")) or not path.is_file():
+        if not path.name.endswith((".whl", ".tar.gz", ".json")) or not path.is_file():
             return DENIED
         if name.endswith(".metadata"):
-            return Answer(200, metadata_of(path), headers=_FILE) if self.habits.metadata else DENIED
-        ranges = {} if self.habits.ranges else {"Accept-Ranges": "none"}
-        return Answer(200, path.read_bytes(), "application/zip", {**_FILE, **ranges})
+            if not self.habits.metadata:
+                return DENIED
+            return Answer(body=metadata_of(path), headers=_FILE)
+        headers = dict(_FILE)
+        if not self.habits.ranges:
+            headers["Accept-Ranges"] = "none"
+        return Answer(body=path.read_bytes(), content_type="application/zip", headers=headers)
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
         return _files(self.folder / "whl" / tag, ".whl", package)
 
     def _packages_page(self, tag: str) -> Answer:
-        names = sorted({_package(wheel.name) for wheel in self._wheels(tag)})
-        return _html("".join(f'    <a href="{name}/">{name}</a><br/>\n' for name in names))
-
-    def _flat_page(self, tag: str) -> Answer:
-        names = [html.escape(wheel.name).replace("+", "&#43;") for wheel in self._wheels(tag)]
-        return _html("".join(f'    <a href="{name}">{name}</a>\n' for name in names))
+        names = {_package(wheel.name) for wheel in self._wheels(tag)}
+        return _html(f'    <a href="{name}/">{name}</a><br/>\n' for name in sorted(names))
 
     def _package_page(self, tag: str, package: str, headers: dict[str, str]) -> Answer:
         wheels = self._wheels(tag, package)
         if self.habits.json and JSON in headers.get("accept", ""):
-            return _json(
-                package, [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels]
-            )
-        return _html(
-            f"    <h1>Links for {package}</h1>\n"
-            + "".join(self._link(tag, wheel) for wheel in wheels)
-        )
+            files = [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels]
+            return _json(package, files)
+        links = [self._link(tag, wheel) for wheel in wheels]
+        return _html([f"    <h1>Links for {package}</h1>\n", *links])
 
     def _union_page(self, package: str) -> Answer:
         """List a package for all tags."""
-        tags = sorted(folder.name for folder in (self.folder / "whl").iterdir())
-        links = (self._link(tag, wheel) for tag in tags for wheel in self._wheels(tag, package))
-        return _html(f"    <h1>Links for {package}</h1>\n" + "".join(links))
+        links = []
+        for folder in sorted((self.folder / "whl").iterdir()):
+            tag = folder.name
+            links += [self._link(tag, wheel) for wheel in self._wheels(tag, package)]
+        return _html([f"    <h1>Links for {package}</h1>\n", *links])
 
     def _link(self, tag: str, wheel: Path) -> str:
-        base = self.r2.url if self.habits.absolute else ""
-        fragment = f"#sha256={_facts(wheel).sha256}" if self.habits.hashed(wheel.name) else ""
-        digest = f"sha256={_facts(wheel).metadata_sha256}"
-        attributes = (
-            f' data-dist-info-metadata="{digest}" data-core-metadata="{digest}"'
-            if self.habits.metadata
-            else ""
-        )
+        facts = _facts(wheel)
+        address = f"/whl/{tag}/{quote(wheel.name)}"
         if self.habits.absolute:
-            attributes += ' data-upload-time="2026-10-28T15:03:12Z"'
-        return f'    <a href="{base}/whl/{tag}/{quote(wheel.name)}{fragment}"{attributes}>{wheel.name}</a><br/>\n'
+            address = f"{self.r2.url}{address}"
+        if self.habits.hashed(wheel.name):
+            address += f"#sha256={facts.sha256}"
+        attributes = [f'href="{address}"']
+        if self.habits.metadata:
+            digest = f'"sha256={facts.metadata_sha256}"'
+            attributes.append(f"data-dist-info-metadata={digest}")
+            attributes.append(f"data-core-metadata={digest}")
+        if self.habits.absolute:
+            attributes.append('data-upload-time="2026-10-28T15:03:12Z"')
+        return f"    <a {' '.join(attributes)}>{wheel.name}</a><br/>\n"
 
     def _default(self, path: str, headers: dict[str, str]) -> Answer:
-        if not self._allowed(headers):
+        if not self._may_enter(headers):
             return UNAUTHORIZED
-        match [unquote(part) for part in path.split("/")[1:]]:
+        match _parts(path):
             case ["simple", package, ""]:
                 return self._simple_page(package, headers)
             case ["files", name] if ".." not in name:
@@ -211,25 +228,30 @@ class StandInIndex:
             case _:
                 return NOT_FOUND
 
-    def _allowed(self, headers: dict[str, str]) -> bool:
-        from base64 import b64encode
-
+    def _may_enter(self, headers: dict[str, str]) -> bool:
         credentials = self.habits.credentials
         if credentials is None:
             return True
-        return headers.get("authorization") == f"Basic {b64encode(credentials.encode()).decode()}"
+        encoded = base64.b64encode(credentials.encode()).decode()
+        return headers.get("authorization") == f"Basic {encoded}"
 
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
         folder = self.folder / "simple"
-        found = [*_files(folder, ".whl", package), *_files(folder, ".tar.gz", package)]
-        if not found:
+        files = []
+        for path in [*_files(folder, ".whl", package), *_files(folder, ".tar.gz", package)]:
+            file = _json_file(path, f"{self.default.url}/files/{quote(path.name)}")
+            if not self.habits.metadata:
+                file["core-metadata"] = False
+            files.append(file)
+        if not files:
             return NOT_FOUND
-        files = [_json_file(path, f"{self.default.url}/files/{quote(path.name)}") for path in found]
-        if not self.habits.metadata:
-            files = [{**file, "core-metadata": False} for file in files]
         if JSON in headers.get("accept", ""):
             return _json(package, files)
-        return _html("".join(_simple_link(file) for file in files))
+        return _html(map(_simple_link, files))
+
+
+def _parts(path: str) -> list[str]:
+    return [unquote(part) for part in path.split("/")[1:]]
 
 
 @dataclass(frozen=True)
@@ -244,34 +266,33 @@ _KNOWN: dict[tuple[int, int, int, str], _Facts] = {}
 
 
 def _facts(wheel: Path) -> _Facts:
-    found = wheel.stat()
-    file = (found.st_dev, found.st_ino, found.st_mtime_ns, wheel.name)
+    status = wheel.stat()
+    file = (status.st_dev, status.st_ino, status.st_mtime_ns, wheel.name)
     if file not in _KNOWN:
         _KNOWN[file] = _read_facts(wheel)
     return _KNOWN[file]
 
 
 def _read_facts(wheel: Path) -> _Facts:
-    metadata = (
-        metadata_of(wheel)
-        if wheel.suffix == ".whl"
-        else b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
-    )
+    metadata = metadata_of(wheel) if wheel.suffix == ".whl" else _SDIST_METADATA
     python = Metadata.from_email(metadata, validate=False).requires_python
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
     return _Facts(
-        sha256, hashlib.sha256(metadata).hexdigest(), None if python is None else str(python)
+        sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        requires_python=None if python is None else str(python),
     )
 
 
 def _files(folder: Path, ending: str, package: str | None) -> list[Path]:
-    """The files of a package in a folder, or of all; hundreds lie there, and each page lists them anew."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [
-        folder / name
-        for name in names
-        if name.endswith(ending) and package in {None, _package(name)}
-    ]
+    """Return the files of a package in a folder, or of all if it is None."""
+    if not folder.is_dir():
+        return []
+    # Hundreds lie there, and each page lists them anew: names are compared, not paths.
+    names = sorted(path.name for path in folder.iterdir())
+    chosen = [name for name in names if name.endswith(ending)]
+    if package is not None:
+        chosen = [name for name in chosen if _package(name) == package]
+    return [folder / name for name in chosen]
 
 
 @cache
@@ -280,29 +301,28 @@ def _package(filename: str) -> str:
 
 
 def _version(filename: str) -> str:
-    return (
-        str(parse_sdist_filename(filename)[1])
-        if filename.endswith(".tar.gz")
-        else filename.split("-")[1]
-    )
+    if filename.endswith(".tar.gz"):
+        return str(parse_sdist_filename(filename)[1])
+    return filename.split("-")[1]
 
 
-def _html(body: str) -> Answer:
+def _html(links: Iterable[str]) -> Answer:
+    body = "".join(links)
     page = (
         f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
     )
-    return Answer(200, page.encode(), "text/html", _PAGE)
+    return Answer(body=page.encode(), content_type="text/html", headers=_PAGE)
 
 
 def _json(package: str, files: list[dict[str, Any]]) -> Answer:
-    versions = sorted({_version(file["filename"]) for file in files})
+    versions = {_version(file["filename"]) for file in files}
     document = {
         "meta": {"api-version": "1.1"},
         "name": package,
-        "versions": versions,
+        "versions": sorted(versions),
         "files": files,
     }
-    return Answer(200, json.dumps(document).encode(), JSON, _PAGE)
+    return Answer(body=json.dumps(document).encode(), content_type=JSON, headers=_PAGE)
 
 
 def _json_file(wheel: Path, url: str) -> dict[str, Any]:
@@ -319,16 +339,16 @@ def _json_file(wheel: Path, url: str) -> dict[str, Any]:
 
 
 def _simple_link(file: dict[str, Any]) -> str:
-    python = html.escape(file["requires-python"] or "")
     href = f"{file['url']}#sha256={file['hashes']['sha256']}"
-    attributes = f'data-requires-python="{python}"'
+    python = html.escape(file["requires-python"] or "")
+    attributes = [f'href="{href}"', f'data-requires-python="{python}"']
     if file["core-metadata"]:
-        attributes += f' data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
-    return f'    <a href="{href}" {attributes}>{file["filename"]}</a><br/>\n'
+        attributes.append(f'data-core-metadata="sha256={file["core-metadata"]["sha256"]}"')
+    return f"    <a {' '.join(attributes)}>{file['filename']}</a><br/>\n"
 
 
 def main() -> None:
-    """Serve a small catalogue and say where."""
+    """Serve a small catalogue, and write the variables that lead to it."""
     import argparse
     import tempfile
     import threading

@@ -3,72 +3,93 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_TARGET = re.compile(r"\]\([^)]*\)")
+_OTHER_SITE = re.compile(r"[a-z]+:|//")
 
 
-def broken(
-    pages: Iterable[Path], read: Callable[[str], tuple[list[str], set[str]]]
-) -> list[tuple[str, str]]:
-    """Name each link to nothing, with its page; ``read`` finds the links and the anchors of a page's text."""
-    texts = {page: read(page.read_text(encoding="utf-8")) for page in pages}
-    return [
-        (page.name, link)
-        for page, (links, _) in texts.items()
-        for link in links
-        if not _there(page, link, texts)
-    ]
+class Page(NamedTuple):
+    """What a page has of links."""
+
+    links: list[str]
+    """Where it points, in its order."""
+    anchors: set[str]
+    """What may be pointed to in it."""
 
 
-def _there(page: Path, link: str, texts: dict[Path, tuple[list[str], set[str]]]) -> bool:
-    if re.match(r"[a-z]+:|//", link):
+def broken(pages: Iterable[Path], read: Callable[[str], Page]) -> list[tuple[str, str]]:
+    """Return each link to nothing, with the name of its page.
+
+    Args:
+        pages: The files to look through; anchors are known in these alone.
+        read: Reads a page's text, as ``markdown`` and ``html`` do.
+    """
+    known = {path: read(path.read_text(encoding="utf-8")) for path in pages}
+    faults = []
+    for path, page in known.items():
+        dead = [link for link in page.links if not _leads_somewhere(link, path, known)]
+        faults += [(path.name, link) for link in dead]
+    return faults
+
+
+def _leads_somewhere(link: str, path: Path, known: Mapping[Path, Page]) -> bool:
+    if _OTHER_SITE.match(link):
         return True
-    name, _, anchor = unquote(link).partition("#")
-    place = (page.parent / name.partition("?")[0]).resolve() if name else page
-    return place.exists() and (not anchor or place not in texts or anchor in texts[place][1])
+    address, _, anchor = unquote(link).partition("#")
+    file = address.partition("?")[0]
+    target = (path.parent / file).resolve() if address else path
+    if not target.exists():
+        return False
+    if not anchor or target not in known:
+        return True
+    return anchor in known[target].anchors
 
 
-def markdown(text: str) -> tuple[list[str], set[str]]:
-    """Find the links of a Markdown text, and its headings' anchors as GitHub makes them."""
+def markdown(text: str) -> Page:
+    """Return the links of a Markdown text, and its headings' anchors as GitHub makes them."""
     prose = _FENCE.sub("", text)
-    anchors: dict[str, int] = {}
+    anchors = set()
+    occurrences = Counter[str]()
     for heading in _HEADING.findall(prose):
-        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(
-            " ", "-"
-        )
-        anchors[slug] = anchors.get(slug, -1) + 1
-    numbered = {
-        f"{slug}-{number}" if number else slug
-        for slug, most in anchors.items()
-        for number in range(most + 1)
-    }
-    return _LINK.findall(_CODE.sub("", prose)), numbered
+        title = _TARGET.sub("", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+        # The second heading of a name has "-1" at its end.
+        number = occurrences[slug]
+        anchors.add(f"{slug}-{number}" if number else slug)
+        occurrences[slug] += 1
+    return Page(_LINK.findall(_CODE.sub("", prose)), anchors)
+
+
+def html(text: str) -> Page:
+    """Return the links of an HTML text, and its anchors."""
+    tags = _Tags()
+    tags.feed(text)
+    return tags.page
 
 
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.links: list[str] = []
-        self.ids: set[str] = set()
+        self.page = Page([], set())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        said = {name: value for name, value in attrs if value}
-        self.links += [said[name] for name in ("href", "src") if name in said]
-        self.ids |= {said[name] for name in ("id", "name") if name in said}
-
-
-def html(text: str) -> tuple[list[str], set[str]]:
-    """Find the links of an HTML text, and its anchors."""
-    tags = _Tags()
-    tags.feed(text)
-    return tags.links, tags.ids
+        for name, value in attrs:
+            if not value:
+                continue
+            match name:
+                case "href" | "src":
+                    self.page.links.append(value)
+                case "id" | "name":
+                    self.page.anchors.add(value)

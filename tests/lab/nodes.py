@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from gpuinstall.process import Finished
 
 H100 = FakeDriver(
-    (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
+    gpus=(FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2,
 )
 A100 = FakeDriver(
-    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2,
-    "535.183.01",
-    12020,
+    gpus=(FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2,
+    driver="535.183.01",
+    cuda=12020,
 )
 V100 = FakeDriver(
-    (FakeGpu("Tesla V100-SXM2-32GB", cc="7.0", memory_mib=32768, pci="10de:1db5"),),
-    "470.256.02",
-    11040,
+    gpus=(FakeGpu("Tesla V100-SXM2-32GB", cc="7.0", memory_mib=32768, pci="10de:1db5"),),
+    driver="470.256.02",
+    cuda=11040,
 )
 BROKEN = replace(H100, cu_init=803)
 CLASSES = {"n1": H100, "n2": A100, "n3": V100, "n4": BROKEN}
@@ -35,11 +35,14 @@ CLASSES = {"n1": H100, "n2": A100, "n3": V100, "n4": BROKEN}
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes below ``folder``, each with its driver; the command line runs in ``workshop``."""
+    """Nodes of a fleet, and the command line that uses them."""
 
     folder: Path
+    """Where each node has a folder, and the run its own."""
     workshop: Workshop
+    """Where the command line runs."""
     variables: dict[str, dict[str, str] | None]
+    """Those of each node; None for a node that is down."""
 
     @classmethod
     def played(
@@ -50,19 +53,22 @@ class Nodes:
         variables: Mapping[str, str],
     ) -> Nodes:
         """Make a node of each driver; ``variables`` are those of all."""
-        told: dict[str, dict[str, str] | None] = {}
+        variables_of: dict[str, dict[str, str] | None] = {}
         for name, driver in drivers.items():
-            own = folder / name
-            (own / "scratch").mkdir(parents=True)
-            played = environment(driver, libraries, own)
-            keys = ("LAB_GPUS", "LD_LIBRARY_PATH")
-            told[name] = {
-                "GPUINSTALL_SCRATCH": str(own / "scratch"),
-                **{key: played[key] for key in keys},
+            scratch = folder / name / "scratch"
+            scratch.mkdir(parents=True)
+            played = environment(driver, libraries, scratch.parent)
+            variables_of[name] = {
+                "GPUINSTALL_SCRATCH": str(scratch),
+                "LAB_GPUS": played["LAB_GPUS"],
+                "LD_LIBRARY_PATH": played["LD_LIBRARY_PATH"],
             }
-        nodes = cls(
-            folder, Workshop(folder, folder / "caches", {**variables, "COLUMNS": "150"}), told
-        )
+        common = {
+            **variables,
+            "COLUMNS": "150",
+            "GPUINSTALL_LOCAL_NODES": str(folder / "nodes.json"),
+        }
+        nodes = cls(folder, Workshop(folder, folder / "caches", common), variables_of)
         nodes.write()
         return nodes
 
@@ -76,15 +82,9 @@ class Nodes:
         self.variables[node] = {**(self.variables[node] or {}), **variables}
         self.write()
 
-    def take_down(self, node: str) -> dict[str, str] | None:
-        """Let a node be down; return what brings it up again."""
-        before, self.variables[node] = self.variables[node], None
-        self.write()
-        return before
-
-    def bring_up(self, node: str, variables: dict[str, str] | None) -> None:
-        """Let it be up."""
-        self.variables[node] = variables
+    def take_down(self, node: str) -> None:
+        """Let a node be down."""
+        self.variables[node] = None
         self.write()
 
     def write(self) -> None:
@@ -97,30 +97,24 @@ class Nodes:
 
     def document(self, command: str, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run a command of the fleet with ``--json``; return the envelope."""
-        return self._local.document("fleet", command, *self._where, *arguments, exit_code=exit_code)
+        words = self._words(command, *arguments)
+        return self.workshop.document(*words, exit_code=exit_code)
 
     def run(self, command: str, *arguments: str) -> Finished:
         """Run a command of the fleet as a person does."""
-        return self._local.run("fleet", command, *self._where, *arguments)
+        return self.workshop.run(*self._words(command, *arguments))
 
     def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a command of the fleet as a person does."""
-        return self._local.start("fleet", command, *self._where, *arguments)
+        return self.workshop.start(*self._words(command, *arguments))
 
     def states(self, step: str, data: Mapping[str, Any]) -> dict[str, str]:
-        """What a report says of a step, by node."""
-        return {
-            node: steps[step]["state"] for node, steps in data["nodes"].items() if step in steps
-        }
+        """Return what a report says of a step, by node."""
+        states = {}
+        for node, steps in data["nodes"].items():
+            if step in steps:
+                states[node] = steps[step]["state"]
+        return states
 
-    @property
-    def _where(self) -> tuple[str, ...]:
-        return ("--run-dir", str(self.run_dir))
-
-    @property
-    def _local(self) -> Workshop:
-        told = {
-            **self.workshop.variables,
-            "GPUINSTALL_LOCAL_NODES": str(self.folder / "nodes.json"),
-        }
-        return replace(self.workshop, variables=told)
+    def _words(self, command: str, *arguments: str) -> tuple[str, ...]:
+        return ("fleet", command, "--run-dir", str(self.run_dir), *arguments)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from typing import TYPE_CHECKING
 
 from gpuinstall import process
+from tests.lab.wheels import pack_sdist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
+COMMITTER = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
 BACKEND = '''
 """Builds a wheel of one module, as PEP 517 and PEP 660 have it."""
 {imports}
@@ -117,14 +117,15 @@ def make_sdist(
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)
-    said = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    dependencies = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     files = project_files(name, version, requires, imports=imports)
-    files["the_backend.py"] += COMPILING if compiled else ""
+    if compiled:
+        files["the_backend.py"] += COMPILING
     files["pyproject.toml"] = files["pyproject.toml"].replace(
         "requires = []", f"requires = {list(built_with)!r}"
     )
-    files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{said}"
-    return _packed(folder / f"{stem}.tar.gz", stem, files)
+    files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{dependencies}"
+    return pack_sdist(folder, stem, files)
 
 
 def make_silent_sdist(
@@ -147,7 +148,7 @@ def make_silent_sdist(
     system = files["pyproject.toml"].partition("[build-system]")[2].join(["[build-system]", ""])
     files["pyproject.toml"] = system.replace("requires = []", f"requires = {list(built_with)!r}")
     files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
-    return _packed(folder / f"{stem}.tar.gz", stem, files)
+    return pack_sdist(folder, stem, files)
 
 
 def make_repository(
@@ -160,20 +161,13 @@ def make_repository(
 
 def commit(folder: Path) -> str:
     """Commit everything in a folder to its branch ``main``."""
-    who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
-    for words in (
-        ("init", "-q", "-b", "main"),
-        ("add", "."),
-        (*who, "commit", "-q", "--allow-empty", "-m", "state"),
-    ):
-        assert process.run(["git", "-C", folder, *words]).ok
-    return process.run(["git", "-C", folder, "rev-parse", "HEAD"]).out.strip()
+    _git(folder, "init", "-q", "-b", "main")
+    _git(folder, "add", ".")
+    _git(folder, *COMMITTER, "commit", "-q", "--allow-empty", "-m", "state")
+    return _git(folder, "rev-parse", "HEAD").strip()
 
 
-def _packed(path: Path, stem: str, files: Mapping[str, str]) -> Path:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(f"{stem}/{name}")
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return path
+def _git(folder: Path, *words: str) -> str:
+    done = process.run(["git", "-C", folder, *words])
+    assert done.ok, done.err
+    return done.out

@@ -19,71 +19,86 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 @dataclass(frozen=True)
 class Release:
-    """One torch release: its tags by platform, its Pythons, and the family that goes with it."""
+    """One torch release, and the family that goes with it."""
 
     torch: str
     cuda: tuple[str, ...]
+    """The tags of its builds for Linux, without ``cpu``."""
     torchvision: str
     torchaudio: str
     triton: str
     pythons: tuple[str, ...] = PYTHONS
     default: str = "cpu"
+    """The tag of the build on the default index."""
     windows: tuple[str, ...] | None = None
+    """The tags for Windows; None if they are those for Linux."""
     arm: tuple[str, ...] = ()
 
 
 OF_NUMPY_1 = Release(
-    "2.2.2", ("cu118", "cu121"), "0.17.2", "2.2.2", "2.2.0", ("3.10", "3.11", "3.12"), "cu121"
+    torch="2.2.2",
+    cuda=("cu118", "cu121"),
+    torchvision="0.17.2",
+    torchaudio="2.2.2",
+    triton="2.2.0",
+    pythons=("3.10", "3.11", "3.12"),
+    default="cu121",
 )
 RELEASES = (
     Release(
-        "2.3.1", ("cu118", "cu121"), "0.18.1", "2.3.1", "2.3.1", ("3.10", "3.11", "3.12"), "cu121"
+        torch="2.3.1",
+        cuda=("cu118", "cu121"),
+        torchvision="0.18.1",
+        torchaudio="2.3.1",
+        triton="2.3.1",
+        pythons=("3.10", "3.11", "3.12"),
+        default="cu121",
     ),
     Release(
-        "2.7.1",
-        ("cu118", "cu126", "cu128"),
-        "0.22.1",
-        "2.7.1",
-        "3.3.1",
+        torch="2.7.1",
+        cuda=("cu118", "cu126", "cu128"),
+        torchvision="0.22.1",
+        torchaudio="2.7.1",
+        triton="3.3.1",
         default="cu126",
         arm=("cu128",),
     ),
     Release(
-        "2.10.0",
-        ("cu126", "cu128", "cu129", "cu130"),
-        "0.25.0",
-        "2.10.0",
-        "3.6.0",
+        torch="2.10.0",
+        cuda=("cu126", "cu128", "cu129", "cu130"),
+        torchvision="0.25.0",
+        torchaudio="2.10.0",
+        triton="3.6.0",
         default="cu128",
         windows=("cu126", "cu128", "cu130"),
         arm=("cu126", "cu128", "cu129", "cu130"),
     ),
     Release(
-        "2.13.0",
-        ("cu126", "cu129", "cu130", "cu132"),
-        "0.28.0",
-        "2.11.0",
-        "3.7.1",
+        torch="2.13.0",
+        cuda=("cu126", "cu129", "cu130", "cu132"),
+        torchvision="0.28.0",
+        torchaudio="2.11.0",
+        triton="3.7.1",
         default="cu130",
         windows=("cu126", "cu130", "cu132"),
         arm=("cu126", "cu129", "cu130", "cu132"),
     ),
     Release(
-        "2.14.1",
-        ("cu126", "cu130", "cu132"),
-        "0.29.2",
-        "2.11.0",
-        "3.8.0",
+        torch="2.14.1",
+        cuda=("cu126", "cu130", "cu132"),
+        torchvision="0.29.2",
+        torchaudio="2.11.0",
+        triton="3.8.0",
         default="cu130",
         arm=("cu126", "cu130", "cu132"),
     ),
     Release(
-        "2.15.0",
-        ("cu130", "cu132"),
-        "0.29.2",
-        "2.11.0",
-        "3.9.0",
-        PYTHONS[1:],
+        torch="2.15.0",
+        cuda=("cu130", "cu132"),
+        torchvision="0.29.2",
+        torchaudio="2.11.0",
+        triton="3.9.0",
+        pythons=PYTHONS[1:],
         default="cu132",
         arm=("cu130", "cu132"),
     ),
@@ -111,41 +126,39 @@ def catalog_index(
 
     ``default_torch`` says whether the default index has torch, as the real one does.
     """
-    wanted = {release.torch for release in RELEASES} if releases is None else set(releases)
-    chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in wanted]
+    chosen = list(RELEASES)
+    if releases is not None:
+        versions = set(releases)
+        chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in versions]
+    served = set(pythons)
     for release in chosen:
-        served = tuple(python for python in release.pythons if python in set(pythons))
         for platform in platforms:
-            _make_platform(folder / "whl", release, platform, served)
-            if default_torch:
-                _make_default(folder / "simple", release, platform, served)
+            for python in release.pythons:
+                if python not in served:
+                    continue
+                tag = _wheel_tag(release, platform, python)
+                _make_builds(folder / "whl", release, platform, tag)
+                if default_torch:
+                    _make_default(folder / "simple", release, platform, tag)
     _make_everything_else(folder / "simple", chosen)
     return folder
 
 
-def _make_platform(root: Path, release: Release, platform: str, pythons: tuple[str, ...]) -> None:
+def _make_builds(root: Path, release: Release, platform: str, wheel_tag: str) -> None:
     for tag in _tags(release, platform):
         local = "" if platform == MAC else f"+{tag}"
-        for python in pythons:
-            wheel_tag = _wheel_tag(release, platform, python)
-            _make_family(root / tag, release, tag, local, wheel_tag)
-            if tag != "cpu" and platform in {LINUX, ARM}:
-                make_wheel(
-                    root / tag, "triton", release.triton, _wheel_tag(release, platform, python)
-                )
+        _make_family(root / tag, release, tag, local, wheel_tag)
+        if tag != "cpu" and platform in {LINUX, ARM}:
+            make_wheel(root / tag, "triton", release.triton, wheel_tag)
 
 
-def _make_default(root: Path, release: Release, platform: str, pythons: tuple[str, ...]) -> None:
-    tag = (
-        release.default
-        if platform in {LINUX, ARM} and release.default in _tags(release, platform)
-        else "cpu"
-    )
-    for python in pythons:
-        wheel_tag = _wheel_tag(release, platform, python)
-        _make_family(root, release, tag, "", wheel_tag)
-        if tag != "cpu":
-            make_wheel(root, "triton", release.triton, wheel_tag)
+def _make_default(root: Path, release: Release, platform: str, wheel_tag: str) -> None:
+    tag = "cpu"
+    if platform in {LINUX, ARM} and release.default in _tags(release, platform):
+        tag = release.default
+    _make_family(root, release, tag, "", wheel_tag)
+    if tag != "cpu":
+        make_wheel(root, "triton", release.triton, wheel_tag)
 
 
 def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag: str) -> None:
@@ -194,18 +207,16 @@ def _make_everything_else(folder: Path, releases: list[Release]) -> None:
 
 
 def _tags(release: Release, platform: str) -> tuple[str, ...]:
-    cuda = {
-        LINUX: release.cuda,
-        ARM: release.arm,
-        WINDOWS: release.windows if release.windows is not None else release.cuda,
-        MAC: (),
-    }
+    windows = release.cuda if release.windows is None else release.windows
+    cuda = {LINUX: release.cuda, ARM: release.arm, WINDOWS: windows, MAC: ()}
     return ("cpu", *cuda[platform])
 
 
 def _wheel_tag(release: Release, platform: str, python: str) -> str:
     interpreter = f"cp{python.replace('.', '')}"
-    if platform == MAC:
-        return f"{interpreter}-none-{_WHEEL_TAGS[MAC]}"
-    old = release.torch in {"2.2.2", "2.3.1"} and platform in {LINUX, ARM}
-    return f"{interpreter}-{interpreter}-{platform.replace('-', '_') if old else _WHEEL_TAGS[platform]}"
+    abi = "none" if platform == MAC else interpreter
+    tag = _WHEEL_TAGS[platform]
+    # Before manylinux_2_28, the wheels for Linux said nothing of the glibc.
+    if release.torch in {"2.2.2", "2.3.1"} and platform in {LINUX, ARM}:
+        tag = platform.replace("-", "_")
+    return f"{interpreter}-{abi}-{tag}"

@@ -28,21 +28,24 @@ SMALL = (PLATFORMS[0], PLATFORMS[-1])
 
 
 class Visit(NamedTuple):
-    """What a visitor chooses: the position of a kind, a driver, a system and the position of the packages."""
+    """What a visitor chooses."""
 
     platform: Platform
     kind: int
+    """The position of a kind of GPU."""
     driver: DriverVersion | None
     packages: int
+    """The position of a choice of packages."""
 
     @property
     def machine(self) -> Machine:
+        """The machine of such a visitor."""
         kind = kinds_of_gpus(frozen_catalog())[self.kind]
         return Machine(
             self.platform.os,
             self.platform.arch,
             environment=Environment(wsl=self.platform.wsl),
-            driver=self.driver and Driver(self.driver),
+            driver=Driver(self.driver) if self.driver else None,
             gpus=tuple(replace(gpu, name=kind.cards[0]) for gpu in kind.gpus),
         )
 
@@ -70,9 +73,14 @@ def any_driver(platform: Platform, chance: random.Random) -> DriverVersion:
     first = chance.choice(driver_borders(platform, frozen_catalog()))
     branch = max(first[0], 390)
     below = max(first[0] - 1, 390)
-    parts = chance.choice(
-        [(branch, *first[1:]), (branch, *first[1:], 5), (branch, 99), (below, 40, 2), (branch,)]
-    )
+    releases = [
+        (branch, *first[1:]),
+        (branch, *first[1:], 5),
+        (branch, 99),
+        (below, 40, 2),
+        (branch,),
+    ]
+    parts = chance.choice(releases)
     return DriverVersion(parts, ".".join(map(str, parts)))
 
 
@@ -80,9 +88,11 @@ def any_visit(platforms: Sequence[Platform], chance: random.Random) -> Visit:
     """Return a random choice, with NVIDIA's GPUs in two of three."""
     platform = chance.choice(platforms)
     kinds = kinds_of_gpus(frozen_catalog())
-    numbers = range(len(kinds))
-    nvidias = [number for number in numbers if kinds[number].capability]
-    kind = chance.choice(nvidias if chance.random() < 0.67 else numbers)
-    needs_driver = kinds[kind].capability and platform.os != "macos"
-    driver = any_driver(platform, chance) if needs_driver else None
-    return Visit(platform, kind, driver, chance.randrange(len(PACKAGES)))
+    positions = list(range(len(kinds)))
+    if chance.random() < 0.67:
+        positions = [position for position in positions if kinds[position].capability]
+    kind = chance.choice(positions)
+    driver = None
+    if kinds[kind].capability and platform.os != "macos":
+        driver = any_driver(platform, chance)
+    return Visit(platform, kind, driver, packages=chance.randrange(len(PACKAGES)))

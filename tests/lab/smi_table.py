@@ -34,49 +34,61 @@ class Shown(NamedTuple):
 
 def as_xml(text: str) -> str:
     """Write a table, and what stands beside it, as the answers of ``-q -x``, ``-L`` and a query of compute_cap."""
-    driver, cuda = _DRIVER.search(text), _CUDA.search(text)
-    uuids = {int(listed[1]): listed[3] or "N/A" for listed in _LISTED.finditer(text)}
-    tabled = tuple(_tabled(text)) or tuple(Shown(listed[2]) for listed in _LISTED.finditer(text))
-    cards = (card._replace(uuid=uuids.get(index, "N/A")) for index, card in enumerate(tabled))
-    log = as_log(driver[1] if driver else "N/A", cuda[1] if cuda else "N/A", list(cards))
+    driver = _DRIVER.search(text)
+    cuda = _CUDA.search(text)
+    listed = list(_LISTED.finditer(text))
+    cards = list(_tabled(text)) or [Shown(line[2]) for line in listed]
+    uuids = {int(line[1]): line[3] or "N/A" for line in listed}
+    log = as_log(
+        driver[1] if driver else "N/A",
+        cuda[1] if cuda else "N/A",
+        [card._replace(uuid=uuids.get(index, "N/A")) for index, card in enumerate(cards)],
+    )
     lines = [*log, *_LIST_LINE.findall(text), *_CAPABILITY.findall(text)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def as_log(driver: str, cuda: str, cards: Sequence[Shown]) -> list[str]:
-    """Write the answer of ``-q -x``, line by line."""
-    return [
+    """Return the answer of ``-q -x``, line by line."""
+    lines = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
         "<nvidia_smi_log>",
         f"\t<driver_version>{driver}</driver_version>",
         f"\t<cuda_version>{cuda}</cuda_version>",
         f"\t<attached_gpus>{len(cards)}</attached_gpus>",
-        *(line for card in cards for line in _element(card)),
-        "</nvidia_smi_log>",
     ]
-
-
-def _element(card: Shown) -> Iterator[str]:
-    yield f"\t<gpu id={quoteattr(card.bus_id)}>"
-    yield f"\t\t<product_name>{escape(card.name)}</product_name>"
-    yield from ("\t\t<mig_mode>", f"\t\t\t<current_mig>{card.mig}</current_mig>", "\t\t</mig_mode>")
-    yield f"\t\t<uuid>{card.uuid}</uuid>"
-    yield from ("\t\t<pci>", f"\t\t\t<pci_bus_id>{card.bus_id}</pci_bus_id>", "\t\t</pci>")
-    yield from (
-        "\t\t<fb_memory_usage>",
-        f"\t\t\t<total>{card.memory}</total>",
-        "\t\t</fb_memory_usage>",
-    )
-    yield "\t</gpu>"
+    for card in cards:
+        lines += [
+            f"\t<gpu id={quoteattr(card.bus_id)}>",
+            f"\t\t<product_name>{escape(card.name)}</product_name>",
+            "\t\t<mig_mode>",
+            f"\t\t\t<current_mig>{card.mig}</current_mig>",
+            "\t\t</mig_mode>",
+            f"\t\t<uuid>{card.uuid}</uuid>",
+            "\t\t<pci>",
+            f"\t\t\t<pci_bus_id>{card.bus_id}</pci_bus_id>",
+            "\t\t</pci>",
+            "\t\t<fb_memory_usage>",
+            f"\t\t\t<total>{card.memory}</total>",
+            "\t\t</fb_memory_usage>",
+            "\t</gpu>",
+        ]
+    return [*lines, "</nvidia_smi_log>"]
 
 
 def _tabled(text: str) -> Iterator[Shown]:
-    lines = text.splitlines()
+    """Yield the cards of a table: each has a line with its name, one with its memory and one with its mode."""
+    lines = [*text.splitlines(), "", ""]
     for number, line in enumerate(lines):
         row = _ROW.match(line)
-        if row:
-            below, last = (*lines[number + 1 : number + 3], "", "")[:2]
-            memory = re.search(r"/\s*([0-9]{1,9})MiB", below)
-            mig = next((word for word in ("Enabled", "Disabled") if word in last), "N/A")
-            yield Shown(row[2], row[3], memory=f"{memory[1]} MiB" if memory else "N/A", mig=mig)
+        if not row:
+            continue
+        memory = re.search(r"/\s*([0-9]{1,9})MiB", lines[number + 1])
+        mig = re.search("Enabled|Disabled", lines[number + 2])
+        yield Shown(
+            name=row[2],
+            bus_id=row[3],
+            memory=f"{memory[1]} MiB" if memory else "N/A",
+            mig=mig[0] if mig else "N/A",
+        )

@@ -93,9 +93,9 @@ STATES = {
         "Syllo/nvtop#499",
         says(),
     ),
-    "eight cards that start for the first process, 0.3 s each": State(
-        Place(FakeDriver(eight(), more=(("start_ms", 300),))),
-        "They work; who asks waits. (Real ones take up to 3 s each, for which there are 10.)",
+    "eight cards that start for the first process, 3 s each": State(
+        Place(FakeDriver(eight(), more=(("start_ms", 3000),))),
+        "They work; who asks waits: 10 s are given to each.",
         "Azure/AgentBaker#2829",
         says(
             "8 GPUs",

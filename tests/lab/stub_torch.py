@@ -262,12 +262,21 @@ def _check(channel, name, told):
 
 
 def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
-    """Give the files of the package, for a wheel of torch ``version`` made for ``backend``."""
-    usual = _catalogued(version.partition("+")[0], backend) or tuple(USUAL)
-    cuda = f"{backend[2:-1]}.{backend[-1]}" if backend.startswith("cu") else None
-    named = list(architectures or (usual if cuda else ()))
+    """Return the files of the package, for a wheel of torch ``version`` made for ``backend``.
+
+    Args:
+        version: The whole version, with its label.
+        backend: The tag, as ``cu126``.
+        architectures: What the build has code for, if it is not what the catalogue or most releases have.
+    """
+    cuda = None
+    chosen = list(architectures)
+    if backend.startswith("cu"):
+        cuda = f"{backend[2:-1]}.{backend[-1]}"
+    if not chosen and cuda:
+        chosen = list(_catalogued(version.partition("+")[0], backend) or USUAL)
     return {
-        "torch/__init__.py": INIT.format(architectures=named).lstrip(),
+        "torch/__init__.py": INIT.format(architectures=chosen).lstrip(),
         "torch/cuda.py": CUDA.format().lstrip(),
         "torch/version.py": VERSION.format(version=version, cuda=cuda).lstrip(),
         "torch/lab.py": dedent(LAB).lstrip(),
@@ -276,6 +285,8 @@ def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
 
 @cache
 def _catalogued(torch: str, backend: str) -> tuple[str, ...]:
-    """What the catalogue says of the build for Linux x86_64, which is what runs here."""
-    builds = frozen_catalog().builds_for("linux", "x86_64")
-    return next((build.code for build in builds if build.name == f"{torch}+{backend}"), ())
+    """Return what the catalogue has of the build for Linux x86_64, which is what runs here."""
+    for build in frozen_catalog().builds_for("linux", "x86_64"):
+        if build.name == f"{torch}+{backend}":
+            return build.code
+    return ()

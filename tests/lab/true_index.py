@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.metadata import Metadata
@@ -43,30 +42,22 @@ OF_A_BACKEND = ("nvidia-", "cuda-", "cuda_")
 class Needs(NamedTuple):
     """What a release requires, and the Pythons it is for."""
 
-    requires: tuple[str, ...]
+    requires: tuple[str, ...] = ()
     requires_python: str | None = None
-
-    def of_no_backend(self) -> Needs:
-        """The same without what belongs to one backend."""
-        return self._replace(
-            requires=tuple(text for text in self.requires if not text.startswith(OF_A_BACKEND))
-        )
 
 
 def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> Path:
     """Make the wheels of Python ``minor`` on Linux x86_64; return the folder to serve."""
-    builds = [
-        build
-        for build in catalog.builds_for(*PLATFORM)
-        if minor in build.pythons and build.learned is None
-    ]
     needs = _read_needs(session, minor)
-    for build in builds:
-        _make(
-            folder / "whl" / build.backend.tag, build, catalog, needs, f"cp{minor.replace('.', '')}"
-        )
-    for tag, package in product({build.backend.tag for build in builds}, ON_EVERY_PAGE):
-        make_wheel(folder / "whl" / tag, package, "0")
+    python = f"cp{minor.replace('.', '')}"
+    for build in catalog.builds_for(*PLATFORM):
+        if minor not in build.pythons or build.learned is not None:
+            continue
+        page = folder / "whl" / build.backend.tag
+        for package in ON_EVERY_PAGE:
+            make_wheel(page, package, "0")
+        if ("torch", str(build.torch)) in needs:
+            _make(page, build, catalog, needs, f"{python}-{python}-{TAG}")
     return folder
 
 
@@ -91,10 +82,11 @@ def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
 
 
 def _link(wheel: Wheel) -> str:
-    metadata = (
-        f' data-core-metadata="sha256={wheel.metadata_sha256}"' if wheel.metadata_sha256 else ""
-    )
-    return f'<a href="{wheel.url.partition("#")[0]}#sha256={wheel.sha256}"{metadata}>{wheel.filename}</a><br/>\n'
+    address = wheel.url.partition("#")[0]
+    metadata = ""
+    if wheel.metadata_sha256:
+        metadata = f' data-core-metadata="sha256={wheel.metadata_sha256}"'
+    return f'<a href="{address}#sha256={wheel.sha256}"{metadata}>{wheel.filename}</a><br/>\n'
 
 
 def _make(
@@ -102,69 +94,65 @@ def _make(
     build: Build,
     catalog: Catalog,
     needs: dict[tuple[str, str], Needs],
-    python_tag: str,
+    tag: str,
 ) -> None:
+    """Make the wheels of one build and of what belongs to it."""
     release = catalog.releases[build.torch]
     label = f"+{build.backend}" if build.labelled else ""
-    tag = f"{python_tag}-{python_tag}-{TAG}"
-    torch = needs.get(("torch", str(build.torch)))
-    if torch is None:
-        return
-    own = torch if build.on_default_index else torch.of_no_backend()
     triton = release.triton if build.backend != CPU else None
-    requires = [text for text in own.requires if not text.startswith("triton")]
-    requires += [f"triton{triton}"] if triton else []
-    requires += [] if build.on_default_index else _makers_libraries(build)
     version = f"{build.torch}{label}"
+    torch = needs["torch", str(build.torch)]
     make_wheel(
         folder,
         "torch",
         version,
         tag,
-        requires=requires,
-        requires_python=own.requires_python,
+        requires=_torch_requires(torch, build, triton),
+        requires_python=torch.requires_python,
         modules=modules(version, build.backend.tag),
     )
-    for package, versions in (
-        ("torchvision", release.torchvision),
-        ("torchaudio", release.torchaudio),
-    ):
-        for version in versions:
-            known = catalog.companions.get((package, version))
-            if (found := needs.get((package, version))) and (
-                known is None or known.loads_in(build)
-            ):
-                make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
+    companions = [("torchvision", version) for version in release.torchvision]
+    companions += [("torchaudio", version) for version in release.torchaudio]
+    for package, version in companions:
+        found = needs.get((package, version))
+        known = catalog.companions.get((package, version))
+        if found is None or (known is not None and not known.loads_in(build)):
+            continue
+        make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
     if triton:
-        released = [
-            version
-            for package, version in needs
-            if package == "triton" and SpecifierSet(triton).contains(version)
-        ]
+        allowed = SpecifierSet(triton)
+        versions = [version for package, version in needs if package == "triton"]
+        released = [version for version in versions if allowed.contains(version)]
         for version in released or [triton.lstrip("=~")]:
-            make_wheel(
-                folder,
-                "triton",
-                version,
-                tag,
-                requires=needs.get(("triton", version), Needs(())).requires,
-            )
+            requires = needs.get(("triton", version), Needs()).requires
+            make_wheel(folder, "triton", version, tag, requires=requires)
+
+
+def _torch_requires(torch: Needs, build: Build, triton: str | None) -> list[str]:
+    """Return what a build requires, made from what its release on the default index does."""
+    requires = [text for text in torch.requires if not text.startswith("triton")]
+    if not build.on_default_index:
+        requires = [text for text in requires if not text.startswith(OF_A_BACKEND)]
+    if triton:
+        requires.append(f"triton{triton}")
+    if not build.on_default_index:
+        requires += _makers_libraries(build)
+    return requires
 
 
 def _makers_libraries(build: Build) -> list[str]:
-    """What a build for CUDA pins of its maker's libraries, as far as the catalogue knows."""
-    major, minor = build.toolkit or (0, 0)
+    """Return what a build for CUDA pins of its maker's libraries, as far as the catalogue knows."""
     if build.backend.kind != "cuda":
         return []
-    label, version = (
-        (f"-cu{major}" if major < 13 else ""),
-        f"{major}.{minor}.*" if major == 12 else f"{major}.*",
-    )
+    major, minor = build.toolkit or (0, 0)
+    label = f"-cu{major}" if major < 13 else ""
+    version = f"{major}.{minor}.*" if major == 12 else f"{major}.*"
     cudnn = dict(build.libraries).get("cudnn")
+    pin = f"=={cudnn}" if cudnn else ""
     return [
         f"nvidia-cuda-runtime{label}=={version}",
         f"nvidia-cublas{label}=={version}",
-        f"nvidia-cudnn-cu{major}{f'=={cudnn}' if cudnn else ''}",
+        f"nvidia-cudnn-cu{major}{pin}",
     ]
 
 

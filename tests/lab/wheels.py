@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import itertools
 import json
 import re
 import tarfile
@@ -34,65 +35,63 @@ def make_wheel(
 ) -> Path:
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
     module = canonicalize_name(name).replace("-", "_")
-    stem = f"{module}-{version}"
-    files: dict[str, str | bytes] = dict(
-        modules if modules is not None else {f"{module}/__init__.py": ""}
-    )
-    files[f"{stem}.dist-info/METADATA"] = _metadata(name, version, requires, requires_python)
-    files[f"{stem}.dist-info/WHEEL"] = _wheel(tags)
-    files[f"{stem}.dist-info/RECORD"] = _record(files, f"{stem}.dist-info/RECORD")
+    if modules is None:
+        modules = {f"{module}/__init__.py": ""}
+    info = f"{module}-{version}.dist-info"
+    texts = {
+        **modules,
+        f"{info}/METADATA": _metadata(name, version, requires, requires_python),
+        f"{info}/WHEEL": _wheel(tags),
+    }
+    files = {}
+    for file, text in texts.items():
+        files[file] = text if isinstance(text, bytes) else text.encode()
+    files[f"{info}/RECORD"] = record(files, f"{info}/RECORD")
+
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}-{tags}.whl"
-    path.unlink(missing_ok=True)  # it may be a hard link to the wheel of all tests
+    path = folder / f"{module}-{version}-{tags}.whl"
+    # It may be a hard link to the wheel of all tests.
+    path.unlink(missing_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file, text in files.items():
-            archive.writestr(_entry(file), text)
+        for file, data in files.items():
+            entry = zipfile.ZipInfo(file, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
     return path
-
-
-def metadata_of(wheel: Path) -> bytes:
-    """Read a wheel's METADATA."""
-    with zipfile.ZipFile(wheel) as archive:
-        return archive.read(next(name for name in archive.namelist() if _METADATA.fullmatch(name)))
 
 
 def _metadata(name: str, version: str, requires: Iterable[str], requires_python: str | None) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-    lines += [f"Requires-Python: {requires_python}"] if requires_python else []
+    if requires_python:
+        lines.append(f"Requires-Python: {requires_python}")
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     return "\n".join(lines) + "\n"
 
 
 def _wheel(tags: str) -> str:
-    interpreters, abis, platforms = (part.split(".") for part in tags.split("-"))
-    pure = str(tags == PURE).lower()
-    lines = ["Wheel-Version: 1.0", "Generator: lab", f"Root-Is-Purelib: {pure}"]
-    lines += [
-        f"Tag: {python}-{abi}-{platform}"
-        for python in interpreters
-        for abi in abis
-        for platform in platforms
-    ]
+    is_pure = str(tags == PURE).lower()
+    lines = ["Wheel-Version: 1.0", "Generator: lab", f"Root-Is-Purelib: {is_pure}"]
+    alternatives = [part.split(".") for part in tags.split("-")]
+    lines += [f"Tag: {'-'.join(tag)}" for tag in itertools.product(*alternatives)]
     return "\n".join(lines) + "\n"
 
 
-def _record(files: Mapping[str, str | bytes], itself: str) -> str:
-    held = {
-        name: data if isinstance(data, bytes) else data.encode() for name, data in files.items()
-    }
-    rows = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in held.items()]
-    return "\n".join([*rows, f"{itself},,"]) + "\n"
+def record(files: Mapping[str, bytes], name: str) -> bytes:
+    """Return the RECORD of a wheel's files, in which it is itself under this name."""
+    lines = []
+    for file, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        lines.append(f"{file},sha256={digest.decode().rstrip('=')},{len(data)}\n")
+    lines.append(f"{name},,\n")
+    return "".join(lines).encode()
 
 
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _EPOCH)
-    entry.external_attr = 0o644 << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
+def metadata_of(wheel: Path) -> bytes:
+    """Return a wheel's METADATA."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(filter(_METADATA.fullmatch, archive.namelist()))
+        return archive.read(name)
 
 
 def make_sdist(
@@ -100,19 +99,28 @@ def make_sdist(
 ) -> Path:
     """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it, unless it has a ``setup``."""
     stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
+    if setup:
+        files = {"PKG-INFO": _metadata(name, version, (), None), "setup.py": setup}
+        return pack_sdist(folder, stem, files)
+    metadata = _metadata(name, version, requires, None)
     dependencies = json.dumps(list(requires))
     project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
     files = {
-        "PKG-INFO": _metadata(name, version, requires, None).replace("2.1", "2.2", 1),
+        # From 2.2 on, what an sdist requires is what its wheels will require.
+        "PKG-INFO": metadata.replace("2.1", "2.2", 1),
         "pyproject.toml": project,
     }
-    if setup:
-        files = {"PKG-INFO": _metadata(name, version, (), None), "setup.py": setup}
+    return pack_sdist(folder, stem, files)
+
+
+def pack_sdist(folder: Path, stem: str, files: Mapping[str, str]) -> Path:
+    """Write ``<stem>.tar.gz`` with these files below a folder of that name."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}.tar.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz") as archive:
-        for file, text in files.items():
-            entry = tarfile.TarInfo(f"{stem}/{file}")
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
+        for name, text in files.items():
+            data = text.encode()
+            entry = tarfile.TarInfo(f"{stem}/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
     return path

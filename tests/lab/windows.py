@@ -49,42 +49,37 @@ DEVICES = {
     "nul",
     *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10)),
 }
+FORBIDDEN_SIGNS = frozenset('<>:"|?*\\')
 UNIX_ONLY = {
-    *(
-        "O_CLOEXEC",
-        "O_DIRECTORY",
-        "O_NOCTTY",
-        "O_NOFOLLOW",
-        "O_NONBLOCK",
-        "chown",
-        "confstr",
-        "fchmod",
-        "fchown",
-        "fork",
-    ),
-    *(
-        "forkpty",
-        "getegid",
-        "geteuid",
-        "getgid",
-        "getloadavg",
-        "getpgid",
-        "getuid",
-        "killpg",
-        "lchown",
-        "mkfifo",
-    ),
-    *(
-        "nice",
-        "pread",
-        "sched_getaffinity",
-        "setsid",
-        "statvfs",
-        "sysconf",
-        "uname",
-        "wait3",
-        "wait4",
-    ),
+    "O_CLOEXEC",
+    "O_DIRECTORY",
+    "O_NOCTTY",
+    "O_NOFOLLOW",
+    "O_NONBLOCK",
+    "chown",
+    "confstr",
+    "fchmod",
+    "fchown",
+    "fork",
+    "forkpty",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getloadavg",
+    "getpgid",
+    "getuid",
+    "killpg",
+    "lchown",
+    "mkfifo",
+    "nice",
+    "pread",
+    "sched_getaffinity",
+    "setsid",
+    "statvfs",
+    "sysconf",
+    "uname",
+    "wait3",
+    "wait4",
 }
 """What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
 BY_PLATFORM = ("files", "install.swap", "interruption", "process", "receipt")
@@ -97,16 +92,19 @@ class Windows:
     """The rules, as Python's audit hook; ``folder`` is where they hold."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.at_work = str(folder.resolve()), False
+        self.folder = str(folder.resolve())
+        self.at_work = False
+        """Whether the rules themselves look at files: what they do is not judged."""
         self.nowhere = folder / "proc"
-        self._taken, self._seen = list[str](), 0.0
+        self._used_by_others: list[str] = []
+        self._seen = 0.0
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Refuse what Windows refuses."""
         rule: Callable[..., None] | None = getattr(self, f"_{event.replace('.', '_')}", None)
         if rule is None or self.at_work:
             return
-        self.at_work = True  # what is looked at here is not judged
+        self.at_work = True
         try:
             rule(*arguments)
         finally:
@@ -126,14 +124,16 @@ class Windows:
             self._check_case(place)
 
     def _os_rename(self, source: object, target: object, *_dirs: int) -> None:
-        old, new = self._place(source), self._place(target)
+        old = self._place(source)
+        new = self._place(target)
         if new:
             self._check_name(new)
             self._check_case(new, but=old)
             if Path(new).is_dir():
                 raise refusal(errno.EACCES, 5, new)
-        for place in filter(None, (old, new)):
-            self._check_use(place, snapshot=False)
+        for place in (old, new):
+            if place:
+                self._check_use(place, snapshot=False)
 
     def _os_remove(self, path: object, _dir: int) -> None:
         if place := self._place(path):
@@ -153,52 +153,48 @@ class Windows:
         """The real path of what lies, or would lie, where the rules hold."""
         if not isinstance(path, str | bytes | os.PathLike):
             return None
-        absolute = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100  keeps the link that it may be
+        # Not resolved as a whole: it may be a link itself, which is then what the rules are about.
+        absolute = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
         place = str(absolute.parent.resolve() / absolute.name)
-        return place if place.startswith(f"{self.folder}/") else None
+        if not place.startswith(f"{self.folder}/"):
+            return None
+        return place
 
     def _check_name(self, place: str) -> None:
         below = place[len(self.folder) :]
         if HOME + len(below) > MOST:
             raise refusal(errno.ENOENT, 3, place)
         for name in below.split("/"):
-            if (
-                name.partition(".")[0].lower() in DEVICES
-                or name.endswith((".", " "))
-                or set(name) & set('<>:"|?*\\')
-            ):
+            is_device = name.partition(".")[0].lower() in DEVICES
+            has_sign = not FORBIDDEN_SIGNS.isdisjoint(name)
+            if is_device or has_sign or name.endswith((".", " ")):
                 raise refusal(errno.EINVAL, 123, place)
 
     def _check_case(self, place: str, but: str | None = None) -> None:
         """A name that differs in case alone from one that is there means that one, which is never what was meant."""
         path = Path(place)
+        allowed = {path.name, Path(but or "").name}
         with suppress(FileNotFoundError):
-            names = (
-                entry.name
-                for entry in path.parent.iterdir()
-                if entry.name.lower() == path.name.lower()
-            )
-            if {*names} - {path.name, Path(but or "").name}:
-                raise refusal(errno.EEXIST, 183, place)
+            for entry in path.parent.iterdir():
+                if entry.name.lower() == path.name.lower() and entry.name not in allowed:
+                    raise refusal(errno.EEXIST, 183, place)
 
     def _check_use(self, place: str, *, snapshot: bool = True) -> None:
         if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
-            others = (
-                process
-                for process in Path("/proc").glob("[0-9]*")
-                if process.name != str(os.getpid())
-            )
-            self._taken, self._seen = (
-                [path for process in others for path in used_by(process)],
-                monotonic(),
-            )
-        for path in (*used_by(Path("/proc/self")), *self._taken):
-            if path == place or path.startswith(f"{place}/"):
-                raise refusal(errno.EACCES, 32 if path == place else 5, place)
+            self._used_by_others = []
+            for process in Path("/proc").glob("[0-9]*"):
+                if process.name != str(os.getpid()):
+                    self._used_by_others += used_by(process)
+            self._seen = monotonic()
+        for path in (*used_by(Path("/proc/self")), *self._used_by_others):
+            if path == place:
+                raise refusal(errno.EACCES, 32, place)
+            if path.startswith(f"{place}/"):
+                raise refusal(errno.EACCES, 5, place)
 
 
 def used_by(process: Path) -> Iterator[str]:
-    """The files that a process has open, the folder it works in, and the program it was started as."""
+    """Yield the files that a process has open, the folder it works in, and the program it was started as."""
     with suppress(OSError):
         yield str((process / "cwd").readlink())
         yield os.fsdecode((process / "cmdline").read_bytes().partition(b"\0")[0])
@@ -209,7 +205,7 @@ def used_by(process: Path) -> Iterator[str]:
 
 
 def refusal(number: int, windows: int, path: str) -> OSError:
-    """The error that Windows would give."""
+    """Return the error that Windows would give."""
     texts = {
         3: "The system cannot find the path specified",
         5: "Access is denied",
@@ -239,10 +235,8 @@ class Started(subprocess.Popen[Any]):
     """A program, found as CreateProcess finds it."""
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
-        places = os.pathsep.join(
-            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-        )
-        program = shutil.which(words[0], path=places)
+        folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        program = shutil.which(words[0], path=os.pathsep.join(folders))
         super().__init__([program or words[0], *words[1:]], **options)
 
 
@@ -257,19 +251,21 @@ class ScriptsFolder:
 
     def ended(self, finished: Finished) -> None:
         """Let the names of Windows lead to those of Linux."""
-        if finished.ok and finished.argv[1:2] == ("venv",):
-            self.rules.at_work = True
-            venv = Path(finished.argv[-1])
-            (venv / "Scripts").symlink_to("bin")
-            (venv / "bin" / "python.exe").symlink_to("python")
-            (venv / "Lib").mkdir()
-            packages = next(venv.glob("lib/python*/site-packages"))
-            (venv / "Lib" / "site-packages").symlink_to(os.path.relpath(packages, venv / "Lib"))
-            self.rules.at_work = False
+        if not finished.ok or finished.argv[1:2] != ("venv",):
+            return
+        self.rules.at_work = True
+        venv = Path(finished.argv[-1])
+        packages = next(venv.glob("lib/python*/site-packages"))
+        library = venv / "Lib"
+        library.mkdir()
+        (library / "site-packages").symlink_to(os.path.relpath(packages, library))
+        (venv / "Scripts").symlink_to("bin")
+        (venv / "bin" / "python.exe").symlink_to("python")
+        self.rules.at_work = False
 
 
 def play() -> None:
-    """Let this process be on Windows, where it was told so."""
+    """Let this process be on Windows, if its environment says so."""
     if not os.environ.get(FOLDER):
         return
     import gpuinstall
@@ -296,7 +292,7 @@ def play() -> None:
 
 
 def renaming(rename: Callable[..., None]) -> Callable[..., None]:
-    """``os.rename`` as Windows has it, which replaces nothing."""
+    """Return ``os.rename`` as Windows has it, which replaces nothing."""
 
     def renamed(source: str, target: str, **options: Any) -> None:
         if os.path.lexists(target):

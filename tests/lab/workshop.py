@@ -28,59 +28,57 @@ if TYPE_CHECKING:
 
 
 @cache
-def acquainted() -> Path:
-    """A cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
+def used_cache() -> Path:
+    """Return a cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
     folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
     atexit.register(shutil.rmtree, folder)
-    for python in (
-        sys.executable,
-        Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"),
-    ):
-        process.run([uv.uv(), "python", "find", "--cache-dir", folder, python])
-    if pip := carried_pip(Path(sys.executable)):
+    base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    for python in (sys.executable, base):
+        _uv("python", "find", "--cache-dir", folder, python)
+    pip = carried_pip(Path(sys.executable))
+    if pip:
         with tempfile.TemporaryDirectory() as target:
-            process.run(
-                [
-                    uv.uv(),
-                    "pip",
-                    "install",
-                    "--no-index",
-                    "--cache-dir",
-                    folder,
-                    "--target",
-                    target,
-                    pip,
-                ]
-            )
+            offline = ("--no-index", "--cache-dir", str(folder))
+            _uv("pip", "install", *offline, "--target", target, pip)
     return folder
+
+
+def _uv(*words: str | Path) -> None:
+    process.run([uv.uv(), *words])
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """``folder`` is where the commands run; ``caches`` hold every cache; ``variables`` say the rest."""
+    """A folder, and the environment of the commands that run there."""
 
     folder: Path
     caches: Path
+    """Where every cache lies."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    """What the environment of a command has besides this process's own."""
 
     def __post_init__(self) -> None:
         """Let uv know this Python, as it does on a machine where it was used before."""
-        if not (self.caches / "uv").exists():
-            shutil.copytree(acquainted(), self.caches / "uv", symlinks=True, copy_function=os.link)
+        cache = self.caches / "uv"
+        if not cache.exists():
+            shutil.copytree(used_cache(), cache, symlinks=True, copy_function=os.link)
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of a command."""
-        own = {"XDG_CACHE_HOME": str(self.caches / "xdg"), "UV_CACHE_DIR": str(self.caches / "uv")}
-        own |= {
+        return {
+            **os.environ,
+            "XDG_CACHE_HOME": str(self.caches / "xdg"),
+            "UV_CACHE_DIR": str(self.caches / "uv"),
             "XDG_STATE_HOME": str(self.caches / "state"),
             "JUPYTER_DATA_DIR": str(self.caches / "jupyter"),
+            **self.variables,
         }
-        return {**os.environ, **own, **self.variables}
 
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
-        if arguments[0] == "fleet":  # which starts on its nodes what it was started as
+        # A fleet starts on its nodes what it was started as itself.
+        if arguments[0] == "fleet":
             return self.started(*arguments)
         return gpuinstall(*arguments, env=self.environment, cwd=self.folder)
 
@@ -90,10 +88,9 @@ class Workshop:
 
     def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:
         """Run until a signal at a line of the code that builds and swaps environments."""
-        words = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number)), *arguments]
-        return process.run(
-            words, env={**self.environment, "PYTHONPATH": str(ROOT)}, cwd=self.folder
-        )
+        program = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number))]
+        variables = {**self.environment, "PYTHONPATH": str(ROOT)}
+        return process.run([*program, *arguments], env=variables, cwd=self.folder)
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run with ``--json``; return the envelope."""
@@ -116,15 +113,16 @@ class Workshop:
         )
 
     def entries(self) -> set[str]:
-        """The names in the folder."""
+        """Return the names in the folder."""
         return {entry.name for entry in self.folder.iterdir()}
 
     def lock(self, name: str) -> str:
-        """The text of a lock in the folder."""
+        """Return the text of a lock in the folder."""
         return (self.folder / name).read_text(encoding="utf-8")
 
     def python(self, code: str) -> str:
-        """What the environment's Python prints."""
-        done = process.run([self.folder / ".venv" / "bin" / "python", "-c", code], cwd=self.folder)
+        """Return what the environment's Python prints."""
+        python = self.folder / ".venv" / "bin" / "python"
+        done = process.run([python, "-c", code], cwd=self.folder)
         assert done.ok, done.err
         return done.out.strip()

@@ -154,7 +154,6 @@ def costing(name: str) -> Case:
 def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Exception], ...]]]:
     """Each reader, a document that it reads well, and the errors that it may raise."""
     ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
-    catalog = frozen_catalog()
     return {
         **{
             f"{name} of HTML": (_page(read, "text/html"), PAGE, ours)
@@ -184,7 +183,7 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
             (*toml, KeyError, TypeError, AttributeError),
         ),
         "a project": (
-            lambda text: parse_project(parse_toml(text), catalog.family),
+            lambda text: parse_project(parse_toml(text)),
             '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from typing import TYPE_CHECKING
 
 from tests.lab.clone import ROOT
-from tests.lab.deletions import deleting_modules
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DELETING = {"unlink", "rmdir", "rmtree", "removedirs", "remove_file", "remove_path", "dispose"}
 _ROW = re.compile(
     r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.py::\w+)` \|$", re.MULTILINE
 )
@@ -28,3 +33,24 @@ def test_the_tests_of_the_table_exist() -> None:
         if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8"):
             missing.append(row["test"])
     assert missing == []
+
+
+def deleting_modules() -> set[str]:
+    """Return the modules with code that deletes, as ``install/swap.py``."""
+    package = ROOT / "src" / "gpuinstall"
+    modules = set()
+    if names_deletion(ROOT / "bootstrap.py"):
+        modules.add("bootstrap.py")
+    for file in package.rglob("*.py"):
+        if names_deletion(file):
+            modules.add(file.relative_to(package).as_posix())
+    return modules
+
+
+def names_deletion(file: Path) -> bool:
+    """Whether a module names something that deletes, to call it or to have it called."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names = {getattr(node, "id", None), getattr(node, "attr", None)}
+        if names & DELETING:
+            return True
+    return False

@@ -27,10 +27,10 @@ __main__ -> cli gpuinstall interruption receipt
 advice -> shell text
 api -> environments install lock plan probe project reporter request verify
 backend ->
-catalog -> backend errors files location threads versions web
+catalog -> backend errors failures files location threads versions web
 config -> errors files poetry request sourcing
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
-environments -> errors files launcher shell
+environments -> errors files launcher location shell
 errors -> finding text
 export -> backend environments errors lock marked_block shell text
 extensions -> catalog errors finding learned threads vendors versions web
@@ -46,12 +46,12 @@ in_use ->
 install -> catalog environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
 interruption ->
 launcher -> gpuinstall
-learned -> backend catalog errors files plan threads units vendors wheels
+learned -> backend catalog errors files location plan threads units vendors wheels
 location -> errors
 lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
 machine -> errors fields finding versions
 marked_block ->
-page -> catalog machine plan request support versions
+page -> advice catalog machine plan request support versions
 patience -> errors
 plan -> backend catalog errors finding vendors
 poetry ->

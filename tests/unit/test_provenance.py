@@ -12,11 +12,10 @@ import pytest
 from gpuinstall.errors import UsageError
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.declaration import (
-    TEAM_LOCKS,
     read_declaration,
     read_inputs,
-    read_team_settings,
 )
+from gpuinstall.lock.team_lock import read_team_settings
 from gpuinstall.machine import Machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.provenance import SETTING_RULES, TEAM_LOCK, Effect, recorded_sources
@@ -249,8 +248,10 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.LOCKED_INDEX: lambda sources: sources.locked,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
-    Effect.TORCH: lambda sources: sources.answered and sources.places == Sources().places,
-    Effect.UNRELATED: lambda sources: sources.answered and sources.places == Sources().places,
+    Effect.TORCH: lambda sources: sources.ignored_settings and sources.places == Sources().places,
+    Effect.UNRELATED: lambda sources: (
+        sources.ignored_settings and sources.places == Sources().places
+    ),
 }
 
 
@@ -267,7 +268,7 @@ def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]
         script = read_script(folder / name)
         return script.settings if script else ()
     (folder / name).write_text(text, encoding="utf-8")
-    if name in TEAM_LOCKS:
+    if name in {"uv.lock", "poetry.lock", "pdm.lock"}:
         return read_team_settings(folder / name)
     if name in {"pdm.toml", "pixi.toml", "Pipfile"}:
         return read_declaration(folder).listed.settings
@@ -323,7 +324,7 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> Non
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().with_settings(settings)
-            obeyed += [(option, address)] if sources.chosen or not sources.answered else []
+            obeyed += [(option, address)] if sources.chosen or not sources.ignored_settings else []
     assert obeyed == []
     strange = settings_in(
         tmp_path,
@@ -744,3 +745,15 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path: Path) -> None:
         with suppress(UsageError):
             read[text] = [one.row.key for one in settings_in(tmp_path, "environment.yml", text)]
     assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
+
+
+def test_a_folder_of_pdms_find_links_lies_beside_its_file(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    text = '[[tool.pdm.source]]\nname = "mine"\nurl = "wheels"\ntype = "find_links"\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "wheels").mkdir()
+
+    sources = sources_of_folder(tmp_path, environ)
+
+    assert sources.flat_indexes == (str(tmp_path / "wheels"),)

@@ -238,3 +238,11 @@ def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
         "./one more ; os_name == 'posix'",
     )
     assert [setting.row.key for setting in listed.settings] == ["--config-settings"]
+
+
+def test_an_empty_item_of_conda_is_passed_over(tmp_path: Path) -> None:
+    text = "dependencies:\n  - ''\n  - pip:\n    - \"\"\n    - torch\n  - numpy\n"
+    (tmp_path / "environment.yml").write_text(text, encoding="utf-8")
+
+    listed = read_inputs(str(tmp_path / "environment.yml"))
+    assert (listed.requirements, listed.conda) == (("numpy", "torch"), ("numpy",))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog.drivers import Drivers
+    from gpuinstall.machine import Machine
 
     _Evidence = Mapping[str, tuple[str, str]]
     _Platform = tuple[str, str]
@@ -147,7 +148,10 @@ _ARCH_OF_INDEX = {
 }
 
 
-def index_arch(os: str, arch: str) -> str:
+def index_arch(
+    os: str,
+    arch: str,
+) -> str:
     """Return a processor's name in platform tags: aarch64 on Linux, arm64 on the others."""
     return _ARCH_OF_INDEX.get((os, arch), arch)
 
@@ -210,11 +214,17 @@ class Companion(NamedTuple):
 
     def was_seen(self, build: Build) -> bool:
         """Whether its wheels were seen for the platform and the backend of a build."""
-        return build.backend not in self.unverified.get(build.platform, ())
+        unverified = self.unverified.get(build.platform, ())
+        return build.backend not in unverified
 
     def has_wheel(self, python: str) -> bool:
         """Whether it has a wheel for the Python ``X.Y``."""
         return self.pythons is None or python in self.pythons
+
+
+def no_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:  # noqa: ARG001
+    """Return no commands: a catalogue made for a test or a page knows no systems."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -250,6 +260,9 @@ class Catalog:
     collectives: Callable[[], Mapping[tuple[str, str], str]] = dict
     """Read the version of NCCL that a torch and a backend's tag come with."""
 
+    driver_commands: Callable[[Machine, str, bool], tuple[str, ...]] = no_commands
+    """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
+
     def serving(self, kind: str) -> Catalog:
         """Return the catalogue with the builds of a kind, read only for machines with such GPUs."""
         if kind not in self.further:
@@ -267,14 +280,19 @@ class Catalog:
 
     def only(self, *builds: Build) -> Catalog:
         """Return the catalogue with these builds alone, of whatever kind: no others are read."""
-        further = {kind: partial(_without_builds, read) for kind, read in self.further.items()}
+        kinds = self.further.items()
+        further = {kind: partial(_without_builds, read) for kind, read in kinds}
         return replace(
             self,
             builds=builds,
             further=further,
         )
 
-    def without(self, is_excluded: Callable[[Build], bool], why: str) -> Catalog:
+    def without(
+        self,
+        is_excluded: Callable[[Build], bool],
+        why: str,
+    ) -> Catalog:
         """Return the catalogue with some builds marked as not to be had.
 
         Args:
@@ -287,7 +305,8 @@ class Catalog:
                 return replace(build, absent=why)
             return build
 
-        return replace(self, builds=tuple(map(marked, self.builds)))
+        builds = map(marked, self.builds)
+        return replace(self, builds=tuple(builds))
 
     def beside(self, torch: Version) -> tuple[str, ...]:
         """Return the constraints beside a release of torch, whatever its metadata says."""
@@ -310,7 +329,11 @@ class Catalog:
             return True
         return any(fnmatchcase(name, pattern) for pattern in self.tied)
 
-    def builds_for(self, os: str, arch: str) -> tuple[Build, ...]:
+    def builds_for(
+        self,
+        os: str,
+        arch: str,
+    ) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
         platform = os, index_arch(os, arch)
         return self._builds_by_platform.get(platform, ())

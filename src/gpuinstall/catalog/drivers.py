@@ -44,7 +44,11 @@ class CudnnLast(NamedTuple):
     """The first release that is not one of them; None: the releases are those for ``cuda``."""
     cuda: int | None = None
 
-    def holds(self, cudnn: tuple[int, ...], cuda: int | None) -> bool:
+    def holds(
+        self,
+        cudnn: tuple[int, ...],
+        cuda: int | None,
+    ) -> bool:
         """Whether a cuDNN for a CUDA major is one of those."""
         if self.before is None:
             return cuda == self.cuda
@@ -148,7 +152,11 @@ class Drivers:
                 return floor
         return None
 
-    def cudnn_ceiling(self, version: str, cuda: int | None) -> ComputeCapability | None:
+    def cudnn_ceiling(
+        self,
+        version: str,
+        cuda: int | None,
+    ) -> ComputeCapability | None:
         """Return the highest compute capability that a cuDNN for a CUDA major serves; None: all."""
         cudnn = _numbers(version)
         ceilings = [row.capability for row in self.cudnn_last if row.holds(cudnn, cuda)]
@@ -163,29 +171,44 @@ def load_drivers() -> Drivers:
 
 def parse_drivers(table: _Row) -> Drivers:
     """Return what the rows of ``drivers.toml`` say."""
+    partial = table["partially_supported"]
+    modules = table["kernel_modules"]
+    jetsons = {}
+    for row in table["jetsons"]:
+        jetsons[row["chip"]] = JetsonChip(row["name"], _capability(row))
     return Drivers(
         branches=tuple((row["branch"], _cuda(row)) for row in table["branches"]),
         no_compat=frozenset(table["no_compat"]["words"].split()),
         vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
-        partially_supported=_partial_support(table["partially_supported"]),
-        generations=tuple(_generation(row) for row in table["architectures"]),
+        partially_supported=PartialSupport(
+            first=partial["first"],
+            last=partial["last"],
+            cuda=_cuda(partial),
+        ),
+        generations=tuple(map(_generation, table["architectures"])),
         first_drivers={_capability(row): _floor(row) for row in table["first_drivers"]},
         tegra={_capability(row): _unification(row) for row in table["tegra"]},
         families={_capability(row, "code"): _family(row) for row in table["families"]},
         compilers={_capability(row): _cuda(row) for row in table["run_time_compilers"]},
         cudnn=tuple((_numbers(row["version"]), _capability(row)) for row in table["cudnn"]),
-        cudnn_last=tuple(_cudnn_last(row) for row in table["cudnn_last"]),
-        unified_memory=frozenset(_capability(row) for row in table["unified_memory"]),
+        cudnn_last=tuple(map(_cudnn_last, table["cudnn_last"])),
+        unified_memory=frozenset(map(_capability, table["unified_memory"])),
         recommended_branch=table["recommended"]["branch"],
-        kernel_modules=_kernel_modules(table["kernel_modules"]),
-        jetsons={row["chip"]: _jetson(row) for row in table["jetsons"]},
+        kernel_modules=KernelModules(
+            open_from=_capability(modules, "open_from"),
+            open_only_from=_capability(modules, "open_only_from"),
+        ),
+        jetsons=jetsons,
         jetson_kernels={row["kernel"]: row["l4t"] for row in table["jetson_kernels"]},
         server_l4t=table["jetson"]["l4t"],
     )
 
 
-def _capability(row: _Row, key: str = "capability") -> ComputeCapability:
+def _capability(
+    row: _Row,
+    key: str = "capability",
+) -> ComputeCapability:
     return ComputeCapability.parse(row[key])
 
 
@@ -199,10 +222,6 @@ def _floor(row: _Row) -> Floor:
         windows=DriverVersion.parse(row["windows"]),
         after=row.get("after"),
     )
-
-
-def _partial_support(row: _Row) -> PartialSupport:
-    return PartialSupport(row["first"], row["last"], _cuda(row))
 
 
 def _generation(row: _Row) -> Generation:
@@ -225,7 +244,8 @@ def _unification(row: _Row) -> Unification | None:
 
 
 def _family(row: _Row) -> frozenset[ComputeCapability]:
-    return frozenset(map(ComputeCapability.parse, row["runs_on"].split()))
+    names = row["runs_on"].split()
+    return frozenset(map(ComputeCapability.parse, names))
 
 
 def _cudnn_last(row: _Row) -> CudnnLast:
@@ -234,17 +254,6 @@ def _cudnn_last(row: _Row) -> CudnnLast:
         before=_numbers(row["before"]) if "before" in row else None,
         cuda=row.get("cuda"),
     )
-
-
-def _kernel_modules(row: _Row) -> KernelModules:
-    return KernelModules(
-        open_from=_capability(row, "open_from"),
-        open_only_from=_capability(row, "open_only_from"),
-    )
-
-
-def _jetson(row: _Row) -> JetsonChip:
-    return JetsonChip(row["name"], _capability(row))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

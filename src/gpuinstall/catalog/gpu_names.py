@@ -171,7 +171,10 @@ def _require_a_build(
         )
 
 
-def _matches(name: str, makers: Iterable[NameTable]) -> list[NamedGpu]:
+def _matches(
+    name: str,
+    makers: Iterable[NameTable],
+) -> list[NamedGpu]:
     """Return the GPUs of a name; those with just its number come before those with a longer one."""
     matches: list[NamedGpu] = []
     exact: list[NamedGpu] = []
@@ -183,7 +186,7 @@ def _matches(name: str, makers: Iterable[NameTable]) -> list[NamedGpu]:
         makers_with_matches += 1
         matches += own
         number = _number(_words(_spaced(name), table))
-        names = (entry for entry in _listed(table.maker) if entry.gpu in own)
+        names = (entry for entry in _listed(table) if entry.gpu in own)
         if any(_number(entry.words) == number for entry in names):
             exact += own
     if makers_with_matches > 1 and exact:
@@ -191,18 +194,24 @@ def _matches(name: str, makers: Iterable[NameTable]) -> list[NamedGpu]:
     return matches
 
 
-def _of_maker(name: str, table: NameTable) -> list[NamedGpu]:
+def _of_maker(
+    name: str,
+    table: NameTable,
+) -> list[NamedGpu]:
     if name.rstrip().endswith(("...", "…")):
         without_last_word = " ".join(name.split()[:-1])
         return _beginning(name, table) or _of_maker(without_last_word, table)
     for words in dict.fromkeys(_readings(_spaced(name), table)):
-        matches = _matching(words, table.maker)
+        matches = _matching(words, table)
         if matches:
             return matches
     return []
 
 
-def _readings(text: str, table: NameTable) -> Iterator[_Words]:
+def _readings(
+    text: str,
+    table: NameTable,
+) -> Iterator[_Words]:
     """Yield the words of a name as it is, as a slice of a card, a virtual GPU, without Quadro."""
     card = _MIG.sub("", text)
     whole = _VGPU.sub("", card)
@@ -214,13 +223,16 @@ def _readings(text: str, table: NameTable) -> Iterator[_Words]:
         yield _words(reading, table)
 
 
-def _matching(words: _Words, maker: str) -> list[NamedGpu]:
+def _matching(
+    words: _Words,
+    table: NameTable,
+) -> list[NamedGpu]:
     """Return the GPUs with just this name, else of this model, else with it in their names."""
     bare = _bare(words)
     model = "".join(bare)
     if len(model) < 2:
         return []
-    listed = _listed(maker)
+    listed = _listed(table)
     name = "".join(words)
     same_name = [entry.gpu for entry in listed if entry.name == name]
     if same_name:
@@ -228,7 +240,7 @@ def _matching(words: _Words, maker: str) -> list[NamedGpu]:
     same_model = [entry.gpu for entry in listed if entry.model == model]
     if same_model or not re.search(r"\d", model):
         return same_model
-    containing = _containing(words, maker) or _containing(bare, maker)
+    containing = _containing(words, table) or _containing(bare, table)
     if containing:
         return containing
     # Boards that letters alone tell apart: K40m and K40c.
@@ -236,20 +248,26 @@ def _matching(words: _Words, maker: str) -> list[NamedGpu]:
     return [entry.gpu for entry in listed if lettered.fullmatch(entry.model)]
 
 
-def _containing(words: _Words, maker: str) -> list[NamedGpu]:
+def _containing(
+    words: _Words,
+    table: NameTable,
+) -> list[NamedGpu]:
     """Return the GPUs whose name has these words, in any order, or written as one."""
     squeezed = "".join(words)
     counted = Counter(words)
-    return [entry.gpu for entry in _listed(maker) if entry.contains(squeezed, counted)]
+    return [entry.gpu for entry in _listed(table) if entry.contains(squeezed, counted)]
 
 
-def _beginning(name: str, table: NameTable) -> list[NamedGpu]:
+def _beginning(
+    name: str,
+    table: NameTable,
+) -> list[NamedGpu]:
     """Return the GPUs whose name begins like one that was cut short, with its brands or without."""
     words = _spaced(name).split()
     brands = list(takewhile(table.brands.__contains__, words))
     for count in range(len(brands) + 1):
         start = "".join(words[count:])
-        matches = [entry.gpu for entry in _listed(table.maker) if entry.begins_with(start)]
+        matches = [entry.gpu for entry in _listed(table) if entry.begins_with(start)]
         if start and matches:
             return matches
     return []
@@ -265,7 +283,11 @@ class _Listed(NamedTuple):
     model: str
     """The words without those of its form, written as one."""
 
-    def contains(self, squeezed: str, counted: Counter[str]) -> bool:
+    def contains(
+        self,
+        squeezed: str,
+        counted: Counter[str],
+    ) -> bool:
         """Whether its name has these words, in any order, or written as one."""
         # Most of a thousand names are passed over by the cheap half of each question.
         if squeezed in self.name and squeezed in _runs(self.words):
@@ -274,27 +296,25 @@ class _Listed(NamedTuple):
 
     def begins_with(self, start: str) -> bool:
         """Whether its name, with its brands or without, begins like this."""
-        whole = _spaced(self.gpu.name).replace(" ", "")
+        spaced = _spaced(self.gpu.name)
+        whole = spaced.replace(" ", "")
         return whole.startswith(start) or self.name.startswith(start)
 
 
 @cache
-def _listed(maker: str) -> tuple[_Listed, ...]:
-    return tuple(_entries(maker))
+def _listed(table: NameTable) -> tuple[_Listed, ...]:
+    return tuple(_entries(table))
 
 
-def _entries(maker: str) -> Iterator[_Listed]:
-    for table in name_tables():
-        if table.maker != maker:
-            continue
-        for gpu in _gpus(table):
-            words = _words(_spaced(gpu.name), table)
-            yield _Listed(
-                gpu,
-                words,
-                name="".join(words),
-                model="".join(_bare(words)),
-            )
+def _entries(table: NameTable) -> Iterator[_Listed]:
+    for gpu in _gpus(table):
+        words = _words(_spaced(gpu.name), table)
+        yield _Listed(
+            gpu,
+            words,
+            name="".join(words),
+            model="".join(_bare(words)),
+        )
 
 
 def _gpus(table: NameTable) -> Iterator[NamedGpu]:
@@ -341,7 +361,10 @@ def _spaced(name: str) -> str:
     return text
 
 
-def _words(text: str, table: NameTable) -> _Words:
+def _words(
+    text: str,
+    table: NameTable,
+) -> _Words:
     return tuple(word for word in text.split() if word not in table.brands)
 
 
@@ -388,13 +411,16 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if " " in name else name
 
 
-def _suggestion(text: str, makers: Iterable[NameTable]) -> str | None:
+def _suggestion(
+    text: str,
+    makers: Iterable[NameTable],
+) -> str | None:
     """Return the listed names that a name with a number in it is a letter or two away from."""
     names: dict[str, str] = {}
     words = text.split()
     for table in makers:
         words = [word for word in words if word not in table.brands]
-        for entry in _listed(table.maker):
+        for entry in _listed(table):
             names[" ".join(entry.words)] = entry.gpu.full_name
     name = " ".join(words)
     near = get_close_matches(
@@ -405,5 +431,5 @@ def _suggestion(text: str, makers: Iterable[NameTable]) -> str | None:
     )
     if not near or not re.search(r"\d", name):
         return None
-    suggestions = " or ".join(_quoted(names[match]) for match in near)
-    return f"Did you mean {suggestions}?"
+    suggestions = [_quoted(names[match]) for match in near]
+    return f"Did you mean {' or '.join(suggestions)}?"

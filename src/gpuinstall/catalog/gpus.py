@@ -71,7 +71,7 @@ def products() -> tuple[Product, ...]:
 @cache
 def name_tables() -> tuple[NameTable, ...]:
     """Return how each maker's GPUs are named; the first maker's are told by capability."""
-    return tuple(_name_table(row) for row in load_gpus()["makers"])
+    return tuple(map(_name_table, load_gpus()["makers"]))
 
 
 def _name_table(row: _Row) -> NameTable:
@@ -86,7 +86,8 @@ def _name_table(row: _Row) -> NameTable:
 @cache
 def series_of(capability: str) -> tuple[str, ...]:
     """Return what the cards of a compute capability are called, ``RTX 30``."""
-    return tuple(load_gpus()["series"].get(capability, ()))
+    series = load_gpus()["series"]
+    return tuple(series.get(capability, ()))
 
 
 @cache
@@ -94,7 +95,8 @@ def product_of(device: int) -> Product | None:
     """Return NVIDIA's product with this PCI device id; None if it is not listed."""
     table = load_gpus()
     key = f"{device:04x}"
-    chip, _, listed = table["pci"].get(key, "").partition(": ")
+    text = table["pci"].get(key, "")
+    chip, _, listed = text.partition(": ")
     if not chip:
         chip = _chip_in_ranges(key)
     if chip not in table["chips"]:
@@ -115,15 +117,18 @@ def _chip_in_ranges(key: str) -> str:
 
 def parse_products(table: _Row) -> Iterator[Product]:
     """Yield the products in ``gpus.toml``; a name with a slash stands for several."""
-    chips = {chip: ComputeCapability.parse(text) for chip, text in table["chips"].items()}
+    chips = {}
+    for chip, text in table["chips"].items():
+        chips[chip] = ComputeCapability.parse(text)
     arm_chips = {row.get("chip") for row in table["arm"]}
     arm_names = {row["name"] for row in table["arm"] if "name" in row}
     for name, chip in _names_and_chips(table):
+        has_arm_name = not arm_names.isdisjoint(name.split())
         yield Product(
             name=name,
             chip=chip,
             capability=chips[chip],
-            arm=chip in arm_chips or not arm_names.isdisjoint(name.split()),
+            arm=has_arm_name or chip in arm_chips,
         )
 
 
@@ -144,7 +149,8 @@ def _names(listed: str) -> Iterator[str]:
     _, bracket, inside = listed.partition("[")
     if bracket:
         listed = inside.rstrip("]")
-    first, *others = [name.strip() for name in listed.split("/")]
+    names = listed.split("/")
+    first, *others = [name.strip() for name in names]
     yield first
     family = first.rsplit(" ", 1)[0]
     for other in others:
@@ -154,7 +160,10 @@ def _names(listed: str) -> Iterator[str]:
 @cache
 def other_chips() -> tuple[OtherChip, ...]:
     """Return the chips of all other makers, each maker's together."""
-    return tuple(chip for file in FILES for chip in _chips_of(authored.read_data(file)))
+    chips: list[OtherChip] = []
+    for file in FILES:
+        chips += _chips_of(authored.read_data(file))
+    return tuple(chips)
 
 
 def _chips_of(table: _Row) -> Iterator[OtherChip]:

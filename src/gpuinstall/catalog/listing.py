@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
-from gpuinstall.location import Location
+from gpuinstall.location import Location, file_path
 from gpuinstall.threads import side_by_side
 from gpuinstall.web import Client, Page, UnreachableError
 
@@ -76,11 +75,16 @@ def read_listing(
         default.append(partial(default_wheels, sources, client, "torch"))
 
     answers = side_by_side(_answer, [*index, *links, *default])
+    first_default = len(index) + len(links)
     from_index = answers[: len(index)]
-    from_links = answers[len(index) : len(index) + len(links)]
-    from_default = answers[len(index) + len(links) :]
+    from_links = answers[len(index) : first_default]
+    from_default = answers[first_default:]
     # A torch index that the user named comes before the links, and else after them.
-    ordered = [*from_index, *from_links] if sources.named else [*from_links, *from_index]
+    ordered = (
+        [*from_index, *from_links]
+        if sources.is_torch_index_requested
+        else [*from_links, *from_index]
+    )
     wheels: list[Wheel] = []
     silent: list[Silent] = []
     for answer in [*ordered, *from_default]:
@@ -207,13 +211,17 @@ def _read(
         page = client.page(place)
         wheels = parse_page(page, source=source) if page else ()
     elif place.startswith("file:"):
-        wheels = _read_folder(Path(url2pathname(urlsplit(place).path)), source)
+        path = file_path(urlsplit(place).path)
+        wheels = _read_folder(Path(path), source)
     else:
         wheels = _read_folder(Path(place), source)
     return _only(wheels, packages)
 
 
-def _read_folder(folder: Path, source: WheelSource) -> _Wheels:
+def _read_folder(
+    folder: Path,
+    source: WheelSource,
+) -> _Wheels:
     file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
         if file.is_file():
@@ -226,5 +234,8 @@ def _read_folder(folder: Path, source: WheelSource) -> _Wheels:
         return ()
 
 
-def _only(wheels: Iterable[Wheel], packages: Sequence[str]) -> _Wheels:
+def _only(
+    wheels: Iterable[Wheel],
+    packages: Sequence[str],
+) -> _Wheels:
     return tuple(wheel for wheel in wheels if wheel.package in packages)

@@ -57,7 +57,11 @@ def live_catalog(
         if silent.why != OFFLINE.why:
             unused = f"{silent.host} cannot be reached, {silent.why}"
             reporter.warn(f"{unused}; the other sources are used")
-    if sources.named and listing.index_answers and not _is_in_index(listing, sources):
+    if (
+        sources.is_torch_index_requested
+        and listing.index_answers
+        and not _is_in_index(listing, sources)
+    ):
         reporter.warn(_nothing_in_index(sources.torch_index, request.backend))
     catalog = replace(catalog, torch_index=sources.torch_index)
     return narrow(catalog, listing, machine.os, machine.arch)
@@ -97,13 +101,19 @@ def _read_sources(
     return listing
 
 
-def _allowed(request: Request, tags: Iterable[str]) -> list[str]:
+def _allowed(
+    request: Request,
+    tags: Iterable[str],
+) -> list[str]:
     if request.allowed_backends is None:
         return list(tags)
     return [tag for tag in tags if tag in request.allowed_backends]
 
 
-def _listed_tags(index: str, client: Client) -> set[_TorchAndTag]:
+def _listed_tags(
+    index: str,
+    client: Client,
+) -> set[_TorchAndTag]:
     """Return every torch on the page that an index may have for all tags."""
     with suppress(InstallationError):
         page = client.page(f"{index}/torch/")
@@ -133,12 +143,19 @@ def _new_tags(
     return sorted(tags)
 
 
-def _is_in_index(listing: Listing, sources: Sources) -> bool:
-    places = (wheel.source for wheel in listing.wheels if isinstance(wheel.source, str))
-    return any(place.startswith(sources.torch_index) for place in places)
+def _is_in_index(
+    listing: Listing,
+    sources: Sources,
+) -> bool:
+    places = {wheel.source for wheel in listing.wheels}
+    addresses = [place for place in places if isinstance(place, str)]
+    return any(address.startswith(sources.torch_index) for address in addresses)
 
 
-def _nothing_in_index(index: str, backend: str | None) -> str:
+def _nothing_in_index(
+    index: str,
+    backend: str | None,
+) -> str:
     requested = f" for {backend}" if backend else ""
     tag = backend or "<backend>"
     below = f"It must contain {tag}/torch/ or files in {tag}/"

@@ -21,14 +21,15 @@ from gpuinstall.catalog.catalog import (
 from gpuinstall.catalog.drivers import parse_drivers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
+
+    from gpuinstall.machine import Machine
 
     _Row = dict[str, Any]
 
 FURTHER = ("rocm", "xpu")
 """The kinds of builds that have files of their own, ``builds_rocm.toml``."""
 _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
-_CODE_PREFIXES = {"+": "compute_", **dict.fromkeys("0123456789", "sm_")}
 
 
 @cache
@@ -39,16 +40,20 @@ def load_catalog() -> Catalog:
     return parse_catalog(builds, drivers)
 
 
-def parse_catalog(builds: _Row, drivers: _Row) -> Catalog:
+def parse_catalog(
+    builds: _Row,
+    drivers: _Row,
+) -> Catalog:
     """Return the catalogue of the two authored tables."""
     rows = Rows(builds)
+    family = [*builds["family"], *builds["family_beside"]]
     return Catalog(
         date=builds["date"],
         torch_index=builds["torch_index"],
         builds=tuple(rows.builds()),
         releases={release.torch: release for release in rows.parsed_releases()},
         drivers=parse_drivers(drivers),
-        family=frozenset((*builds["family"], *builds["family_beside"])),
+        family=frozenset(family),
         copied=tuple(builds["copied"]),
         tied=tuple(builds["tied"]),
         companions=_companions(builds),
@@ -57,6 +62,7 @@ def parse_catalog(builds: _Row, drivers: _Row) -> Catalog:
         further={kind: partial(_further, rows, kind) for kind in FURTHER},
         cuda_names=_cuda_names,
         collectives=_collectives,
+        driver_commands=_driver_commands,
     )
 
 
@@ -69,9 +75,12 @@ def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
     return companions
 
 
-def _companion(row: _Row, platforms: str) -> Companion:
+def _companion(
+    row: _Row,
+    platforms: str,
+) -> Companion:
     pythons = row["pythons"]
-    unverified = row.get("unverified", {})
+    unverified = row.get("unverified", {}).items()
     return Companion(
         platforms=_word_set(row.get("platforms", platforms)),
         pythons=None if pythons == "any" else _word_set(pythons),
@@ -79,7 +88,7 @@ def _companion(row: _Row, platforms: str) -> Companion:
         backends=_backends(row["backends"]) if "backends" in row else None,
         excluded=_word_set(row.get("excluded", "")),
         undeclared=_word_set(row.get("undeclared", "")),
-        unverified={platform: _backends(tags) for platform, tags in unverified.items()},
+        unverified={platform: _backends(tags) for platform, tags in unverified},
     )
 
 
@@ -96,7 +105,10 @@ def _evidence(table: _Row) -> dict[str, tuple[str, str]]:
     return {key: (row["source"], row["date"]) for key, row in rows}
 
 
-def _further(rows: Rows, kind: str) -> KindOfBuilds:
+def _further(
+    rows: Rows,
+    kind: str,
+) -> KindOfBuilds:
     if kind not in rows.further:
         table = authored.read_data(f"builds_{kind}.toml")
         rows.further[kind] = KindOfBuilds(
@@ -111,11 +123,11 @@ def _further(rows: Rows, kind: str) -> KindOfBuilds:
 def _cuda_names() -> Mapping[str, CudaName]:
     cuda_names = {}
     for row in authored.read_data("cuda_names.toml")["packages"]:
-        by_major = {int(key): names for key, names in row.items() if key.isdecimal()}
-        first = {major: names[0] for major, names in by_major.items()}
-        for major, names in by_major.items():
-            for name in names:
-                cuda_names[name] = CudaName(major, first)
+        majors = [key for key in row if key.isdecimal()]
+        first = {int(major): row[major][0] for major in majors}
+        for major in majors:
+            for name in row[major]:
+                cuda_names[name] = CudaName(int(major), first)
     return cuda_names
 
 
@@ -125,13 +137,23 @@ def _collectives() -> Mapping[tuple[str, str], str]:
     return {(row["torch"], row["backend"]): row["version"] for row in rows}
 
 
+def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:
+    # Imported here: only a refusal needs the table of failures.
+    from gpuinstall.failures.problems import FixContext, fix
+
+    context = FixContext.of_machine(machine).knowing(branch=branch)
+    return fix("driver-missing", context, legacy=is_legacy)
+
+
 class Rows:
     """The tables of ``builds.toml``, each row made into the builds that it stands for."""
 
     def __init__(self, table: _Row) -> None:
         self.table = table
         self.further: dict[str, KindOfBuilds] = {}
-        self.releases: dict[str, _Row] = {row["torch"]: row for row in table["releases"]}
+        self.releases: dict[str, _Row] = {}
+        for row in table["releases"]:
+            self.releases[row["torch"]] = row
         self.versions = {torch: Version(torch) for torch in self.releases}
         self.glibc = self._floors("glibc")
         self.macos = self._floors("macos")
@@ -155,10 +177,10 @@ class Rows:
                 if platform in row:
                     yield self._for_gpus(row, platform)
         for row in self.table["cpu"]:
-            first_labelled = row.get("labelled")
-            labelled = [] if first_labelled == "never" else self._between(first_labelled)
-            torches = self._between(row.get("first"), row.get("last"))
-            for torch in torches:
+            labelled: Collection[str] = ()
+            if row.get("labelled") != "never":
+                labelled = self._between(row.get("labelled"))
+            for torch in self._between(row.get("first"), row.get("last")):
                 yield self._cpu(
                     row,
                     torch,
@@ -175,19 +197,30 @@ class Rows:
                 own = {**row, "torch": torch}
                 is_seen = torch.endswith(".0") or torch in seen
                 for platform in _GPU_PLATFORMS:
-                    if platform in row:
-                        build = self._for_gpus(own, platform)
-                        yield build if is_seen else replace(build, confidence="medium")
+                    if platform not in row:
+                        continue
+                    build = self._for_gpus(own, platform)
+                    if not is_seen:
+                        build = replace(build, confidence="medium")
+                    yield build
 
-    def _for_gpus(self, row: _Row, platform: str) -> Build:
+    def _for_gpus(
+        self,
+        row: _Row,
+        platform: str,
+    ) -> Build:
+        """Return the build of a row for CUDA, or another kind, on one of its platforms."""
         torch = row["torch"]
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)
         code, confidence, evidence = row[platform]
+        default_tag = release["default"].get(platform)
+        unlabelled = row.get("unlabelled", "")
         pythons = _pythons(release, platform)
         glibc = self.glibc.get((torch, platform))
         if os == "linux":
+            # The torch index has wheels for more Pythons than the default index.
             pythons = f"{pythons} {release.get('index_pythons', '')}"
             glibc = row.get("glibc", glibc)
         return Build(
@@ -201,8 +234,8 @@ class Rows:
             pythons=_words(pythons),
             glibc=glibc,
             confidence=confidence,
-            on_default_index=release["default"].get(platform) == row["tag"],
-            labelled=platform not in row.get("unlabelled", "").split(),
+            on_default_index=default_tag == row["tag"],
+            labelled=platform not in unlabelled.split(),
             evidence=_words(evidence),
             absent=row.get("absent"),
         )
@@ -217,12 +250,13 @@ class Rows:
         platform = row["platform"]
         os, arch = platform.split("_", 1)
         release = self.releases[torch]
+        pythons = row.get("pythons") or _pythons(release, platform)
         return Build(
             torch=self.versions[torch],
             backend=CPU,
             os=os,
             arch=arch,
-            pythons=_words(row.get("pythons") or _pythons(release, platform)),
+            pythons=_words(pythons),
             glibc=self.glibc.get((torch, platform)),
             macos=self.macos.get((torch, platform)),
             on_default_index=row["default_index"] and platform not in release["default"],
@@ -238,7 +272,11 @@ class Rows:
                 floors[torch, row["platform"]] = row["floor"]
         return floors
 
-    def _between(self, first: str | None, last: str | None = None) -> list[str]:
+    def _between(
+        self,
+        first: str | None,
+        last: str | None = None,
+    ) -> list[str]:
         """Return the releases from one to another, both included; None: no end on that side."""
         between = []
         for torch, version in self.versions.items():
@@ -261,8 +299,9 @@ def code_names(text: str) -> tuple[str, ...]:
 
 
 def _code_name(word: str) -> str:
-    prefix = _CODE_PREFIXES.get(word[0], "")
-    return prefix + word.lstrip("+")
+    if word.startswith("+"):
+        return f"compute_{word[1:]}"
+    return f"sm_{word}" if word[0].isdigit() else word
 
 
 @lru_cache
@@ -279,6 +318,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _pythons(release: _Row, platform: str) -> str:
+def _pythons(
+    release: _Row,
+    platform: str,
+) -> str:
     pythons: dict[str, str] = release["pythons"]
     return pythons.get(platform, pythons["any"])

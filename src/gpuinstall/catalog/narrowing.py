@@ -100,7 +100,8 @@ def listed_builds(
         builds: Those that are known.
     """
     known = [build for build in builds if (build.os, build.arch) == (os, arch)]
-    return tuple(_unknown(_by_build(listing.wheels, known, os, arch), os, arch))
+    listed = _by_build(listing.wheels, known, os, arch)
+    return tuple(_unknown(listed, os, arch))
 
 
 def offered(
@@ -143,7 +144,8 @@ def _by_build(
 
 def _without_default(by_source: _Sources) -> _Sources:
     """Return the sources without the default index, unless it is the only one."""
-    own = {source: wheels for source, wheels in by_source.items() if source != DEFAULT_INDEX}
+    own = dict(by_source)
+    own.pop(DEFAULT_INDEX, None)
     return own or by_source
 
 
@@ -228,14 +230,15 @@ def _macos_floor(wheels: Iterable[Wheel]) -> str | None:
                 floors.append(f"{match[1]}.{match[2]}")
     return min(
         floors,
-        key=_numbers,
+        key=Version,
         default=None,
     )
 
 
 def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
     """Return the (os, arch) pairs that a wheel is for."""
-    return frozenset(filter(None, (_platform(tag.platform) for tag in tags)))
+    found = {_platform(tag.platform) for tag in tags}
+    return frozenset(filter(None, found))
 
 
 def _platform(tag: str) -> tuple[str, str] | None:
@@ -268,10 +271,10 @@ def _python(tag: Tag) -> str | None:
 
 def glibc_floor(tags: Iterable[Tag]) -> str | None:
     """Return the oldest glibc that a wheel's platform tags allow; None if they name none."""
-    floors = filter(None, (_glibc(tag.platform) for tag in tags))
+    floors = {_glibc(tag.platform) for tag in tags}
     return min(
-        floors,
-        key=_numbers,
+        filter(None, floors),
+        key=Version,
         default=None,
     )
 
@@ -281,7 +284,3 @@ def _glibc(tag: str) -> str | None:
     if match:
         return f"{match[1]}.{match[2]}"
     return _LEGACY_GLIBC.get(tag.partition("_")[0])
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]

@@ -88,7 +88,8 @@ def parse_sources(page: Page) -> tuple[SourceRelease, ...]:
 def misnamed_versions(page: Page) -> frozenset[str]:
     """Return the versions that no lock can hold: all their wheels are misnamed."""
     # Nearly every page has none, and to read the links of 4,000 files takes half a second.
-    if all(_PLAIN_WHEEL.fullmatch(name) for name in set(_WHEEL_NAME.findall(page.text))):
+    names = set(_WHEEL_NAME.findall(page.text))
+    if all(map(_PLAIN_WHEEL.fullmatch, names)):
         return frozenset()
     misnamed = set()
     for link in _links(page):
@@ -110,12 +111,14 @@ def parse_names(page: Page) -> frozenset[str]:
     for link in links:
         path = urlsplit(link.url).path
         if path.endswith("/"):
-            names.append(unquote(path.rstrip("/").rpartition("/")[2]))
+            folder = path.rstrip("/")
+            names.append(unquote(folder.rpartition("/")[2]))
     return _canonical(names).union(wheel.package for wheel in wheels)
 
 
 def _canonical(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(canonicalize_name(name) for name in names if _NAME.fullmatch(name))
+    regular = filter(_NAME.fullmatch, names)
+    return frozenset(map(canonicalize_name, regular))
 
 
 def parse_folder(
@@ -139,7 +142,10 @@ class _Link(NamedTuple):
 
 
 @cache
-def _links(page: Page, most: int = _MOST_LINKS) -> tuple[_Link, ...]:
+def _links(
+    page: Page,
+    most: int = _MOST_LINKS,
+) -> tuple[_Link, ...]:
     """Return the files of a page that are not yanked, at the addresses that it may lead to."""
     links = []
     try:
@@ -160,7 +166,8 @@ def _wheels(
     backend: str | None,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
-    return tuple(filter(None, (_wheel(link, backend, source) for link in links)))
+    wheels = [_wheel(link, backend, source) for link in links]
+    return tuple(filter(None, wheels))
 
 
 def _wheel(
@@ -203,7 +210,8 @@ def _json_files(page: Page) -> list[dict[str, Any]]:
 
 def _json_names(page: Page) -> list[str]:
     try:
-        return [str(project["name"]) for project in parse_json(page.text)["projects"]]
+        projects = parse_json(page.text)["projects"]
+        return [str(project["name"]) for project in projects]
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(page.url) from error
 
@@ -213,12 +221,19 @@ class _Anchors(HTMLParser):
         super().__init__()
         self.found: list[dict[str, str]] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(
+        self,
+        tag: str,
+        attrs: list[tuple[str, str | None]],
+    ) -> None:
         if tag == "a":
             self.found.append({name: value or "" for name, value in attrs})
 
 
-def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
+def _html_files(
+    page: Page,
+    most: int,
+) -> Iterator[dict[str, Any]]:
     """Yield the links of a page as the JSON of PEP 691 writes files."""
     if page.text.lower().count("<a") > most:
         raise ValueError("more links than any page has")
@@ -227,11 +242,12 @@ def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
     anchors.close()
     for anchor in anchors.found:
         address, _, fragment = anchor.get("href", "").partition("#")
+        path = address.partition("?")[0]
         # The second is the older name of the first.
         metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
         yield {
             "url": address,
-            "filename": unquote(address.partition("?")[0].rpartition("/")[2]),
+            "filename": unquote(path.rpartition("/")[2]),
             "hashes": {"sha256": fragment},
             "core-metadata": metadata != "false" and {"sha256": metadata},
             "requires-python": anchor.get("data-requires-python"),
@@ -239,7 +255,10 @@ def _html_files(page: Page, most: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _link(file: dict[str, Any], page_url: str) -> _Link | None:
+def _link(
+    file: dict[str, Any],
+    page_url: str,
+) -> _Link | None:
     """Return a file of a page; None if its address is none that the page may lead to."""
     address = _address(page_url, str(file["url"]))
     if address is None:
@@ -259,12 +278,16 @@ def _link(file: dict[str, Any], page_url: str) -> _Link | None:
     )
 
 
-def _address(base: str, href: str) -> str | None:
+def _address(
+    base: str,
+    href: str,
+) -> str | None:
     """Return the address of a link, without its fragment; None if the page may not lead there."""
     if _PLAIN_ADDRESS.fullmatch(href):
         return href
     try:
-        address = urldefrag(urljoin(base, href.strip()))[0]
+        whole = urljoin(base, href.strip())
+        address = urldefrag(whole)[0]
         scheme, host = urlsplit(address)[:2]
     except ValueError:
         return None

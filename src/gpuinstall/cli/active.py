@@ -27,10 +27,9 @@ def command_for_active(command: str, venv: Path) -> Advice | None:
 
 
 def name_active(command: str, venv: Path, reporter: Reporter) -> None:
-    """Say that the environment that is activated is not the one that the command is for, and the line that means it."""
-    if advice := command_for_active(command, venv):
-        place = display_path(venv.absolute())
-        reporter.step(
-            "Active",
-            f"{advice.arguments[-1]}, and this is for {place}; for the active one: {advice}",
-        )
+    """Write that a command is not for the environment that is activated, and the command that is."""
+    advice = command_for_active(command, venv)
+    if advice is None:
+        return
+    active, place = advice.arguments[-1], display_path(venv.absolute())
+    reporter.step("Active", f"{active}, and this is for {place}; for the active one: {advice}")

@@ -49,6 +49,9 @@ def command(_terminal: Terminal, shell: str) -> Outcome:
     """Print a completion script."""
     from gpuinstall.cli.main import entrance
 
+    text = ""
     kind = get_completion_class(shell)
-    text = kind(entrance, {}, "gpuinstall", VARIABLE).source() if kind else ""
-    return Outcome({"shell": shell, "text": text}, lambda screen: screen.block(text.rstrip()))
+    if kind:
+        text = kind(entrance, {}, "gpuinstall", VARIABLE).source()
+    data = {"shell": shell, "text": text}
+    return Outcome(data, lambda screen: screen.block(text.rstrip()))

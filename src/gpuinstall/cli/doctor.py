@@ -15,7 +15,7 @@ from gpuinstall import __version__
 from gpuinstall.advice import NOTE, OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.active import name_active
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, finding_entries, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import write_text
 
@@ -30,12 +30,20 @@ if TYPE_CHECKING:
 @options.venv
 @click.option("--report", metavar="FILE", help="Write a Markdown report without secrets or names.")
 @click.option(
-    "--fix", "fixing", is_flag=True, help="Show the repairs, ask, make them and check again."
+    "--fix",
+    "fixing",
+    is_flag=True,
+    help="Show the repairs, ask, make them and check again.",
 )
 @click.option("--yes", is_flag=True, help="With --fix: do not ask.")
 @framed("doctor")
 def command(
-    terminal: Terminal, *, venv: str, report: str | None, fixing: bool, yes: bool
+    terminal: Terminal,
+    *,
+    venv: Path,
+    report: str | None,
+    fixing: bool,
+    yes: bool,
 ) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.doctor.examination import examine
@@ -44,13 +52,15 @@ def command(
     from gpuinstall.request import Request
     from gpuinstall.sources import Sources
 
-    folder = Path(venv).absolute()
+    folder = venv.absolute()
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
         )
     name_active("doctor", folder, terminal)
-    named = click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
+    is_named = (
+        click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
+    )
     backend = os.environ.get("GPUINSTALL_BACKEND") or None
     settings = Settings(request=Request((), backend=backend), venv=folder)
     # Settings that are malformed are for the commands that install to refuse.
@@ -64,7 +74,7 @@ def command(
             request = project.environment_request(project.read_folder_request(quiet=True))
         except (UsageError, LockError):
             request = None
-    look = functools.partial(
+    examine_again = functools.partial(
         examine,
         Path.cwd(),
         folder,
@@ -72,34 +82,41 @@ def command(
         request=request,
         sources=sources,
         reporter=terminal,
-        named=named,
+        named=is_named,
     )
-    examination = look()
+    examination = examine_again()
     repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
     if repairs:
-        examination = look()
+        examination = examine_again()
     if report:
         write_text(Path(report), render_report(examination, __version__))
-    code = examination.exit_code
+    data = examination.to_dict()
+    if fixing:
+        data["repairs"] = [result.to_dict() for result in repairs]
+    exit_code = examination.exit_code
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
-        examination.to_dict()
-        | ({"repairs": [result.to_dict() for result in repairs]} if fixing else {}),
+        data,
         lambda screen: _show_examination(screen, examination, report),
-        status="error" if code else "partial" if faults else "success",
-        exit_code=code,
-        errors=tuple(
-            {"code": fault.code, "message": fault.message, "hint": fault.fix}
-            for fault in faults
-            if code
-        ),
+        exit_code,
+        errors=finding_entries(faults) if exit_code else (),
+        status="partial" if faults and not exit_code else None,
     )
 
 
 def _repair(
-    terminal: Terminal, examination: Examination, venv: Path, sources: Sources, *, yes: bool
+    terminal: Terminal,
+    examination: Examination,
+    venv: Path,
+    sources: Sources,
+    *,
+    yes: bool,
 ) -> tuple[RepairResult, ...]:
-    """Show what is wrong and the repairs, ask, and make them; raise UsageError where nobody can answer."""
+    """Show what is wrong and the repairs, ask, and make them.
+
+    Raises:
+        UsageError: if there is no terminal to ask in.
+    """
     from gpuinstall.doctor.repair import repair_steps, run_repairs
     from gpuinstall.session import open_session
 
@@ -117,9 +134,8 @@ def _repair(
             raise UsageError(
                 "nobody-to-ask", "--fix asks first, and there is no terminal to ask in", hint=hint
             )
-        if not click.confirm(
-            f"Make {'this repair' if len(steps) == 1 else f'these {len(steps)} repairs'}?", err=True
-        ):
+        repairs = "this repair" if len(steps) == 1 else f"these {len(steps)} repairs"
+        if not click.confirm(f"Make {repairs}?", err=True):
             terminal.warn("nothing was changed")
             return ()
     with open_session(sources, terminal) as session:
@@ -138,15 +154,8 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
         terminal.field("Preflight", examination.preflight.summary)
     terminal.field("Environment", _environment_line(examination))
     for finding in examination.findings:
-        word = (
-            terminal.style("error:", "red")
-            if finding.blocking
-            else terminal.style("note:", "yellow")
-        )
         terminal.line()
-        terminal.prose(
-            f"{word} {finding.message}" + (f"   [{finding.id}]" if finding.id else ""), 6
-        )
+        terminal.prose(terminal.headline(finding), 6)
         terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
     if report:
         terminal.line()
@@ -156,27 +165,38 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
 
 
 def _environment_line(examination: Examination) -> str:
-    if examination.environment is None:
+    from gpuinstall.cli.verify import tested_line
+
+    environment = examination.environment
+    if environment is None:
         return "none here"
-    verdict = examination.environment.verdict
+    verdict = environment.verdict
     if verdict is None:
-        return f"{examination.environment.venv}: its Python does not start"
-    tested = verdict.environment
-    torch = f"torch {tested.torch}" if tested.torch else "torch cannot be imported"
-    return f"{torch} · Python {tested.python} · {examination.environment.venv}: {verdict.status}"
+        return f"{environment.venv}: its Python does not start"
+    return f"{tested_line(verdict.environment)} · {environment.venv}: {verdict.status}"
 
 
 def last_line(examination: Examination) -> str:
-    """Say what to do first; else what was examined and is healthy. A note with nothing to do is no fault."""
+    """Return what to do first; if there is nothing to do, what was examined and is healthy."""
     for finding in examination.findings:
+        # A note with nothing to do is no fault.
         if finding.blocking or finding.fix:
-            return f"first: {(finding.fix or finding.message).splitlines()[0].partition(NOTE)[0]}"
-    proven = len(examination.preflight.cards) - len(examination.preflight.with_outcome("unproven"))
-    parts = [f"the driver and {proven} GPU{'s' * (proven > 1)}"] if proven else []
-    if examination.environment is None:
+            line = (finding.fix or finding.message).splitlines()[0]
+            return f"first: {line.partition(NOTE)[0]}"
+    preflight = examination.preflight
+    parts = []
+    proven = len(preflight.cards) - len(preflight.with_outcome("unproven"))
+    if proven:
+        parts.append(f"the driver and {_number_of(proven, 'GPU')}")
+    environment = examination.environment
+    if environment is None:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
-    packages, locks = examination.environment.packages, examination.locks
-    parts += [f"{packages} package{'s' * (packages > 1)} in {examination.environment.venv.name}"]
-    parts += [f"{locks} lock{'s' * (locks > 1)}"] if locks else []
+    parts.append(f"{_number_of(environment.packages, 'package')} in {environment.venv.name}")
+    if examination.locks:
+        parts.append(_number_of(examination.locks, "lock"))
     return f"healthy: {', '.join(parts)}"
+
+
+def _number_of(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count > 1)}"

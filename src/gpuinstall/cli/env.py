@@ -29,40 +29,40 @@ def command() -> None:
 def _list(_terminal: Terminal) -> Outcome:
     from gpuinstall.environments.records import remembered
 
+    venvs = set(remembered())
     here = EnvironmentPaths.at(Path(".venv")).venv
-    venvs = sorted({*remembered(), *([here] if read_marker(here) else [])})
-    rows: list[dict[str, Any]] = []
-    for paths in map(EnvironmentPaths, venvs):
-        marker = read_marker(paths.venv)
-        previous = paths.previous if paths.has_previous else None
-        rows.append(
-            {
-                "path": str(paths.venv),
-                "torch": marker and marker.torch,
-                "python": marker and marker.python,
-                "backend": marker and marker.backend,
-                "status": marker and marker.verdict.get("status"),
-                "bytes": size_of(paths.venv),
-                "previous": previous and {"path": str(previous), "bytes": size_of(previous)},
-            }
-        )
+    if read_marker(here):
+        venvs.add(here)
+    rows = [_row(EnvironmentPaths(venv)) for venv in sorted(venvs)]
 
     def show(screen: Terminal) -> None:
         for row in rows:
+            size = readable(row["bytes"])
+            if row["previous"]:
+                size += f", the previous one {readable(row['previous']['bytes'])}"
+            versions = f"torch {row['torch']} · Python {row['python']}"
             screen.line(display_path(Path(row["path"])))
-            previous = (
-                f", the previous one {readable(row['previous']['bytes'])}"
-                if row["previous"]
-                else ""
-            )
-            size = f"{readable(row['bytes'])}{previous}"
-            screen.prose(
-                f"    torch {row['torch']} · Python {row['python']} · {row['status']} · {size}", 4
-            )
+            screen.prose(f"    {versions} · {row['status']} · {size}", 4)
         if not rows:
             screen.line("none; gpuinstall install makes one")
 
     return Outcome({"environments": rows}, show)
+
+
+def _row(paths: EnvironmentPaths) -> dict[str, Any]:
+    marker = read_marker(paths.venv)
+    previous = None
+    if paths.has_previous:
+        previous = {"path": str(paths.previous), "bytes": size_of(paths.previous)}
+    return {
+        "path": str(paths.venv),
+        "torch": marker and marker.torch,
+        "python": marker and marker.python,
+        "backend": marker and marker.backend,
+        "status": marker and marker.verdict.get("status"),
+        "bytes": size_of(paths.venv),
+        "previous": previous,
+    }
 
 
 @command.command("remove", help="Remove the environment and its previous one; keep the locks.")
@@ -76,26 +76,27 @@ def _list(_terminal: Terminal) -> Outcome:
 )
 @install_options.wait
 @framed("env")
-def _remove(terminal: Terminal, *, venv: str, previous: bool, yes: bool, wait: float) -> Outcome:
+def _remove(terminal: Terminal, *, venv: Path, previous: bool, yes: bool, wait: float) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
-    paths = EnvironmentPaths.at(Path(venv))
+    paths = EnvironmentPaths.at(venv)
     folders = find_removable(paths, previous_only=previous, with_packages=yes)
     if not yes:
-        named = " and ".join(
-            f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
-        )
+        places = [f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()]
+        names = " and ".join(places)
         if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
-            message = f"removing {named} requires confirmation"
-            raise UsageError("not-confirmed", message, hint="the same with --yes")
-        if not click.confirm(visible(f"Remove {named}?"), err=True):
+            raise UsageError(
+                "not-confirmed",
+                f"removing {names} requires confirmation",
+                hint="the same with --yes",
+            )
+        if not click.confirm(visible(f"Remove {names}?"), err=True):
             raise UsageError("not-confirmed", "nothing was removed")
-    gone = remove(paths, wait, terminal, previous_only=previous, with_packages=yes)
+    removed = remove(paths, wait, terminal, previous_only=previous, with_packages=yes)
 
     def show(screen: Terminal) -> None:
-        for folder, size in gone.items():
+        for folder, size in removed.items():
             screen.field("Removed", f"{display_path(folder)}, {readable(size)}")
 
-    return Outcome(
-        {"removed": [{"path": str(folder), "bytes": size} for folder, size in gone.items()]}, show
-    )
+    rows = [{"path": str(folder), "bytes": size} for folder, size in removed.items()]
+    return Outcome({"removed": rows}, show)

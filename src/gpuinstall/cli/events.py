@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Progress, Unit
 
 EVENT_EVERY_S = 0.2
-"""How often a work says how far it is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
+"""How often it is written how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
 
 
 class EventTerminal(Terminal):
@@ -23,52 +23,55 @@ class EventTerminal(Terminal):
 
     is_brief = False
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one finished step."""
-        self.notice(label, text, seconds)
-
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one step."""
+        """Write one step."""
         self._event("step", label=label, text=text, seconds=seconds)
 
+    step = notice
+
     def wait(self, text: str) -> None:
-        """Say what is being waited for."""
+        """Write what is being waited for."""
         self._event("wait", text=text)
 
     def warn(self, text: str) -> None:
-        """Say something that stops nothing."""
+        """Write something that stops nothing."""
         self._event("warning", text=text)
 
     @contextmanager
     def progress(
-        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit = "bytes",
     ) -> Iterator[Progress]:
-        """Say how far a work is, five times a second, and at its end."""
+        """Write how far a work is, five times a second, and at its end."""
         from gpuinstall.cli.progress import Tally, ticker
 
         tally = Tally(parts, unit)
 
-        def say() -> None:
-            running = [{"name": part, **_state(tally.state(part))} for part in tally.running]
-            self._event("progress", label=label, unit=unit, **_state(tally.state()), parts=running)
+        def report() -> None:
+            running = [{"name": part, **tally.state(part)._asdict()} for part in tally.running]
+            self._event(
+                "progress",
+                label=label,
+                unit=unit,
+                **tally.state()._asdict(),
+                parts=running,
+            )
 
-        with ticker(tally, EVENT_EVERY_S, say, last=0.0) as advance:
+        with ticker(tally, EVENT_EVERY_S, report, last=0.0) as advance:
             yield advance
-        say()
+        report()
 
     def show_command(self, argv: Sequence[str]) -> None:
-        """Say which program is run."""
+        """Write which program is run."""
         self._event("command", argv=list(argv))
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """Write what the command came to."""
+        """Write the document of the command."""
         self._event("result", **document)
 
     def _event(self, event: str, /, **values: Any) -> None:
         text = redacted(json.dumps({"event": event, **values}))
         self.record(text)
         self.block(text)
-
-
-def _state(state: tuple[int, int | None]) -> dict[str, int | None]:
-    return {"done": state[0], "size": state[1]}

@@ -7,10 +7,7 @@ import os
 import re
 import select
 import sys
-from bisect import bisect_right
 from contextlib import suppress
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -22,14 +19,14 @@ from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.classify import (
     APART,
-    PERHAPS,
-    SURE,
+    SURE_CONFIDENCE,
+    UNSURE_BELOW,
     RecognisedCause,
     advised,
     classify,
     deciding_command,
-    in_time,
-    is_of_an_unknown_place,
+    groups_in_time,
+    is_of_an_unknown_system,
     lookalikes,
     requested_failure,
 )
@@ -44,9 +41,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.learned.row import LearnedRow
 
-    Headed = Sequence[tuple[str, RecognisedCause]]
     Lookalikes = tuple[tuple[Lookalike, str], ...]
-    Advices = tuple[RefutedAdvice, ...]
 
 LABEL = len("one of")
 LIKELIEST = 5
@@ -59,18 +54,23 @@ PASTE_SECONDS = 0.2
 
 
 class ExplainedText(NamedTuple):
-    """A text, whether it is ``whole``, and where each cell of a notebook begins: its line and execution count."""
+    """What to explain."""
 
     text: str
     whole: bool = True
+    """Whether nothing was left out of it."""
     cells: tuple[tuple[int, int], ...] = ()
+    """Of a notebook, the line on which each cell begins and the number of its execution."""
 
     def position(self, line: int) -> dict[str, int | None]:
-        """Say where a line is: by its number, in a notebook by its cell; None in a log that was shortened."""
+        """Return where a line is: its number, or in a notebook its cell; None in a log that was shortened."""
         if not self.cells:
             return {"line": line if self.whole else None}
-        start, cell = self.cells[bisect_right([start for start, _ in self.cells], line) - 1]
-        return {"cell": cell, "line": line - start + 1}
+        position: dict[str, int | None] = {}
+        for start, cell in self.cells:
+            if start <= line:
+                position = {"cell": cell, "line": line - start + 1}
+        return position
 
 
 @click.command("explain")
@@ -79,7 +79,11 @@ class ExplainedText(NamedTuple):
 @click.option("--venv", metavar="DIR", envvar="GPUINSTALL_VENV", help="The environment to repair.")
 @framed("explain")
 def command(
-    _terminal: Terminal, *, text: str | None, machine: str | None, venv: str | None
+    _terminal: Terminal,
+    *,
+    text: str | None,
+    machine: str | None,
+    venv: str | None,
 ) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
@@ -89,173 +93,245 @@ def command(
     transcript = Transcript(source.text)
     origin = read_machine_document(machine) if machine else None
     here = _here()
-    requested = requested_failure(source.text, origin, here=here, words=words)
-    causes = (requested,) if requested else classify(transcript, origin, here=here, words=words)
-    others = lookalikes(transcript)
-    advice = advised(transcript, causes)
+    requested = requested_failure(source.text, origin, here=here, placeholders=words)
+    if requested:
+        causes: tuple[RecognisedCause, ...] = (requested,)
+    else:
+        causes = classify(transcript, origin, here=here, placeholders=words)
+    explanation = Explanation(source, causes, lookalikes(transcript), advised(transcript, causes))
+    data = explanation.to_dict()
     code = _code_beside_torch(source.text, origin, venv)
-    data = explanation(source, causes, others, advice) | ({"code": code} if code else {})
+    if code:
+        data["code"] = code
 
-    def shown(screen: Terminal) -> None:
-        _show_causes(screen, list(_headed(source, causes)), others, advice, words)
-        if origin is None and is_of_an_unknown_place(transcript, causes):
+    def show(screen: Terminal) -> None:
+        explanation.show(screen, words)
+        if origin is None and is_of_an_unknown_system(transcript, causes):
+            place = here.distribution or here.os
             screen.line()
-            screen.line(
-                f"The commands are for {here.distribution or here.os}: the text does not say where it is from."
-            )
-        if command := deciding_command(transcript, causes, origin):
+            screen.line(f"The commands are for {place}: the text does not say where it is from.")
+        deciding = deciding_command(transcript, causes, origin)
+        if deciding:
             screen.line()
-            screen.line(f"What would decide: {command.format_map({'python': 'python'} | words)}")
+            screen.line(f"What would decide: {deciding.format_map({'python': 'python'} | words)}")
         for row in code:
-            none = f"none for {' and '.join(row['without'])}: " if row["without"] else ""
+            names = " ".join(row["architectures"])
+            if row["without"]:
+                names = f"none for {' and '.join(row['without'])}: {names}"
             screen.line()
-            names = f"{none}{' '.join(row['architectures'])}"
             screen.line(f"{row['package']} {row['version']} has code of its own, {names}")
 
-    return Outcome(data, shown)
+    return Outcome(data, show)
 
 
-def explanation(
-    source: ExplainedText, causes: tuple[RecognisedCause, ...], others: Lookalikes, advice: Advices
-) -> dict[str, Any]:
-    """Write the Explanation document; what only looks like a GPU problem and wrong advice only where there is any."""
-    data: dict[str, Any] = {
-        "causes": [
-            cause.to_dict() | source.position(cause.line) | {"page": page_of(cause.id)}
-            for cause in causes
-        ]
-    }
-    if others:
-        data["lookalikes"] = [
-            {"id": other.id, "title": other.title, "evidence": evidence, "fix": list(other.fix)}
-            for other, evidence in others
-        ]
-    if advice:
-        data["advice"] = [{"told": each.told, "why": each.why} for each in advice]
-    return data
+class Explanation(NamedTuple):
+    """What a text shows."""
 
+    source: ExplainedText
+    causes: tuple[RecognisedCause, ...]
+    others: Lookalikes
+    """What only looks like a GPU problem, each with its evidence."""
+    advice: tuple[RefutedAdvice, ...]
+    """The wrong advice that is usual for it."""
 
-def _show_causes(
-    terminal: Terminal,
-    causes: Headed,
-    others: Lookalikes,
-    advice: Advices,
-    words: Mapping[str, str],
-) -> None:
-    likeliest = max((cause.confidence for _, cause in causes), default=0)
-    for number, (heading, cause) in enumerate(causes):
-        if heading:
-            if number:
-                terminal.line()
-            terminal.line(heading)
-        _show_cause(terminal, cause, advice if cause.confidence == likeliest else ())
-    for other, evidence in others:
-        terminal.line()
-        terminal.line(
-            f"{terminal.style(other.title, 'bold')}: not caused by the driver or the build"
-        )
-        terminal.rows([("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))], LABEL)
-    if not causes and not others:
-        terminal.prose("gpuinstall does not recognise a failure in this text.")
-        terminal.rows(
-            [
-                (
-                    "do",
-                    "<command> 2>&1 | gpuinstall explain   # the whole output, from the command to its last line",
-                ),
-                (
-                    "or",
-                    f"gpuinstall doctor{words.get('at', '')} --report report.md   # on the machine itself",
-                ),
-            ],
-            LABEL,
-        )
-    if advice and not causes:
-        terminal.line()
-        terminal.line("The usual advice for this is wrong:")
-        terminal.rows(_refuted(advice), LABEL)
-
-
-def _headed(
-    source: ExplainedText, causes: tuple[RecognisedCause, ...]
-) -> Iterator[tuple[str, RecognisedCause]]:
-    """Order causes for reading: several failures of one log as they came, what each may be of by how likely it is."""
-    failures = [
-        group for group in in_time(causes) if max(cause.confidence for cause in group) >= SURE
-    ]
-    several = len(failures) > 1
-    for number, group in enumerate(failures if several else [causes]):
-        for rank, cause in enumerate(sorted(group, key=lambda cause: -cause.confidence)):
-            position = [
-                f"{name} {value}" for name, value in source.position(cause.line).items() if value
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document."""
+        causes = []
+        for cause in self.causes:
+            position = self.source.position(cause.line)
+            causes.append(
+                {
+                    **cause.to_dict(),
+                    **position,
+                    "page": page_of(cause.id),
+                }
+            )
+        data: dict[str, Any] = {"causes": causes}
+        if self.others:
+            data["lookalikes"] = [
+                {
+                    "id": other.id,
+                    "title": other.title,
+                    "evidence": evidence,
+                    "fix": list(other.fix),
+                }
+                for other, evidence in self.others
             ]
-            first = ", ".join(["then" if number else "first", *position]) + ":" if several else ""
-            yield "or, less likely:" if rank else first, cause
+        if self.advice:
+            data["advice"] = [{"told": each.told, "why": each.why} for each in self.advice]
+        return data
+
+    def show(self, terminal: Terminal, words: Mapping[str, str]) -> None:
+        """Write it for a person; ``words`` name the environment in commands."""
+        likeliest = max((cause.confidence for cause in self.causes), default=0)
+        for number, (heading, cause) in enumerate(self._headed_causes()):
+            if heading and number:
+                terminal.line()
+            if heading:
+                terminal.line(heading)
+            _show_cause(terminal, cause, self.advice if cause.confidence == likeliest else ())
+        for other, evidence in self.others:
+            title = terminal.style(other.title, "bold")
+            terminal.line()
+            terminal.line(f"{title}: not caused by the driver or the build")
+            rows = [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))]
+            terminal.rows(rows, LABEL)
+        if self.causes:
+            return
+        if not self.others:
+            _show_what_to_do_instead(terminal, words)
+        if self.advice:
+            terminal.line()
+            terminal.line("The usual advice for this is wrong:")
+            terminal.rows(_refuted(self.advice), LABEL)
+
+    def _headed_causes(self) -> Iterator[tuple[str, RecognisedCause]]:
+        """Yield the causes for reading, each with its heading.
+
+        Several failures of one log come in their order; what each may be caused by, the likeliest first.
+        """
+        groups = map(_by_confidence, groups_in_time(self.causes))
+        failures = [group for group in groups if group[0].confidence >= SURE_CONFIDENCE]
+        if len(failures) < 2:
+            for rank, cause in enumerate(_by_confidence(self.causes)):
+                yield "or, less likely:" if rank else "", cause
+            return
+        word = "first"
+        for group in failures:
+            best, *others = group
+            heading = [word]
+            for name, value in self.source.position(best.line).items():
+                if value:
+                    heading.append(f"{name} {value}")
+            yield f"{', '.join(heading)}:", best
+            for cause in others:
+                yield "or, less likely:", cause
+            word = "then"
+
+
+def _by_confidence(causes: Iterable[RecognisedCause]) -> list[RecognisedCause]:
+    return sorted(causes, key=lambda cause: -cause.confidence)
+
+
+def _show_cause(
+    terminal: Terminal,
+    cause: RecognisedCause,
+    advice: Sequence[RefutedAdvice],
+) -> None:
+    failures = load_failures()
+    failure = failures[cause.id]
+    perhaps = "perhaps: " if cause.confidence < UNSURE_BELOW else ""
+    surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
+    title = terminal.style(cause.title, "bold")
+    terminal.prose(f"{perhaps}{title}   [{cause.id}{surety}]")
+    narrower = [f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]]
+    rows = [
+        ("seen", cause.evidence),
+        ("why", failure.cause),
+        ("one of", "\n".join(narrower)),
+        ("apart", failure.apart if cause.confidence < SURE_CONFIDENCE else None),
+        ("do", "\n".join(cause.fix)),
+        *_refuted(advice),
+        ("page", page_of(cause.id) if os.environ.get(DOCS) else None),
+    ]
+    terminal.rows(rows, LABEL)
+
+
+def _refuted(advice: Iterable[RefutedAdvice]) -> list[tuple[str, str]]:
+    return [("not", f"{each.told}: {each.why}") for each in advice]
+
+
+def _show_what_to_do_instead(terminal: Terminal, words: Mapping[str, str]) -> None:
+    whole = "# the whole output, from the command to its last line"
+    doctor = f"gpuinstall doctor{words.get('at', '')} --report report.md"
+    terminal.prose("gpuinstall does not recognise a failure in this text.")
+    rows = [
+        ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
+        ("or", f"{doctor}   # on the machine itself"),
+    ]
+    terminal.rows(rows, LABEL)
 
 
 def _words(venv: Path) -> dict[str, str]:
-    """Name an environment in the commands of a fix; raise UsageError where there is none."""
+    """Return the words for an environment in the commands of a fix.
+
+    Raises:
+        UsageError: if there is no environment.
+    """
     from gpuinstall.environments.environment import advice_words
     from gpuinstall.environments.paths import interpreter
 
     python = interpreter(venv)
     if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
-        message = f"there is no environment at {venv}"
-        raise UsageError("environment-missing", message, hint="gpuinstall explain --venv DIR")
+        raise UsageError(
+            "environment-missing",
+            f"there is no environment at {venv}",
+            hint="gpuinstall explain --venv DIR",
+        )
     return advice_words(python)
 
 
 def _here() -> Machine:
-    """Read the platform this process runs on: enough to choose commands, nothing about GPUs."""
+    """Return the platform of this process: enough to choose commands, nothing about GPUs."""
     from gpuinstall.facts.container import read_container, read_wsl
     from gpuinstall.facts.host import read_host
     from gpuinstall.facts.source import ThisMachine
 
     source = ThisMachine()
-    host, container = read_host(source), read_container(source).engine
-    environment = Environment(wsl=read_wsl(source, host.release) is not None, container=container)
+    host = read_host(source)
+    environment = Environment(
+        wsl=read_wsl(source, host.release) is not None,
+        container=read_container(source).engine,
+    )
     return Machine(
-        os=host.os, arch=host.arch, environment=environment, distribution=host.distribution
+        os=host.os,
+        arch=host.arch,
+        environment=environment,
+        distribution=host.distribution,
     )
 
 
 def _code_beside_torch(
-    text: str, machine: Machine | None, venv: str | None
+    text: str,
+    machine: Machine | None,
+    venv: str | None,
 ) -> list[dict[str, Any]]:
-    """Say what was learned of the packages that a text names or that are installed, and that lack code for a GPU."""
+    """Return the packages that a text names or that are installed, and that lack code for a GPU."""
     if not _ABOUT_CODE.search(text):
         return []
     from gpuinstall.learned.store import learned_store
 
-    rows = (row for row in learned_store().companions() if row.architectures)
-    concerned = {row.package: (row, _without(row, machine)) for row in _concerned(rows, text, venv)}
-    return [
-        {
+    by_day = sorted(learned_store().companions(), key=lambda row: row.learned)
+    documents: dict[str, dict[str, Any]] = {}
+    for row in _concerned(by_day, text, venv):
+        without = _without(row, machine)
+        documents[row.package] = {
             "package": row.package,
             "version": row.version,
             "architectures": list(row.architectures),
             "without": without,
         }
-        for row, without in concerned.values()
-        if without or machine is None
-    ]
+    return [row for row in documents.values() if row["without"] or machine is None]
 
 
-def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Iterable[LearnedRow]:
-    """Those of the versions that are installed, or, without an environment, whose name the text has; newest last."""
-    by_day = sorted(rows, key=lambda row: row.learned)
+def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Iterator[LearnedRow]:
+    """Yield the rows with GPU code of what is installed; without an environment, of what the text names."""
+    names: set[str] = set()
+    versions: dict[str, str] = {}
     if venv is None:
-        named = {word.lower().replace("_", "-") for word in re.findall(r"[\w-]+", text)}
-        return [row for row in by_day if row.package in named]
-    from gpuinstall.environments.environment import installed_packages
+        names.update(re.findall(r"[\w-]+", text.lower().replace("_", "-")))
+    else:
+        from gpuinstall.environments.environment import installed_packages
 
-    installed = installed_packages(Path(venv))
-    return [
-        row for row in by_day if row.version == installed.get(row.package, "").partition("+")[0]
-    ]
+        versions = installed_packages(Path(venv))
+    for row in rows:
+        installed = versions.get(row.package, "").partition("+")[0]
+        if row.architectures and (row.package in names or row.version == installed):
+            yield row
 
 
 def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
+    """Return the GPUs that a package has no code for."""
     from gpuinstall.learned.row import without_code
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.vendors import rules_for
@@ -264,42 +340,23 @@ def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
         return []
     build = row.build()
     rules = rules_for(machine, known_catalog(), {build.backend.kind})
-    gpus = ((rules, gpu) for gpu in machine.gpus if gpu.compute_capability is not None)
-    return list(dict.fromkeys(gpu.label for _, gpu in without_code(row, build, gpus)))
-
-
-def _show_cause(
-    terminal: Terminal, cause: RecognisedCause, advice: tuple[RefutedAdvice, ...]
-) -> None:
-    failure = load_failures()[cause.id]
-    surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-    perhaps = "perhaps: " if cause.confidence < PERHAPS else ""
-    title = terminal.style(cause.title, "bold")
-    terminal.prose(f"{perhaps}{cause.title}   [{cause.id}{surety}]".replace(cause.title, title))
-    rows: list[tuple[str, str | None]] = [("seen", cause.evidence), ("why", failure.cause)]
-    rows += [
-        (
-            "one of",
-            "\n".join(
-                f"{load_failures()[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
-            ),
-        )
-    ]
-    rows += [("apart", failure.apart)] if cause.confidence < SURE else []
-    rows += [("do", "\n".join(cause.fix))]
-    page = page_of(cause.id) if os.environ.get(DOCS) else None
-    terminal.rows([*rows, *_refuted(advice), ("page", page)], LABEL)
-
-
-def _refuted(advice: Iterable[RefutedAdvice]) -> list[tuple[str, str]]:
-    return [("not", f"{each.told}: {each.why}") for each in advice]
+    gpus = [gpu for gpu in machine.gpus if gpu.compute_capability is not None]
+    lacking = without_code(row, build, [(rules, gpu) for gpu in gpus])
+    return list(dict.fromkeys(gpu.label for _, gpu in lacking))
 
 
 def _read_text(text: str | None) -> ExplainedText:
-    """Read what to explain: a file where ``text`` names one, ``text`` itself, or stdin; raise UsageError."""
+    """Return what to explain: the file that ``text`` names, ``text`` itself, or stdin.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
     if text is None or text == "-":
-        return ExplainedText(_pasted()) if sys.stdin.isatty() else _read(sys.stdin.buffer)
+        if sys.stdin.isatty():
+            return ExplainedText(_pasted())
+        return _read(sys.stdin.buffer)
     path = Path(text)
+    # A long text is no path at all.
     with suppress(OSError, ValueError):
         if path.is_file():
             return _read_file(path)
@@ -309,7 +366,7 @@ def _read_text(text: str | None) -> ExplainedText:
 
 
 def _pasted() -> str:
-    """Read a paste up to an empty line or the end of input; an empty line inside it is no end."""
+    """Return a paste, up to an empty line that nothing follows or the end of input."""
     sys.stderr.write("Paste the error, then press Enter twice or Ctrl-D:\n")
     lines: list[str] = []
     for line in iter(sys.stdin.readline, ""):
@@ -323,17 +380,18 @@ def _pasted() -> str:
 
 
 def _more_is_there() -> bool:
-    return os.name != "nt" and bool(select.select([sys.stdin], [], [], PASTE_SECONDS)[0])
+    if os.name == "nt":  # which selects sockets alone
+        return False
+    ready, _, _ = select.select([sys.stdin], [], [], PASTE_SECONDS)
+    return bool(ready)
 
 
 def _read_file(path: Path) -> ExplainedText:
     try:
         with open_regular(path) as file:
-            return (
-                _notebook(parse_json(file.read(NOTEBOOK_BYTES)))
-                if path.suffix == ".ipynb"
-                else _read(file)
-            )
+            if path.suffix == ".ipynb":
+                return _notebook(parse_json(file.read(NOTEBOOK_BYTES)))
+            return _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
     except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
@@ -341,22 +399,26 @@ def _read_file(path: Path) -> ExplainedText:
 
 
 def _notebook(document: Any) -> ExplainedText:
-    """Write the cells that ran, each with its output, in the order in which they ran, as failures of their own."""
-    ran = (cell for cell in document["cells"] if cell.get("execution_count"))
-    parts, starts, line = [], [], 1
-    for cell in sorted(ran, key=lambda cell: int(cell["execution_count"])):
-        part = "\n".join(
-            filter(None, (_joined(cell["source"]), *map(_output, cell["outputs"])))
-        ) + "\n" * (APART + 1)
+    """Return the cells that ran, each with its output, in the order in which they ran, as failures of their own."""
+    cells = [cell for cell in document["cells"] if cell.get("execution_count")]
+    cells.sort(key=lambda cell: int(cell["execution_count"]))
+    text = ""
+    starts = []
+    line = 1
+    for cell in cells:
         starts.append((line, int(cell["execution_count"])))
-        parts.append(part)
+        parts = [_joined(cell["source"]), *map(_output, cell["outputs"])]
+        # So many lines part two failures.
+        part = "\n".join(filter(None, parts)) + "\n" * (APART + 1)
+        text += part
         line += part.count("\n")
-    return ExplainedText("".join(parts), cells=tuple(starts))
+    return ExplainedText(text, cells=tuple(starts))
 
 
 def _output(output: Any) -> str:
-    text = output.get("text") or output.get("data", {}).get("text/plain") or ""
-    return "\n".join(output["traceback"]) if "traceback" in output else _joined(text)
+    if "traceback" in output:
+        return "\n".join(output["traceback"])
+    return _joined(output.get("text") or output.get("data", {}).get("text/plain") or "")
 
 
 def _joined(text: str | list[str]) -> str:
@@ -364,13 +426,16 @@ def _joined(text: str | list[str]) -> str:
 
 
 def _read(file: IO[bytes]) -> ExplainedText:
-    return ExplainedText(*excerpt_of(_decoded(iter(partial(file.read, BLOCK), b""))))
+    text, is_whole = excerpt_of(_decoded(file))
+    return ExplainedText(text, is_whole)
 
 
-def _decoded(blocks: Iterator[bytes]) -> Iterator[str]:
+def _decoded(file: IO[bytes]) -> Iterator[str]:
     """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
-    first = next(blocks, b"")
-    marked = first.startswith((b"\xff\xfe", b"\xfe\xff"))
-    decoder = codecs.getincrementaldecoder("utf-16" if marked else "utf-8-sig")("replace")
-    yield from (decoder.decode(block) for block in chain((first,), blocks))
+    block = file.read(BLOCK)
+    is_utf16 = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")("replace")
+    while block:
+        yield decoder.decode(block)
+        block = file.read(BLOCK)
     yield decoder.decode(b"", final=True)

@@ -14,8 +14,6 @@ from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.export.pins import local_folders
 from gpuinstall.files import read_document, write_in_place
-from gpuinstall.project import Settings, open_project
-from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.sourcing import Sourcing
 
@@ -23,17 +21,20 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.lock import Lock
 
-_FILE = click.Path(path_type=Path)
 _NEW = click.Path(path_type=Path, dir_okay=False)
 _LOCK = click.option(
     "--lock",
     "path",
-    type=_FILE,
+    type=options.PATH,
     metavar="FILE",
     help="The lock to export, where there are several.",
 )
 _OUTPUT = click.option(
-    "-o", "--output", type=_NEW, metavar="FILE", help="Write to this file instead of stdout."
+    "-o",
+    "--output",
+    type=_NEW,
+    metavar="FILE",
+    help="Write to this file instead of stdout.",
 )
 
 
@@ -50,19 +51,18 @@ def _add(format_: ExportFormat) -> None:
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
         from gpuinstall.extensions.rows import load_extensions
 
-        lock = _lock(path)
+        lock = _read_lock(path)
         folders = {} if format_.has_folders else local_folders(lock)
         for name, words in folders.items():
             terminal.warn(
                 f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}"
             )
-        if unserved := [name for name in lock.unserved if name not in folders]:
-            names = ", ".join(unserved)
-            terminal.warn(
-                f"{names} in {lock.name} is in a local folder: the export works on this machine only"
-            )
-        elsewhere = load_catalog().family.union(load_extensions().rows)
-        return _outcome(format_.name, format_.write(lock, elsewhere), output)
+        unserved = [name for name in lock.unserved if name not in folders]
+        if unserved:
+            names = f"{', '.join(unserved)} in {lock.name}"
+            terminal.warn(f"{names} is in a local folder: the export works on this machine only")
+        other_sources = load_catalog().family.union(load_extensions().rows)
+        return _outcome(format_.name, format_.write(lock, other_sources), output)
 
 
 for written in FORMATS:
@@ -123,21 +123,24 @@ def _dockerfile(
     if several:
         from gpuinstall.lock.lock import read_lock
 
-        locks = map(read_lock, [path] if path else _locks())
+        locks = map(read_lock, [path] if path else _find_locks())
         image = docker.AnyImage.of(locks, at_start=at_start, wheels=wheels)
         if image.left_out:
-            terminal.warn(
-                f"left out, for another platform: {', '.join(lock.name for lock in image.left_out)}"
-            )
+            names = ", ".join(lock.name for lock in image.left_out)
+            terminal.warn(f"left out, for another platform: {names}")
         text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
         return _outcome("dockerfile", text, output)
     if at_start or wheels or "ssh" in extras:
-        message = "--at-start, --wheels and --with ssh require --any"
-        raise UsageError("any-missing", message, hint="the same with --any")
-    lock = _lock(path)
+        raise UsageError(
+            "any-missing",
+            "--at-start, --wheels and --with ssh require --any",
+            hint="the same with --any",
+        )
+    lock = _read_lock(path)
     if devcontainer:
-        return _outcome("dockerfile", docker.devcontainer(lock), output)
-    text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
+        text = docker.devcontainer(lock)
+    else:
+        text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
     return _outcome("dockerfile", text, output)
 
 
@@ -145,46 +148,51 @@ def _dockerfile(
 @click.option(
     "--lock",
     "paths",
-    type=_FILE,
+    type=options.PATH,
     multiple=True,
     metavar="FILE",
     help="Only this lock (repeatable).",
 )
-@options.torch_index
+@options.torch_source
 @click.option("--remove", is_flag=True, help="Remove what an earlier export wrote.")
 @framed("export")
 def _uv(
-    terminal: Terminal, paths: tuple[Path, ...], torch_index: str | None, *, remove: bool
+    terminal: Terminal,
+    paths: tuple[Path, ...],
+    sourcing: Sourcing,
+    *,
+    remove: bool,
 ) -> Outcome:
     from gpuinstall.export.uv_project import REPLACED, groups, patched, unpatched
     from gpuinstall.lock.lock import read_lock
 
-    project = Path("pyproject.toml")
-    before = _text(project)
+    file = Path("pyproject.toml")
+    before = _read_project(file)
     if remove:
-        after, done = unpatched(before), "gpuinstall's lines removed"
+        after = unpatched(before)
+        text = "gpuinstall's lines removed"
     else:
-        wanted = groups(map(read_lock, paths or _locks()), load_catalog().family)
-        with open_project(
-            Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index))), terminal
-        ) as opened:
-            after = patched(before, wanted, opened.sources.torch_index)
-        done = f"choose with: {' | '.join(f'uv sync --group {group.name}' for group in wanted)}"
+        lock_groups = groups(map(read_lock, paths or _find_locks()), load_catalog().family)
+        with options.open_folder(sourcing, terminal) as project:
+            after = patched(before, lock_groups, project.sources.torch_index)
+        commands = [f"uv sync --group {group.name}" for group in lock_groups]
+        text = f"choose with: {' | '.join(commands)}"
     if after != before:
-        write_in_place(project, after)
+        write_in_place(file, after)
     if REPLACED in after:
-        terminal.warn(f"{project} had other values: the old lines are kept above as comments")
-    return Outcome(_document("uv", after, project), lambda screen: screen.field(str(project), done))
+        terminal.warn(f"{file} had other values: the old lines are kept above as comments")
+    return Outcome(_document("uv", after, file), lambda screen: screen.field(str(file), text))
 
 
-def _lock(path: Path | None) -> Lock:
-    """Read the lock that was named, or the only one that lies here."""
+def _read_lock(path: Path | None) -> Lock:
+    """Return the lock that is selected, or the only one of this folder."""
     from gpuinstall.lock.lock import read_lock
 
     if path is None:
-        path, *others = _locks()
-        if others:
-            names = ", ".join(str(lock) for lock in (path, *others))
+        locks = _find_locks()
+        path = locks[0]
+        if len(locks) > 1:
+            names = ", ".join(map(str, locks))
             raise UsageError(
                 "several-locks",
                 f"several locks: {names}",
@@ -193,7 +201,7 @@ def _lock(path: Path | None) -> Lock:
     return read_lock(path)
 
 
-def _locks() -> list[Path]:
+def _find_locks() -> list[Path]:
     from gpuinstall.lock.declaration import locks_in
 
     locks = locks_in(Path())
@@ -202,26 +210,29 @@ def _locks() -> list[Path]:
     return locks
 
 
-def _text(path: Path) -> str:
+def _read_project(path: Path) -> str:
     try:
         return read_document(path, path.parent)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError(
-            "pyproject-unreadable", f"{path} cannot be read: {reason}", hint="uv init --bare"
+            "pyproject-unreadable",
+            f"{path} cannot be read: {reason}",
+            hint="uv init --bare",
         ) from None
 
 
 def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
+    document = _document(format_, text, output)
     if output is None:
-        return Outcome(
-            _document(format_, text), lambda screen: screen.block(text.removesuffix("\n"))
-        )
+        return Outcome(document, lambda screen: screen.block(text))
     write_in_place(output, text)
-    return Outcome(
-        _document(format_, text, output), lambda screen: screen.field("Written", str(output))
-    )
+    return Outcome(document, lambda screen: screen.field("Written", str(output)))
 
 
-def _document(format_: str, text: str, path: Path | None = None) -> dict[str, Any]:
-    return {"format": format_, "path": None if path is None else str(path), "text": text}
+def _document(format_: str, text: str, path: Path | None) -> dict[str, Any]:
+    return {
+        "format": format_,
+        "path": None if path is None else str(path),
+        "text": text,
+    }

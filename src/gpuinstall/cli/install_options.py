@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import click
 
-from gpuinstall.cli.options import bundled
+from gpuinstall.cli.options import Decorator, bundled
 from gpuinstall.install.environment_lock import WAIT_S
 
 dry_run_option = click.option(
@@ -30,12 +27,15 @@ wait = click.option(
     metavar="S",
     help="Seconds to wait for another run (600).",
 )
-_REPLACING = "Also replace packages and folders that gpuinstall did not make."
 _UNASKED = (
     "Do not ask before a larger download; with --into, let plain pip there keep these builds."
 )
 _CHANGING = {
-    "replace": click.option("--replace", is_flag=True, help=_REPLACING),
+    "replace": click.option(
+        "--replace",
+        is_flag=True,
+        help="Also replace packages and folders that gpuinstall did not make.",
+    ),
     "verify": click.option(
         "--verify", is_flag=True, help="Run the kernels even if nothing changed."
     ),
@@ -45,8 +45,6 @@ _CHANGING = {
 }
 
 
-def changing(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command those of the options that say how an environment is changed, as InstallOptions has them."""
-    return lambda function: bundled(
-        function, "changing", dict, names, tuple(map(_CHANGING.__getitem__, names))
-    )
+def changing(*names: str) -> Decorator:
+    """Return a decorator that gives a command some options of InstallOptions as a dict."""
+    return bundled("changing", dict, {name: _CHANGING[name] for name in names})

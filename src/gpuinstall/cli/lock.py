@@ -1,10 +1,9 @@
-"""``gpuinstall lock``: write the locks that a team commits, say whether they are fresh, compare two of them."""
+"""``gpuinstall lock``: write the locks that a team commits, check whether they are fresh, compare two of them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,34 +12,29 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
-from gpuinstall.project import Project, Settings, lock_requests, open_project
-from gpuinstall.request import Request
+from gpuinstall.project import lock_requests, open_project
 from gpuinstall.shell import joined
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
+    from contextlib import AbstractContextManager
 
-    from gpuinstall.catalog import Catalog
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.lock.check import CheckedLock, DeclaredUse
+    from gpuinstall.lock.check import CheckedLock
+    from gpuinstall.lock.folder_request import FolderRequest
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
     from gpuinstall.machine import Machine
+    from gpuinstall.project import Project
     from gpuinstall.session import Session
-
-
-OLD_SPELLINGS = {
-    f"--{name}": name for name in ("audit", "check", "cover", "diff", "download", "merge")
-}
-"""Options that have become subcommands, and go on working: what follows them is the subcommand's."""
 
 
 class LockCommands(click.Group):
     """``lock`` writes locks; its first word may be a subcommand, which has options of its own."""
 
-    allow_interspersed_args = (
-        True  # click's groups end their options at the first word, which here is a package
-    )
+    # click's groups end their options at the first word, which here is a package.
+    allow_interspersed_args = True
 
     def make_context(
         self,
@@ -51,16 +45,17 @@ class LockCommands(click.Group):
     ) -> click.Context:
         """Parse a line of ``lock``, or of the subcommand that it begins with.
 
-        Raise UsageError for a subcommand in another place, which is never taken for a package; ``--`` stands before a
-        package of that name.
+        Raises:
+            UsageError: for a subcommand in another place, which is never taken for a package; ``--`` stands before a
+                package of that name.
         """
-        if line := subcommand_line(args, self.commands):
+        line = subcommand_line(args, self.commands)
+        if line is not None:
             name, rest = line
-            return self.commands[name].make_context(
-                f"{info_name} {name}", rest, parent=parent, **extra
-            )
+            return self.commands[name].make_context(f"{info_name} {name}", rest, parent, **extra)
         context = super().make_context(info_name, list(args), parent, **extra)
-        first = next(iter(context.params.get("requirements") or ()), "")
+        requirements = context.params.get("requirements") or [""]
+        first = requirements[0]
         if first in self.commands and "--" not in args and not context.resilient_parsing:
             raise self._misplaced(first, args)
         return context
@@ -68,14 +63,17 @@ class LockCommands(click.Group):
     def _misplaced(self, name: str, args: Sequence[str]) -> UsageError:
         rest = list(args)
         rest.remove(name)
-        words = [name, *rest]
         try:
             self.commands[name].make_context(name, list(rest))
+            line = joined([name, *rest])
         except click.ClickException:
-            words = [name, "--help"]
-        hint = f"gpuinstall lock {joined(words)}\ngpuinstall lock {joined([*rest, '--', name])}   # a package of that name"
+            line = f"{name} --help"
+        package_line = joined([*rest, "--", name])
         return UsageError(
-            "command-or-package", f"{name} is a subcommand of lock: it comes first", hint=hint
+            "command-or-package",
+            f"{name} is a subcommand of lock: it comes first",
+            hint=f"gpuinstall lock {line}\n"
+            f"gpuinstall lock {package_line}   # a package of that name",
         )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -87,43 +85,148 @@ def subcommand_line(args: Sequence[str], names: Container[str]) -> tuple[str, li
     """Return the subcommand that a line of ``lock`` begins with, or has as an option, and the rest of the line."""
     if args and args[0] in names:
         return args[0], list(args[1:])
-    for position, word in enumerate(takewhile(lambda word: word != "--", args)):
+    for position, word in enumerate(args):
+        if word == "--":
+            break
+        # Subcommands were options once, and go on working: ``--check``, ``--download=DIR``.
         option, equals, value = word.partition("=")
-        if option in OLD_SPELLINGS:
-            return OLD_SPELLINGS[option], [
-                *([value] if equals else []),
-                *args[:position],
-                *args[position + 1 :],
-            ]
+        name = option.removeprefix("--")
+        if name != option and name in names:
+            values = [value] if equals else []
+            return name, [*values, *args[:position], *args[position + 1 :]]
     return None
 
 
-_TARGETS = click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="T",
-    shell_complete=options.target_names,
-    help="Lock for cu126, cu130-windows-x86_64, …",
+class LockScope(NamedTuple):
+    """What to lock, and for which machines."""
+
+    request: options.RequestOptions
+    only: bool
+    described: options.MachineOptions
+    targets: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+
+    def open(
+        self,
+        terminal: Terminal,
+        script: Path | None = None,
+    ) -> AbstractContextManager[Project]:
+        """Open the folder of the locks with its own request, or with a script's."""
+        request = self.request
+        if script is None:
+            settings = options.read_settings(request, options.MachineOptions(), terminal)
+            return open_project(Path.cwd(), replace(settings, only=self.only), terminal)
+        from gpuinstall.install.scripts import Script, read_script
+
+        block = read_script(script, request.requirements)
+        if block is None:
+            block = Script(script, request.requirements, None)
+        block.locks.mkdir(exist_ok=True)
+        request = request._replace(
+            requirements=block.requirements, python=request.python or block.python
+        )
+        settings = options.read_settings(request, options.MachineOptions(), terminal)
+        settings = replace(
+            settings,
+            request=replace(settings.request, constraints=block.constraints),
+            only=True,
+            source_settings=block.settings,
+        )
+        return open_project(block.locks, settings, terminal)
+
+    def read_machines(self, terminal: Terminal) -> list[Machine]:
+        """Return the machines that are selected, by files and in words."""
+        machines = [options.read_machine_file(name, terminal) for name in self.machines]
+        described = options.read_other_machine(self.described, terminal)
+        if described:
+            machines.append(described)
+        return machines
+
+
+class LockUpdate(NamedTuple):
+    """Which versions and which locks may change."""
+
+    per_target: str | None
+    upgrade: bool
+    packages: tuple[str, ...]
+    prune: bool
+
+    @property
+    def newest(self) -> bool:
+        """Whether each target has its own newest torch."""
+        return self.per_target == "newest"
+
+    def options_for(
+        self,
+        folder: Path,
+        requests: tuple[LockRequest, ...],
+        declared: FolderRequest,
+    ) -> LockOptions:
+        """Return how to write the locks of a folder."""
+        from gpuinstall.lock.write import LockOptions
+        from gpuinstall.plan.requirement import normalised
+
+        return LockOptions(
+            folder,
+            requests,
+            declared,
+            upgrade=self.upgrade,
+            moving=tuple(map(normalised, self.packages)),
+            newest=self.newest,
+            prune=self.prune,
+        )
+
+
+_REQUEST: dict[str, options.Decorator] = {
+    "request": options.request_options,
+    "only": options.only,
+}
+_DESCRIBED = {"described": options.machine_words}
+_SELECTED = {
+    "targets": click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="T",
+        shell_complete=options.target_names,
+        help="Lock for cu126, cu130-windows-x86_64, …",
+    ),
+    "machines": click.option(
+        "--machine",
+        "machines",
+        multiple=True,
+        metavar="FILE",
+        help="Lock for recorded machines (probe --json).",
+    ),
+}
+_UPDATE = {
+    "per_target": click.option(
+        "--per-target",
+        type=click.Choice(["newest"]),
+        help="Let each target have its own newest torch.",
+    ),
+    "upgrade": options.upgrade,
+    "packages": options.upgrade_package,
+    "prune": click.option(
+        "--prune", is_flag=True, help="Remove locks that are for none of the targets."
+    ),
+}
+_scope = options.bundled(
+    "scope",
+    LockScope,
+    {
+        **_REQUEST,
+        **_SELECTED,
+        **_DESCRIBED,
+    },
 )
-_MACHINES = click.option(
-    "--machine",
-    "machines",
-    multiple=True,
-    metavar="FILE",
-    help="Lock for recorded machines (probe --json).",
-)
-_SCRIPT = click.option(
+_range = options.bundled("scope", LockScope, {**_REQUEST, **_DESCRIBED})
+_update = options.bundled("update", LockUpdate, _UPDATE)
+_script = click.option(
     "--script",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="Lock the inline metadata of a script.",
-)
-_PER_TARGET = click.option(
-    "--per-target", type=click.Choice(["newest"]), help="Let each target have its own newest torch."
-)
-_PRUNE = click.option(
-    "--prune", is_flag=True, help="Remove locks that are for none of the targets."
 )
 
 
@@ -133,136 +236,222 @@ _PRUNE = click.option(
     invoke_without_command=True,
     help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
 )
-@options.request_options
-@options.only
-@_TARGETS
-@_MACHINES
-@options.machine_words
-@_PER_TARGET
-@options.upgrade
-@options.upgrade_package
-@_PRUNE
-@_SCRIPT
+@_scope
+@_update
+@_script
 @framed("lock")
 def command(
     terminal: Terminal,
-    request: options.RequestOptions,
-    described: options.MachineOptions,
     *,
-    only: bool,
-    targets: tuple[str, ...],
-    machines: tuple[str, ...],
-    per_target: str | None,
-    upgrade: bool,
-    packages: tuple[str, ...],
-    prune: bool,
+    scope: LockScope,
+    update: LockUpdate,
     script: Path | None,
 ) -> Outcome:
     """Lock."""
-    from gpuinstall.lock.write import LockOptions
-    from gpuinstall.plan.requirement import normalised
-
-    run = _lock_run(terminal, request, script, only=only)
-    selected = _machines(machines, described, terminal)
-    with open_project(run.folder, run.settings, terminal) as project:
+    with scope.open(terminal, script) as project:
+        machines = scope.read_machines(terminal)
         declared = project.read_folder_request()
-        requests = lock_requests(project, project.request_for(declared.listed), targets, selected)
-        moving = tuple(map(normalised, packages))
-        newest = per_target == "newest"
-        return _write(
-            LockOptions(run.folder, requests, declared, upgrade, moving, newest, prune),
-            project.session,
-        )
+        request = project.request_for(declared.listed)
+        requests = lock_requests(project, request, scope.targets, machines)
+        return _write(update.options_for(project.folder, requests, declared), project.session)
+
+
+def _write(selected: LockOptions, session: Session) -> Outcome:
+    from gpuinstall.lock.write import differences, unnamed_locks, write_locks
+
+    locks = write_locks(selected, session)
+    apart = differences(locks, selected.requests[0].catalog.family)
+    unnamed = unnamed_locks(selected.folder, {written.lock.target for written in locks})
+    removed = []
+    for path in unnamed:
+        if selected.prune:
+            path.unlink()
+            removed.append(str(path))
+        else:
+            session.reporter.warn(
+                f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
+            )
+    data = {
+        "locks": [written.to_dict() for written in locks],
+        "differences": [difference._asdict() for difference in apart],
+        "removed": removed,
+    }
+    return Outcome(data, lambda screen: _show_written(screen, locks, apart))
+
+
+def _show_written(
+    terminal: Terminal,
+    locks: Sequence[Written],
+    apart: Sequence[TargetDifference],
+) -> None:
+    names_by_source: dict[str, list[str]] = {}
+    for written in locks:
+        lock, name = written.lock, written.path.name
+        packages = len(lock.pylock.packages)
+        terminal.field("Lock", f"{name}: {packages} packages, {lock.pinned_by} ({written.status})")
+        for source in written.private:
+            names_by_source.setdefault(source, []).append(name)
+    for source, names in names_by_source.items():
+        terminal.warn(f"{', '.join(names)}: can be installed only where {source} is reachable")
+    for row in apart:
+        terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
 
 
 @command.command("check", help="Check that the locks are up to date; exit 6 if not.")
-@options.request_options
-@options.only
-@_TARGETS
-@_MACHINES
-@options.machine_words
-@_SCRIPT
+@_scope
+@_script
 @framed("lock")
-def check_command(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    described: options.MachineOptions,
-    *,
-    only: bool,
-    targets: tuple[str, ...],
-    machines: tuple[str, ...],
-    script: Path | None,
-) -> Outcome:
+def check_command(terminal: Terminal, *, scope: LockScope, script: Path | None) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
-    from gpuinstall.lock.check import DeclaredUse
+    from gpuinstall.lock.check import DeclaredUse, check_locks
     from gpuinstall.lock.strangers import with_locked_builds
 
-    run = _lock_run(terminal, request, script, only=only)
-    selected = _machines(machines, described, terminal)
-    with open_project(run.folder, run.settings, terminal) as project:
-        declared = project.read_folder_request()
-        wanted, session = project.request_for(declared.listed), project.session
-        named = targets or (() if selected else project.config.targets)
-        every = not targets and bool(named)
-        use = DeclaredUse(tuple(named), tuple(selected), every, run.request.has_requirements)
-        catalog = with_locked_builds(project.catalog, run.folder, session)
-        return _check(
-            run.folder,
-            wanted,
-            catalog,
-            use,
-            None if run.settings.request.sourcing.offline else session,
+    with scope.open(terminal, script) as project:
+        machines = scope.read_machines(terminal)
+        request = project.request_for(project.read_folder_request().listed)
+        session = project.session
+        declared_targets = () if scope.targets or machines else project.config.targets
+        use = DeclaredUse(
+            targets=scope.targets or declared_targets,
+            machines=tuple(machines),
+            is_complete=bool(declared_targets),
+            # A script's block names requirements too.
+            has_requirements=scope.request.has_requirements
+            or bool(project.settings.request.requirements),
         )
+        catalog = with_locked_builds(project.catalog, project.folder, session)
+        network = None if scope.request.sourcing.offline else session
+        checked = check_locks(project.folder, request, catalog, use, network)
+    errors = []
+    for row in checked:
+        if row.reasons:
+            reasons = "; ".join(reason.message for reason in row.reasons)
+            message = f"{row.lock.name} is stale: {reasons}"
+            errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
+    return Outcome(
+        {"locks": [row.to_dict() for row in checked]},
+        lambda screen: _show_checked(screen, checked),
+        exit_code=LockError.exit_code if errors else 0,
+        errors=tuple(errors),
+    )
+
+
+def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
+    for row in checked:
+        terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
+        for reason in row.reasons:
+            terminal.prose(f"{'':11} {reason.message}", 12)
+    for command in dict.fromkeys(row.command for row in checked if row.reasons):
+        terminal.line(f"  do    {command}")
 
 
 @command.command(
     "cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".'
 )
-@options.request_options
-@options.only
-@options.machine_words
+@_range
 @click.option("--all-supported", is_flag=True, help="Cover all known GPUs, with every driver.")
-@_PER_TARGET
-@options.upgrade
-@options.upgrade_package
-@_PRUNE
+@_update
 @framed("lock")
 def cover_command(
     terminal: Terminal,
-    request: options.RequestOptions,
-    described: options.MachineOptions,
     *,
-    only: bool,
+    scope: LockScope,
     all_supported: bool,
-    per_target: str | None,
-    upgrade: bool,
-    packages: tuple[str, ...],
-    prune: bool,
+    update: LockUpdate,
 ) -> Outcome:
-    """Write the fewest locks for a range of GPUs and drivers."""
-    from gpuinstall.lock.write import LockOptions
-    from gpuinstall.plan.requirement import normalised
+    """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
+    from gpuinstall.fleet.classes import classes_in, spanned
+    from gpuinstall.fleet.fleet_plan import plan_fleet
+    from gpuinstall.fleet.locks import lock_request
 
+    described = scope.described
     if bool(described.gpu) == all_supported:
-        message = "lock cover requires either --gpu or --all-supported"
         raise UsageError(
-            "range-missing", message, hint="gpuinstall lock cover --gpu NAME --driver VERSION"
+            "range-missing",
+            "lock cover requires either --gpu or --all-supported",
+            hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
-    run = _lock_run(terminal, request, None, only=only)
-    with open_project(run.folder, run.settings, terminal) as project:
-        declared = project.read_folder_request()
-        moving = tuple(map(normalised, packages))
-        newest = per_target == "newest"
-        return _cover(
-            described,
-            LockOptions(run.folder, (), declared, upgrade, moving, newest, prune),
-            project,
+    with scope.open(terminal) as project:
+        catalog, declared = project.catalog, project.read_folder_request()
+        request = project.request_for(declared.listed)
+        classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
+        plan = plan_fleet(classes, request, catalog, newest=update.newest)
+        if not plan.groups:
+            raise NoBuildError(
+                "no-build",
+                "no build of torch runs on any GPU of this range",
+                hint="gpuinstall table",
+            )
+        requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
+        _check_labels([request.label for request in requests])
+        selected = update.options_for(project.folder, requests, declared)
+        has_several_torches = len({group.build.torch for group in plan.groups}) > 1
+        written = _write(selected._replace(newest=has_several_torches), project.session)
+        paths = [Path(entry["path"]) for entry in written.data["locks"]]
+        ranges = [spanned(classes[position] for position in group.classes) for group in plan.groups]
+        rows = _cover_rows(paths, ranges, project.session)
+    uncovered = spanned(classes[position] for position in plan.uncovered)
+
+    def show(screen: Terminal) -> None:
+        from gpuinstall.units import readable
+
+        written.show(screen)
+        for row in rows:
+            size = f"{readable(row['bytes'])}, {readable(row['added'])} of it"
+            text = f"{row['target']}: {row['serves']} ({size} not in the locks above)"
+            screen.field("Serves", text)
+        if uncovered:
+            screen.field("Uncovered", f"no build runs on {uncovered}")
+
+    data = {
+        **written.data,
+        "cover": rows,
+        "unserved": uncovered,
+    }
+    return written._replace(data=data, show=show)
+
+
+def _check_labels(labels: list[str]) -> None:
+    """Raise NoBuildError if two locks would have the same file."""
+    label, count = Counter(labels).most_common(1)[0]
+    if count > 1:
+        raise NoBuildError(
+            "targets-disagree",
+            f"this range requires two versions of torch for {label}; a folder holds one lock for each",
+            hint="Leave out --per-target newest, or name fewer GPUs",
         )
+
+
+def _cover_rows(paths: list[Path], ranges: list[str], session: Session) -> list[dict[str, Any]]:
+    """Return of each lock which range it serves, and the bytes that it adds to those before it."""
+    from gpuinstall.install.space import sizes
+    from gpuinstall.lock.lock import read_lock
+
+    rows: list[dict[str, Any]] = []
+    hashes_above = set[str | None]()
+    for path, serves in zip(paths, ranges, strict=True):
+        lock = read_lock(path)
+        sizes_of_files = sizes(lock.files, {}, (), session)
+        total = added = 0
+        for file, size in sizes_of_files.items():
+            total += size
+            if file.sha256 not in hashes_above:
+                added += size
+        hashes_above.update(file.sha256 for file in sizes_of_files)
+        rows.append(
+            {
+                "target": lock.target,
+                "serves": serves,
+                "bytes": total,
+                "added": added,
+            }
+        )
+    return rows
 
 
 @command.command("diff", help="Compare two locks.")
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("old", type=options.PATH)
+@click.argument("new", type=options.PATH)
 @framed("lock")
 def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
     """Compare two locks."""
@@ -276,26 +465,28 @@ def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
         if not changes:
             screen.line("the two locks are identical")
 
-    return Outcome({"changes": [change._asdict() for change in changes]}, show)
+    data = {"changes": [change._asdict() for change in changes]}
+    return Outcome(data, show)
 
 
 @command.command("merge", help="For git's merge driver: combine the requests of two locks in OURS.")
-@click.argument("ours", type=click.Path(path_type=Path))
-@click.argument("theirs", type=click.Path(path_type=Path))
+@click.argument("ours", type=options.PATH)
+@click.argument("theirs", type=options.PATH)
 @framed("lock")
 def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
     """Combine the requests of two locks."""
     from gpuinstall.files import write_atomically
-    from gpuinstall.lock.lock import both_asked, read_lock
+    from gpuinstall.lock.lock import merge_requests, read_lock
 
-    lock = both_asked(read_lock(ours), read_lock(theirs))
+    lock = merge_requests(read_lock(ours), read_lock(theirs))
     write_atomically(ours, lock.text)
     text = f"{' '.join(lock.inputs)}; run gpuinstall lock to resolve them"
-    return Outcome({"inputs": list(lock.inputs)}, lambda screen: screen.field("Merged", text))
+    data = {"inputs": list(lock.inputs)}
+    return Outcome(data, lambda screen: screen.field("Merged", text))
 
 
 @command.command("download", help="Download every file of the locks into DIR.")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=options.PATH)
 @options.fetching
 @framed("lock")
 def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) -> Outcome:
@@ -303,12 +494,11 @@ def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) ->
     from gpuinstall.lock.fetch import download
     from gpuinstall.lock.fit import read_locks
 
-    with open_project(Path.cwd(), Settings(Request((), sourcing=sourcing)), terminal) as project:
+    with options.open_folder(sourcing, terminal) as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
+    text = f"{len(names)} in {folder}, all hashes verified"
     data = {"folder": str(folder), "files": names}
-    return Outcome(
-        data, lambda screen: screen.field("Files", f"{len(names)} in {folder}, all hashes verified")
-    )
+    return Outcome(data, lambda screen: screen.field("Files", text))
 
 
 @command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
@@ -320,193 +510,24 @@ def audit_command(terminal: Terminal, *, offline: bool) -> Outcome:
     from gpuinstall.lock.fit import read_locks
 
     locks = read_locks(Path.cwd())
-    request = Request((), sourcing=Sourcing(offline=offline))
-    with open_project(Path.cwd(), Settings(request), terminal) as project:
-        rows = [row for lock in locks for row in advisories(lock, project.session)]
+    rows: list[dict[str, Any]] = []
+    with options.open_folder(Sourcing(offline=offline), terminal) as project:
+        for lock in locks:
+            rows += advisories(lock, project.session)
     lines = []
     for row in rows:
-        package = row["dependency"]
-        found = f"{row['display_id']}: {row['summary']}"
-        lines.append(f"{row['lock']}: {package['name']} {package['version']}, {found}")
+        package = f"{row['dependency']['name']} {row['dependency']['version']}"
+        lines.append(f"{row['lock']}: {package}, {row['display_id']}: {row['summary']}")
+    errors = [LockError("vulnerable", line, hint="gpuinstall lock --upgrade") for line in lines]
+    plural = "s" if len(locks) > 1 else ""
 
     def show(screen: Terminal) -> None:
-        for line in lines:
+        for line in lines or [f"{len(locks)} lock{plural}, no known vulnerabilities"]:
             screen.field("Audit", line)
-        if not lines:
-            screen.field(
-                "Audit", f"{len(locks)} lock{'s' * (len(locks) > 1)}, no known vulnerabilities"
-            )
 
-    data = {"vulnerabilities": rows}
-    if not rows:
-        return Outcome(data, show)
-    errors = tuple(
-        error_entry(LockError("vulnerable", line, hint="gpuinstall lock --upgrade"))
-        for line in lines
-    )
-    return Outcome(data, show, status="error", exit_code=LockError.exit_code, errors=errors)
-
-
-class _LockRun(NamedTuple):
-    """Where locks lie, and what is requested: a script's own, or the folder's."""
-
-    folder: Path
-    request: options.RequestOptions
-    settings: Settings
-
-
-def _lock_run(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    script: Path | None,
-    *,
-    only: bool,
-) -> _LockRun:
-    folder = Path.cwd()
-    if script:
-        from gpuinstall.install.scripts import Script, read_script
-
-        alone = read_script(script, request.requirements) or Script(
-            script, request.requirements, None
-        )
-        folder, only = alone.locks, True
-        folder.mkdir(exist_ok=True)
-        request = request._replace(
-            requirements=alone.requirements, python=request.python or alone.python
-        )
-    settings = options.read_settings(request, options.MachineOptions(), terminal)
-    settings = replace(settings, only=only)
-    if script:
-        bounded = replace(settings.request, constraints=alone.constraints)
-        settings = replace(settings, request=bounded, source_settings=alone.settings)
-    return _LockRun(folder, request, settings)
-
-
-def _machines(
-    files: Sequence[str], described: options.MachineOptions, terminal: Terminal
-) -> list[Machine]:
-    """Read the machines that are named, by files and in words."""
-    machines = [options.read_machine_file(name, terminal) for name in files]
-    if any(described):
-        machines.append(options.read_selected_machine(described, terminal))
-    return machines
-
-
-def _write(options: LockOptions, session: Session) -> Outcome:
-    from gpuinstall.lock.write import differences, unnamed_locks, write_locks
-
-    made = write_locks(options, session)
-    apart = differences(made, options.requests[0].catalog.family)
-    unnamed = unnamed_locks(options.folder, {written.lock.target for written in made})
-    for path in unnamed:
-        if options.prune:
-            path.unlink()
-        else:
-            session.reporter.warn(
-                f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
-            )
-    data = {
-        "locks": [written.to_dict() for written in made],
-        "differences": [difference._asdict() for difference in apart],
-        "removed": [str(path) for path in unnamed] if options.prune else [],
-    }
-    return Outcome(data, lambda screen: _show_written(screen, made, apart))
-
-
-def _cover(described: options.MachineOptions, wanted: LockOptions, project: Project) -> Outcome:
-    """Write the fewest locks for a range, and say what each adds to those before it."""
-    from gpuinstall.fleet.classes import classes_in, spanned
-    from gpuinstall.fleet.fleet_plan import plan_fleet
-    from gpuinstall.fleet.locks import lock_request
-    from gpuinstall.install.space import sizes
-    from gpuinstall.lock.lock import read_lock
-    from gpuinstall.units import readable
-
-    request, catalog = project.request_for(wanted.asked.listed), project.catalog
-    classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
-    plan = plan_fleet(classes, request, catalog, newest=wanted.newest)
-    if not plan.groups:
-        raise NoBuildError(
-            "no-build", "no build of torch runs on any GPU of this range", hint="gpuinstall table"
-        )
-    requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
-    if twice := [
-        tag for tag, count in Counter(wish.label for wish in requests).items() if count > 1
-    ]:
-        message = f"this range requires two versions of torch for {twice[0]}; a folder holds one lock for each"
-        raise NoBuildError(
-            "targets-disagree", message, hint="Leave out --per-target newest, or name fewer GPUs"
-        )
-    apart = len({group.build.torch for group in plan.groups}) > 1
-    written = _write(wanted._replace(requests=requests, newest=apart), project.session)
-    rows: list[dict[str, Any]] = []
-    held = set[str | None]()
-    for group, entry in zip(plan.groups, written.data["locks"], strict=True):
-        lock = read_lock(Path(entry["path"]))
-        size = sizes(lock.files, {}, (), project.session)
-        new = sum(count for file, count in size.items() if file.sha256 not in held)
-        held |= {file.sha256 for file in size}
-        serves = spanned(classes[position] for position in group.classes)
-        rows.append(
-            {"target": lock.target, "serves": serves, "bytes": sum(size.values()), "added": new}
-        )
-    without = spanned(classes[position] for position in plan.uncovered)
-
-    def show(screen: Terminal) -> None:
-        written.show(screen)
-        for row in rows:
-            bytes_ = (
-                f"{readable(row['bytes'])}, {readable(row['added'])} of it not in the locks above"
-            )
-            screen.field("Serves", f"{row['target']}: {row['serves']} ({bytes_})")
-        if without:
-            screen.field("Uncovered", f"no build runs on {without}")
-
-    return written._replace(data={**written.data, "cover": rows, "unserved": without}, show=show)
-
-
-def _check(
-    folder: Path, request: Request, catalog: Catalog, declared: DeclaredUse, session: Session | None
-) -> Outcome:
-    from gpuinstall.lock.check import check_locks
-
-    checked = check_locks(folder, request, catalog, declared, session)
-    stale = [row for row in checked if row.reasons]
-    errors = []
-    for row in stale:
-        message = f"{row.lock.name} is stale: {'; '.join(reason.message for reason in row.reasons)}"
-        errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
     return Outcome(
-        {"locks": [row.to_dict() for row in checked]},
-        lambda screen: _show_checked(screen, checked),
-        status="error" if stale else "success",
-        exit_code=LockError.exit_code if stale else 0,
-        errors=tuple(errors),
+        {"vulnerabilities": rows},
+        show,
+        exit_code=LockError.exit_code if errors else 0,
+        errors=tuple(map(error_entry, errors)),
     )
-
-
-def _show_written(
-    terminal: Terminal, made: Sequence[Written], apart: Sequence[TargetDifference]
-) -> None:
-    private: dict[str, list[str]] = {}
-    for written in made:
-        lock, name = written.lock, written.path.name
-        terminal.field(
-            "Lock",
-            f"{name}: {len(lock.pylock.packages)} packages, {lock.pinned_by} ({written.status})",
-        )
-        for source in written.private:
-            private.setdefault(source, []).append(name)
-    for source, names in private.items():
-        terminal.warn(f"{', '.join(names)}: can be installed only where {source} is reachable")
-    for row in apart:
-        terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
-
-
-def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
-    for row in checked:
-        terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
-        for reason in row.reasons:
-            terminal.prose(f"{'':11} {reason.message}", 12)
-    for command in dict.fromkeys(row.command for row in checked if row.reasons):
-        terminal.line(f"  do    {command}")

@@ -10,7 +10,6 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +61,12 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
     },
 }
 """What each command does, in the order and under the headings of ``gpuinstall --help``."""
-COMMANDS = dict(chain.from_iterable(commands.items() for commands in COMMAND_GROUPS.values()))
+COMMANDS: dict[str, str] = {}
+for _commands in COMMAND_GROUPS.values():
+    COMMANDS.update(_commands)
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
-_OF_FILES = frozenset(
+_FILE_ERRORS = frozenset(
     {
         errno.EACCES,
         errno.EISDIR,
@@ -97,13 +98,16 @@ class Commands(click.Group):
         return command
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self,
+        ctx: click.Context,
+        args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; raise UsageError with the one that was meant, as far as that can be told."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            meant = suggestion(args[0])
-            hint = f"gpuinstall {joined([meant, *args[1:]])}" if meant else "gpuinstall help"
-            raise UsageError("usage", f"no such command: {args[0]!r}", hint=hint)
+        """Find a command; raise UsageError with the likely one if there is none of that name."""
+        name, *rest = args
+        if name not in COMMANDS and not name.startswith("-"):
+            similar = suggestion(name)
+            hint = f"gpuinstall {joined([similar, *rest])}" if similar else "gpuinstall help"
+            raise UsageError("usage", f"no such command: {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -125,70 +129,72 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     close_umask()
     keep_temporary_files_apart()
-    words = arguments
+    fault: GpuInstallError
     try:
         if arguments[:1] == [HANDED_OVER]:
-            sys.argv[1:] = words = handed_over(arguments[1:])
-        status = _run([*words[1:], "--help"] if words[:1] == ["help"] else words)
-        if words is not arguments and status == 0:
-            _say_where(words)
-        return status  # noqa: TRY300  what is said of where it lies may fail too
+            return _run_handed_over(arguments[1:])
+        return _run(arguments)
+    except GpuInstallError as error:
+        fault = error
     except click.ClickException as error:
-        return _fail(
-            arguments,
-            UsageError("usage", error.format_message(), hint=f"{_named(arguments)} --help"),
-        )
+        hint = f"{_program_of(arguments)} --help"
+        fault = UsageError("usage", error.format_message(), hint=hint)
     except (click.Abort, KeyboardInterrupt) as stop:
-        interrupted = InterruptedByUserError("interrupted", "interrupted")
+        fault = InterruptedByUserError("interrupted", "interrupted")
         interrupt = stop.__cause__ or stop  # click makes an Abort of each KeyboardInterrupt
         if isinstance(interrupt, TransferInterrupted):
-            interrupted.why, interrupted.hint = interrupt.kept, "the same again"
-        return _fail(arguments, interrupted)
-    except GpuInstallError as error:
-        return _fail(arguments, error)
+            fault.why = interrupt.kept
+            fault.hint = "the same again"
     except Exception as error:
-        if lack := _missing_folder(error) or _exhausted(error) or _unusable(error):
-            return _fail(arguments, lack)
-        if "--verbose" in arguments or "-v" in arguments:
+        known = _missing_folder(error) or _exhausted(error) or _unusable(error)
+        if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = "the same with --verbose   # shows where; please report it"
-        return _fail(arguments, InternalError("internal", message, hint=hint))
+        fault = known or InternalError("internal", message, hint=hint)
+    return _fail(arguments, fault)
+
+
+def _run_handed_over(arguments: list[str]) -> int:
+    words = handed_over(arguments)
+    sys.argv[1:] = words
+    status = _run(words)
+    if status == 0:
+        _show_path(words)
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    try:
+        return int(entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        # The program by itself asks what it can do; a group such as "export" lacks its command.
+        return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
 def handed_over(arguments: list[str]) -> list[str]:
-    """Make a command line of what bootstrap.py was given: one of ours, else ``install``.
+    """Return the command line for what bootstrap.py was given: one of ours, else ``install``.
 
-    Raise UsageError for a bare word that is a command in the wrong place, or looks like one that was mistyped: it is
-    never taken for a package.
+    Raises:
+        UsageError: for a bare word that is a command in the wrong place, or looks like one that was mistyped: it is
+            never taken for a package.
     """
-    if arguments[:1] and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
+    if arguments and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
         return arguments
     for word in _requirements(arguments):
-        if command := likely_command(word):
+        command = likely_command(word)
+        if command:
             return _decided(word, command, arguments)
     return ["install", *arguments]
 
 
-def likely_command(word: str) -> str | None:
-    """The command that a bare word is, or is one letter away from: changed, left out, added, or two exchanged."""
-    word = word.lower()
-    return (
-        word
-        if word in COMMANDS
-        else next((command for command in COMMANDS if _is_near(word, command)), None)
-    )
-
-
-def suggestion(word: str) -> str | None:
-    """The command that somebody who typed ``word`` is likely to have meant."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, COMMANDS, 1)), None)
-
-
 def _requirements(arguments: list[str]) -> list[str]:
-    """The words that ``install`` would take for packages; none where it would not take the line at all."""
+    """Return the words that ``install`` would take for packages; none if it would not take the line at all."""
     from gpuinstall.cli.install import command
 
     with suppress(click.ClickException, click.exceptions.Exit):
@@ -197,132 +203,151 @@ def _requirements(arguments: list[str]) -> list[str]:
     return []
 
 
-def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
-    """Ask where somebody can answer; else raise UsageError with both lines."""
-    from gpuinstall.cli.self import path_line
-    from gpuinstall.launcher import command_file
-
-    rest = list(arguments)
-    rest.remove(word)
-    likeness = "is a command" if word == command else f"looks like the command {command}"
-    there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    if there and click.confirm(
-        f"{word} {likeness}. Run gpuinstall {joined([command, *rest])}?", default=True, err=True
-    ):
-        return [command, *rest]
-    ours = quoted(command_file()) if path_line(os.environ) else "gpuinstall"
-    lines = f"{ours} {joined([command, *rest])}", f"{ours} {joined(['install', *arguments])}"
-    hint = f"{lines[0]}   # the command\n{lines[1]}   # a package of that name"
-    raise UsageError(
-        "command-or-package", f"{word} {likeness}: no package of that name is installed", hint=hint
-    )
+def likely_command(word: str) -> str | None:
+    """Return the command that a bare word is, or is one letter away from."""
+    word = word.lower()
+    if word in COMMANDS:
+        return word
+    return next((command for command in COMMANDS if _is_near(word, command)), None)
 
 
 def _is_near(word: str, command: str) -> bool:
-    """Say whether two words are one stroke apart."""
+    """Whether one letter is changed, left out or added, or two are exchanged."""
     shorter, longer = sorted((word, command), key=len)
     if len(longer) - len(shorter) > 1:
         return False
-    start = next(
-        (at for at, pair in enumerate(zip(shorter, longer, strict=False)) if pair[0] != pair[1]),
-        len(shorter),
+    start = 0
+    while start < len(shorter) and shorter[start] == longer[start]:
+        start += 1
+    rest = shorter[start:]
+    longer_rest = longer[start:]
+    if len(rest) < len(longer_rest):
+        return rest == longer_rest[1:]
+    exchanged = rest[1::-1] + rest[2:]
+    return rest[1:] == longer_rest[1:] or exchanged == longer_rest
+
+
+def suggestion(word: str) -> str | None:
+    """Return the command that a user who typed ``word`` is likely to have meant."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, COMMANDS, 1)), None)
+
+
+def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
+    """Ask whether a word is a command.
+
+    Raises:
+        UsageError: with both command lines, if the answer is no or nobody can answer.
+    """
+    from gpuinstall.cli.self import program_name
+
+    rest = list(arguments)
+    rest.remove(word)
+    command_line = [command, *rest]
+    likeness = "is a command" if word == command else f"looks like the command {command}"
+    can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    question = f"{word} {likeness}. Run gpuinstall {joined(command_line)}?"
+    if can_ask and click.confirm(question, default=True, err=True):
+        return command_line
+    program = program_name()
+    raise UsageError(
+        "command-or-package",
+        f"{word} {likeness}: no package of that name is installed",
+        hint=f"{program} {joined(command_line)}   # the command\n"
+        f"{program} {joined(['install', *arguments])}   # a package of that name",
     )
-    rest, more = shorter[start:], longer[start:]
-    exchanged = len(rest) > 1 and rest[:2] == more[1::-1] and rest[2:] == more[2:]
-    return exchanged or rest == more[1:] or (len(rest) == len(more) and rest[1:] == more[1:])
 
 
-def _say_where(arguments: list[str]) -> None:
-    """Say where bootstrap.py has put the command, and how it comes onto PATH, while it is not there."""
+def _show_path(arguments: list[str]) -> None:
+    """Write where bootstrap.py has put the command and how it comes onto PATH, if it is not there."""
     from gpuinstall.cli.self import path_line
     from gpuinstall.launcher import command_file
 
-    quiet = {"-q", "--quiet", "--json", "--json-events"} & set(arguments) or os.environ.get(
-        "GPUINSTALL_QUIET"
-    )
-    if not quiet and (line := path_line(os.environ)):
-        screen, program = terminal_class(events=False)(), command_file()
-        screen.step("PATH", line)
-        screen.step("", f"{quoted(program)} self path --write   # for every new shell")
-
-
-def _run(arguments: list[str]) -> int:
-    try:
-        return int(entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0)
-    except click.exceptions.Exit as leaving:
-        return leaving.exit_code
-    except click.exceptions.NoArgsIsHelpError as wanted:
-        click.echo(wanted.ctx.get_help())
-        # The program by itself asks what it can do; a group such as "export" lacks its command.
-        return 0 if wanted.ctx.parent is None else UsageError.exit_code
+    is_quiet = not {"-q", "--quiet", "--json", "--json-events"}.isdisjoint(arguments)
+    line = path_line()
+    if is_quiet or os.environ.get("GPUINSTALL_QUIET") or line is None:
+        return
+    screen = terminal_class(events=False)()
+    screen.step("PATH", line)
+    screen.step("", f"{quoted(command_file())} self path --write   # for every new shell")
 
 
 def _missing_folder(error: Exception) -> UsageError | None:
-    """The folder that a command ended for want of: the one that it works in, or a home; None where it is neither."""
+    """Return the error for a working folder or a home that does not exist; None if both do."""
     try:
         Path.cwd()
         Path.home()
     except FileNotFoundError:
         return UsageError("folder-missing", "the working folder no longer exists", hint="cd")
     except RuntimeError:
-        message, hint = "this user has no home folder", "export HOME=/path/to/folder"
-        return (
-            UsageError("home-missing", message, hint=hint)
-            if isinstance(error, RuntimeError)
-            else None
-        )
+        if isinstance(error, RuntimeError):
+            return UsageError(
+                "home-missing",
+                "this user has no home folder",
+                hint="export HOME=/path/to/folder",
+            )
     return None
 
 
 def _exhausted(error: Exception) -> InstallationError | None:
-    """What of the machine a command ran out of, or may have no more of: no fault of ours; None where it is neither."""
+    """Return the error for what the machine ran out of, or may have no more of; None for any other error."""
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        message = "out of memory, or at this shell's memory limit"
-        return InstallationError("no-memory", message, hint="free -h; ulimit -v; ulimit -u")
+        return InstallationError(
+            "no-memory",
+            "out of memory, or at this shell's memory limit",
+            hint="free -h; ulimit -v; ulimit -u",
+        )
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EFBIG:
-        message = "a file is larger than this shell's limit allows"
-        return InstallationError("file-limit", message, hint="ulimit -f unlimited")
-    if number in {errno.EMFILE, errno.ENFILE}:
-        message = "too many files are open for this shell's limit"
-        return InstallationError("open-files", message, hint="ulimit -n 1024")
-    where = getattr(error, "filename", None) or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
-    if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
-        hint = (
-            "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
+        return InstallationError(
+            "file-limit",
+            "a file is larger than this shell's limit allows",
+            hint="ulimit -f unlimited",
         )
-        return InstallationError("no-space", f"no space left for {where}", hint=hint)
+    if number in {errno.EMFILE, errno.ENFILE}:
+        return InstallationError(
+            "open-files",
+            "too many files are open for this shell's limit",
+            hint="ulimit -n 1024",
+        )
+    if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
+        place = getattr(error, "filename", None)
+        if not place:
+            place = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
+        return InstallationError(
+            "no-space",
+            f"no space left for {place}",
+            hint="df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder",
+        )
     return None
 
 
 def _unusable(error: Exception) -> GpuInstallError | None:
-    """Return what of the user's files or settings ended a command; None if it is none of these."""
+    """Return the error for the user's files or settings that ended a command; None for any other error."""
     if isinstance(error, RecursionError):
-        message = "a file or a requirement is nested deeper than gpuinstall reads"
-        return UsageError("nested-too-deep", message)
-    if (
-        isinstance(error, OSError)
-        and error.errno in _OF_FILES
-        and isinstance(error.filename, (str, bytes))
-    ):
-        path = os.fsdecode(error.filename)
-        message = f"{path} cannot be used: {error.strerror}"
-        hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
-        return InstallationError("file-unusable", message, hint=hint)
-    return None
+        return UsageError(
+            "nested-too-deep",
+            "a file or a requirement is nested deeper than gpuinstall reads",
+        )
+    if not isinstance(error, OSError) or error.errno not in _FILE_ERRORS:
+        return None
+    if not isinstance(error.filename, str | bytes):
+        return None
+    path = os.fsdecode(error.filename)
+    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
+    return InstallationError("file-unusable", f"{path} cannot be used: {error.strerror}", hint=hint)
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
     events = "--json-events" in arguments
-    return fail(
-        terminal_class(events=events)(events or "--json" in arguments), _command(arguments), error
-    )
+    terminal = terminal_class(events=events)(as_json=events or "--json" in arguments)
+    return fail(terminal, _command_of(arguments) or "gpuinstall", error)
 
 
-def _command(arguments: list[str]) -> str:
-    return next((argument for argument in arguments if argument in COMMANDS), "gpuinstall")
+def _program_of(arguments: list[str]) -> str:
+    return " ".join(filter(None, ("gpuinstall", _command_of(arguments))))
 
 
-def _named(arguments: list[str]) -> str:
-    command = _command(arguments)
-    return command if command == "gpuinstall" else f"gpuinstall {command}"
+def _command_of(arguments: list[str]) -> str | None:
+    return next((argument for argument in arguments if argument in COMMANDS), None)

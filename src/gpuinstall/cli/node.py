@@ -7,13 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from gpuinstall.cli.options import bundled
+from gpuinstall.cli.options import PATH, bundled
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.environment import fingerprint
@@ -25,28 +24,7 @@ from gpuinstall.probe import read_machine
 
 PROLOG_S = 1.5
 
-_STEP = (
-    click.option(
-        "--run-dir",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="The folder of the run, on every node.",
-    ),
-    click.option("--run", metavar="ID", help="The id of the run; the folder must belong to it."),
-    click.option(
-        "--attempt",
-        type=click.IntRange(1),
-        default=1,
-        metavar="N",
-        help="The number of the attempt.",
-    ),
-    click.option(
-        "--node", metavar="NAME", help="This node's name (default: the engine's or the host's)."
-    ),
-)
-_root = click.option(
-    "--root", metavar="DIR", type=click.Path(path_type=Path), help="The folder of environments."
-)
+_root = click.option("--root", metavar="DIR", type=PATH, help="The folder of environments.")
 
 
 class StepOptions(NamedTuple):
@@ -66,23 +44,53 @@ class StepOptions(NamedTuple):
         """Take a step; what is printed for a person is the record too, in one line."""
         if self.run_dir is None:
             raise click.UsageError("--run-dir is required")
-        folder, node = RunFolder.at(self.run_dir, terminal), this_node(os.environ, self.node)
-        record = NodeOrder(folder, name, node, self.run, self.attempt).carry_out(
-            lambda: work(folder, node)
-        )
-        error = {"code": record.code, "message": record.message, "hint": record.hint}
-        failed = record.status == "failed"
+        folder = RunFolder.at(self.run_dir, terminal)
+        node = this_node(os.environ, self.node)
+        order = NodeOrder(folder, name, node, self.run, self.attempt)
+        record = order.carry_out(lambda: work(folder, node))
+        errors = []
+        if record.status == "failed":
+            errors.append(
+                {
+                    "code": record.code,
+                    "message": record.message,
+                    "hint": record.hint,
+                }
+            )
         return Outcome(
             record.to_dict(),
             lambda screen: screen.line(json.dumps(record.to_dict())),
-            "error" if failed else "success",
-            record.exit_code,
-            (error,) if failed else (),
+            exit_code=record.exit_code,
+            errors=tuple(errors),
         )
 
 
-_step = partial(
-    bundled, name="step", kind=StepOptions, fields=StepOptions._fields, decorators=_STEP
+_step = bundled(
+    "step",
+    StepOptions,
+    {
+        "run_dir": click.option(
+            "--run-dir",
+            metavar="DIR",
+            type=PATH,
+            help="The folder of the run, on every node.",
+        ),
+        "run": click.option(
+            "--run", metavar="ID", help="The id of the run; the folder must belong to it."
+        ),
+        "attempt": click.option(
+            "--attempt",
+            type=click.IntRange(1),
+            default=1,
+            metavar="N",
+            help="The number of the attempt.",
+        ),
+        "node": click.option(
+            "--node",
+            metavar="NAME",
+            help="This node's name (default: the engine's or the host's).",
+        ),
+    },
 )
 
 
@@ -102,16 +110,29 @@ def _survey(terminal: Terminal, *, step: StepOptions) -> Outcome:
 @_step
 @_root
 @click.option(
-    "--mode", type=click.Choice(["node", "shared"]), default="node", help="Where environments go."
+    "--mode",
+    type=click.Choice(["node", "shared"]),
+    default="node",
+    help="Where environments go.",
 )
 @click.option("--build", is_flag=True, help="Build the environment that other nodes use (shared).")
 @framed("node")
 def _install(
-    terminal: Terminal, *, step: StepOptions, root: Path | None, mode: Any, build: bool
+    terminal: Terminal,
+    *,
+    step: StepOptions,
+    root: Path | None,
+    mode: Any,
+    build: bool,
 ) -> Outcome:
     def work(folder: RunFolder, name: NodeName) -> dict[str, Any]:
-        own = folder.place("environments") if mode == "shared" else read_scratch(os.environ).path
-        placing = Placing((root or own).absolute(), mode, build or mode == "node")
+        if root:
+            place = root
+        elif mode == "shared":
+            place = folder.place("environments")
+        else:
+            place = read_scratch(os.environ).path
+        placing = Placing(place.absolute(), mode, build or mode == "node")
         return install_node(folder, name, placing, terminal)
 
     return step.take("install", terminal, work)
@@ -126,7 +147,10 @@ def _install(
     help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.",
 )
 @click.option(
-    "--together", type=click.IntRange(1), metavar="N", help="Take part in a test of several nodes."
+    "--together",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Take part in a test of several nodes.",
 )
 @click.option(
     "--prolog", is_flag=True, help="Answer from the last proof within 2 s; always exit 0."
@@ -159,24 +183,26 @@ def _verify(
 
 
 def _prolog(node: NodeName, root: Path | None, *, may_drain: bool) -> Outcome:
-    """Answer from what is known; where the driver keeps us waiting, nothing is said against the node."""
+    """Answer from what is known; if the driver keeps us waiting, the node is not blamed."""
     answers: list[tuple[bool, str]] = []
 
     def ask() -> None:
-        place = root or read_scratch(os.environ).path
-        answers.append(
-            prolog_answer(newest_proof(place, node), fingerprint(read_machine()), time.time())
-        )
+        proof = newest_proof(root or read_scratch(os.environ).path, node)
+        answers.append(prolog_answer(proof, fingerprint(read_machine()), time.time()))
 
+    # A thread can be left behind; a driver that hangs cannot be interrupted.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(PROLOG_S)
-    good, message = (
-        answers[0] if answers else (True, f"no answer within {PROLOG_S} s; the node is not blamed")
-    )
-    data = {"node": node, "good": good, "message": message}
+    answers.append((True, f"no answer within {PROLOG_S} s; the node is not blamed"))
+    is_good, message = answers[0]
     return Outcome(
-        data,
+        {
+            "node": node,
+            "good": is_good,
+            "message": message,
+        },
         lambda screen: screen.field("Prolog", message),
-        exit_code=1 if may_drain and not good else 0,
+        exit_code=1 if may_drain and not is_good else 0,
+        status="success",
     )

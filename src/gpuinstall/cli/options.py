@@ -1,12 +1,12 @@
-"""The options that several commands share, and the machine and request that they name."""
+"""The options that several commands share, and the machine and the request that they select."""
 
 from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
-from dataclasses import fields
-from itertools import takewhile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,77 +16,117 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import DOCUMENT_BYTES, open_regular, parse_json
 from gpuinstall.machine import Machine
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.project import Settings
+from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from click.shell_completion import CompletionItem
 
     from gpuinstall.catalog import Build
     from gpuinstall.reporter import Reporter
 
+    Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-def gpu_names(
-    _context: click.Context, _option: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    """Names of GPUs that hold what was typed."""
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+PATH = click.Path(path_type=Path)
+
+
+def _completion(values: Callable[[], Iterable[str]], *, anywhere: bool = False) -> Completion:
+    """Return what completes the value of an option, for click; ``anywhere``: by any part of it."""
+
+    def complete(
+        _context: click.Context,
+        _option: click.Parameter,
+        typed: str,
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        word = typed.lower().strip("'\"")
+        items = []
+        for value in values():
+            place = value.lower().find(word)
+            if place == 0 or (place > 0 and anywhere):
+                items.append(CompletionItem(value))
+        return items
+
+    return complete
+
+
+def _gpu_names() -> Iterable[str]:
     from gpuinstall.catalog.gpus import other_chips, products
 
-    names = (
-        *(product.name for product in products()),
-        *(name for chip in other_chips() for name in chip.products),
-    )
-    return _items(dict.fromkeys(names), typed, anywhere=True)
+    names = [product.name for product in products()]
+    for chip in other_chips():
+        names.extend(chip.products)
+    return dict.fromkeys(names)
 
 
-def backend_tags(
-    _context: click.Context, _option: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    """Tags of backends."""
-    return _items(sorted({build.backend.tag for build in _builds()}), typed)
+def _backend_tags() -> Iterable[str]:
+    return sorted({build.backend.tag for build in _builds()})
 
 
-def target_names(
-    _context: click.Context, _option: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    """Kinds of machine to lock for."""
+def _target_names() -> Iterable[str]:
+    """Return the kinds of machine to lock for."""
     from gpuinstall.lock.target import Target
 
-    return _items(
-        sorted({str(Target(build.backend.tag, build.os, build.arch)) for build in _builds()}), typed
-    )
+    targets = [Target(build.backend.tag, build.os, build.arch) for build in _builds()]
+    return sorted(set(map(str, targets)))
 
 
-def _builds() -> tuple[Build, ...]:
-    """Those of every maker that can be installed."""
+def _builds() -> Iterator[Build]:
+    """Return the builds of every maker that can be installed."""
     from gpuinstall.catalog import load_catalog
 
     catalog = load_catalog()
-    further = (build for read in catalog.further.values() for build in read().builds)
-    return tuple(build for build in (*catalog.builds, *further) if build.absent is None)
+    for kind in catalog.further:
+        catalog = catalog.serving(kind)
+    return (build for build in catalog.builds if build.absent is None)
 
 
-def _items(values: Iterable[str], typed: str, *, anywhere: bool = False) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
+gpu_names = _completion(_gpu_names, anywhere=True)
+backend_tags = _completion(_backend_tags)
+target_names = _completion(_target_names)
 
-    wanted = typed.lower().strip("'\"")
-    fits = [
-        value
-        for value in values
-        if (wanted in value.lower() if anywhere else value.lower().startswith(wanted))
-    ]
-    return [CompletionItem(value) for value in fits]
+
+def bundled(name: str, kind: Callable[..., Any], options: Mapping[str, Decorator]) -> Decorator:
+    """Return the decorator that gives a command several options as one argument.
+
+    Args:
+        name: The argument.
+        kind: Makes its value of the options' values.
+        options: The options in the order of the help, by the keywords that ``kind`` takes. One of them may be
+            a bundle too.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_options(*args: Any, **kwargs: Any) -> Any:
+            values = {keyword: kwargs.pop(keyword) for keyword in options}
+            kwargs[name] = kind(**values)
+            return function(*args, **kwargs)
+
+        command: Callable[..., Any] = with_options
+        for option in reversed([*options.values()]):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 upgrade = click.option(
     "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."
 )
 upgrade_package = click.option(
-    "--upgrade-package", "packages", multiple=True, metavar="P", help="Upgrade only this package."
+    "--upgrade-package",
+    "packages",
+    multiple=True,
+    metavar="P",
+    help="Upgrade only this package.",
 )
 only = click.option(
     "--only", is_flag=True, help="Request only these packages; drop the earlier requests."
@@ -94,18 +134,17 @@ only = click.option(
 venv = click.option(
     "--venv",
     metavar="DIR",
+    # Not click.Path, which would complete names of files too.
+    type=Path,
     default=".venv",
     envvar="GPUINSTALL_VENV",
     help="The environment (default: .venv).",
 )
-torch_index = click.option(
-    "--torch-index",
-    envvar="GPUINSTALL_TORCH_INDEX",
-    metavar="URL",
-    help="The base URL of PyTorch's index.",
-)
 offline = click.option(
-    "--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network."
+    "--offline",
+    is_flag=True,
+    envvar="GPUINSTALL_OFFLINE",
+    help="Use no network.",
 )
 extension_sources = click.option(
     "--extension-source",
@@ -121,56 +160,79 @@ wheels = click.option(
     type=click.Path(path_type=Path, resolve_path=True),
     help="Take the wheels from this folder.",
 )
-_FETCHING = (torch_index, offline)
-_SOURCING = (
-    *_FETCHING,
-    click.option(
+_TORCH_INDEX = {
+    "torch_index": click.option(
+        "--torch-index",
+        envvar="GPUINSTALL_TORCH_INDEX",
+        metavar="URL",
+        help="The base URL of PyTorch's index.",
+    )
+}
+_FETCHING = {**_TORCH_INDEX, "offline": offline}
+_SOURCING = {
+    **_FETCHING,
+    "code_check": click.option(
         "--code-check/--no-code-check",
         default=None,
         help="Take only packages with code for the GPUs (reads wheels).",
     ),
-    click.option(
+    "only_binary": click.option(
         "--only-binary",
         is_flag=True,
         envvar="GPUINSTALL_ONLY_BINARY",
         help="Use wheels only; run no package's build code.",
     ),
-    extension_sources,
-    click.option(
+    "extension_sources": extension_sources,
+    "build_extensions": click.option(
         "--build-extensions",
         is_flag=True,
         envvar="GPUINSTALL_BUILD_EXTENSIONS",
         help="Compile extensions that have no prebuilt file for this machine.",
     ),
+}
+sourcing = bundled("sourcing", Sourcing, _SOURCING)
+"""Gives a command that resolves or installs every option of Sourcing."""
+fetching = bundled("sourcing", Sourcing, _FETCHING)
+"""Gives a command that only fetches the options of Sourcing that it obeys."""
+torch_source = bundled("sourcing", Sourcing, _TORCH_INDEX)
+"""Gives a command that only names PyTorch's index that option of Sourcing."""
+extension_search = bundled(
+    "sourcing", Sourcing, {"extension_sources": extension_sources, **_TORCH_INDEX}
 )
-_SOURCING_FIELDS = tuple(field.name for field in fields(Sourcing))
-_MACHINE_FILE = click.option(
-    "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
-)
-_MACHINE_WORDS = (
-    click.option(
+"""Gives a command that looks for prebuilt extensions the options of Sourcing for them."""
+_MACHINE_WORDS = {
+    "gpu": click.option(
         "--gpu",
         multiple=True,
         metavar="NAME",
         shell_complete=gpu_names,
         help='Plan for a GPU by its name, such as "RTX 5090".',
     ),
-    click.option("--driver", metavar="VERSION", help="The driver of the machine that --gpu names."),
-    click.option(
+    "driver": click.option(
+        "--driver", metavar="VERSION", help="The driver of the machine that --gpu names."
+    ),
+    "os": click.option(
         "--os",
         type=click.Choice(["linux", "windows", "macos"]),
         help="Its operating system (linux).",
     ),
-    click.option(
+    "arch": click.option(
         "--arch",
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
         help="Its architecture (x86_64, or the GPU's own).",
     ),
-    click.option("--glibc", metavar="X.Y", help="Its glibc (2.28)."),
-)
-_REQUEST = (
-    click.argument("requirements", nargs=-1, metavar="[REQ]..."),
-    click.option(
+    "glibc": click.option("--glibc", metavar="X.Y", help="Its glibc (2.28)."),
+}
+_MACHINE = {
+    "machine": click.option(
+        "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
+    ),
+    **_MACHINE_WORDS,
+}
+_REQUEST: dict[str, Decorator] = {
+    "sourcing": sourcing,
+    "requirements": click.argument("requirements", nargs=-1, metavar="[REQ]..."),
+    "files": click.option(
         "-r",
         "--requirement",
         "files",
@@ -178,7 +240,7 @@ _REQUEST = (
         metavar="FILE",
         help="Read requirements from a file.",
     ),
-    click.option(
+    "editables": click.option(
         "-e",
         "--editable",
         "editables",
@@ -186,7 +248,7 @@ _REQUEST = (
         metavar="DIR",
         help="Install a project as editable.",
     ),
-    click.option(
+    "constraints": click.option(
         "-c",
         "--constraint",
         "constraints",
@@ -194,37 +256,45 @@ _REQUEST = (
         metavar="FILE",
         help="Constrain versions.",
     ),
-    click.option(
+    "groups": click.option(
         "--group",
         "groups",
         multiple=True,
         metavar="NAME",
         help="Add a dependency group of pyproject.toml.",
     ),
-    click.option(
-        "--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."
+    "python": click.option(
+        "--python",
+        envvar="GPUINSTALL_PYTHON",
+        metavar="X.Y",
+        help="The Python to install for.",
     ),
-    click.option(
+    "backend": click.option(
         "--backend",
         envvar="GPUINSTALL_BACKEND",
         metavar="TAG",
         shell_complete=backend_tags,
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
-    click.option(
+    "gpus": click.option(
         "--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."
     ),
-    click.option(
+    "relax": click.option(
+        "--relax",
+        is_flag=True,
+        help="If this machine cannot have what is requested, take what is nearest to it.",
+    ),
+    "declared": click.option(
         "--project/--no-project",
         "declared",
         default=True,
         help="Include this folder's requirements, or not.",
     ),
-)
+}
 
 
 class MachineOptions(NamedTuple):
-    """The machine that the command line names: by a file, in words, or (when nothing is said) this one."""
+    """The machine that the command line selects: by a file, in words, or this one if it has neither."""
 
     machine: str | None = None
     gpu: tuple[str, ...] = ()
@@ -235,7 +305,7 @@ class MachineOptions(NamedTuple):
 
 
 class RequestOptions(NamedTuple):
-    """What the command line asks for."""
+    """What the command line requests."""
 
     requirements: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -245,116 +315,135 @@ class RequestOptions(NamedTuple):
     python: str | None = None
     backend: str | None = None
     gpus: str | None = None
+    relax: bool = False
     declared: bool = True
     sourcing: Sourcing = Sourcing()
 
     @property
     def has_requirements(self) -> bool:
-        """Say whether the command line names what to install."""
+        """Whether the command line names what to install."""
         return bool(self.requirements or self.files or self.editables or self.groups)
 
-    @property
-    def by_hand(self) -> tuple[str, ...]:
-        """The requirements that stand on the command line itself."""
-        return (*self.requirements, *(f"-e {folder}" for folder in self.editables))
+    def read_files(self) -> dict[str, RequirementsFile]:
+        """Return the requirements files and groups by their names, each read once.
 
-    def read(self) -> dict[str, RequirementsFile]:
-        """Read the files and groups that are named, each once; raise UsageError for a malformed one."""
+        Raises:
+            UsageError: if one of them is malformed.
+        """
         from gpuinstall.lock.declaration import read_inputs
 
-        read = {name: read_inputs(name) for name in (*self.files, *map(group_path, self.groups))}
-        limits = {name: read_requirements(Path(name)) for name in self.constraints}
-        within = {
-            name: RequirementsFile(
-                (), listed.requirements, listed.settings, included=listed.included
+        files = {}
+        for name in (*self.files, *map(group_path, self.groups)):
+            files[name] = read_inputs(name)
+        for name in self.constraints:
+            file = read_requirements(Path(name))
+            # A constraints file requests nothing: its requirements are limits.
+            files[name] = RequirementsFile(
+                constraints=file.requirements,
+                settings=file.settings,
+                included=file.included,
             )
-            for name, listed in limits.items()
-        }
-        return read | within
+        return files
 
 
-def machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--machine`` and ``--gpu … --driver …`` as one argument, ``machine``: MachineOptions."""
-    return bundled(
-        function,
-        "machine",
-        MachineOptions,
-        MachineOptions._fields,
-        (_MACHINE_FILE, *_MACHINE_WORDS),
-    )
+machine_options = bundled("machine", MachineOptions, _MACHINE)
+"""Gives a command ``--machine`` and ``--gpu … --driver …``."""
+machine_words = bundled("described", MachineOptions, _MACHINE_WORDS)
+"""Gives a command ``--gpu … --driver …`` alone."""
+request_options = bundled("request", RequestOptions, _REQUEST)
+"""Gives a command that resolves REQ, ``-r``, ``-e``, … and the options of Sourcing."""
 
 
-def machine_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--gpu … --driver …`` alone as one argument, ``described``: MachineOptions."""
-    return bundled(function, "described", MachineOptions, MachineOptions._fields, _MACHINE_WORDS)
+def open_requested(
+    request: RequestOptions,
+    machine: MachineOptions,
+    reporter: Reporter,
+) -> AbstractContextManager[Project]:
+    """Open the project of the working folder with what the command line requests.
+
+    Raises:
+        UsageError: if a file, the machine or a path is malformed.
+    """
+    return open_project(Path.cwd(), read_settings(request, machine, reporter), reporter)
 
 
-def request_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that resolves REQ, ``-r``, ``-e``, … and the options of Sourcing as one argument, ``request``."""
-    return sourcing(bundled(function, "request", RequestOptions, RequestOptions._fields, _REQUEST))
-
-
-def sourcing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that resolves or installs every option of Sourcing as one argument, ``sourcing``."""
-    return bundled(function, "sourcing", Sourcing, _SOURCING_FIELDS, _SOURCING)
-
-
-def fetching(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that only fetches what it takes of Sourcing as one argument, ``sourcing``."""
-    return bundled(function, "sourcing", Sourcing, _SOURCING_FIELDS, _FETCHING)
+def open_folder(
+    sourcing: Sourcing,
+    reporter: Reporter,
+    *,
+    folder: Path | None = None,
+    venv: Path | None = None,
+) -> AbstractContextManager[Project]:
+    """Open a project, by default that of the working folder, with nothing requested beside its own files' request."""
+    settings = Settings(Request((), sourcing=sourcing), venv=venv)
+    return open_project(folder or Path.cwd(), settings, reporter)
 
 
 def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
-    """Read what the command line says of a run; raise UsageError for a malformed file, machine or path."""
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") if request.gpus == "visible" else request.gpus
-    names = takewhile(lambda name: name != "-1", (part.strip() for part in (gpus or "").split(",")))
-    indices = None if gpus is None else tuple(filter(None, names))
-    pythons = (
-        (RUNNING_PYTHON,) if machine.gpu else ()
-    )  # a machine in words has a Python like this one's
-    named = Request(
-        request.by_hand,
-        request.python,
-        request.backend,
-        indices,
-        preferred_pythons=pythons,
-        sourcing=request.sourcing,
+    """Return what the command line says of a run.
+
+    Raises:
+        UsageError: if a file, the machine or a path is malformed.
+    """
+    editables = [f"-e {folder}" for folder in request.editables]
+    return Settings(
+        Request(
+            (*request.requirements, *editables),
+            python=request.python,
+            backend=request.backend,
+            gpus=_gpu_indices(request.gpus),
+            # A machine in words has a Python like this one's.
+            preferred_pythons=(RUNNING_PYTHON,) if machine.gpu else (),
+            relax=request.relax,
+            sourcing=request.sourcing,
+        ),
+        machine=read_other_machine(machine, reporter),
+        files=request.read_files(),
+        declared=request.declared,
     )
-    other = read_named_machine(machine, reporter)
-    return Settings(named, request.read(), declared=request.declared, machine=other)
 
 
-def read_selected_machine(selected: MachineOptions, reporter: Reporter) -> Machine:
-    """Read the machine that is named, or this one; raise UsageError where its file or its words are malformed."""
-    if other := read_named_machine(selected, reporter):
-        return other
-    from gpuinstall.probe import read_machine
+def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
+    """Return the indices or UUIDs that ``--gpus`` selects; None for all GPUs."""
+    if gpus == "visible":
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus is None:
+        return None
+    indices: list[str] = []
+    for part in gpus.split(","):
+        index = part.strip()
+        if index == "-1":  # hides itself and all that follow, as CUDA reads its variable
+            break
+        if index:
+            indices.append(index)
+    return tuple(indices)
 
-    return read_machine(reporter)
 
+def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine | None:
+    """Return the machine that the command line selects; None if that is this one.
 
-def read_named_machine(selected: MachineOptions, reporter: Reporter) -> Machine | None:
-    """Read another machine than this one, where one is named; raise UsageError where it is malformed."""
-    details = selected.driver or selected.os or selected.arch or selected.glibc
-    if selected.machine is not None and (selected.gpu or details):
-        raise UsageError(
-            "machine-twice", "--machine cannot be combined with --gpu, --driver, --os and --arch"
-        )
-    if selected.machine is not None:
-        return read_machine_file(selected.machine, reporter)
+    Raises:
+        UsageError: if its file or its words are malformed.
+    """
+    file, words = selected.machine, selected[1:]
+    if file is not None:
+        if any(words):
+            raise UsageError(
+                "machine-twice",
+                "--machine cannot be combined with --gpu, --driver, --os and --arch",
+            )
+        return read_machine_file(file, reporter)
     if selected.gpu:
         from gpuinstall.words import machine_in_words
 
-        return machine_in_words(
-            selected.gpu, selected.driver, selected.os, selected.arch, selected.glibc
-        )
-    if details:
+        return machine_in_words(*words)
+    if any(words):
         raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
     return None
 
 
 def read_machine_file(name: str, reporter: Reporter) -> Machine:
-    """Read a Machine document from a file or stdin (``-``), or a recorded machine's folder."""
+    """Return the machine of a document, of stdin (``-``), or of a recorded machine's folder."""
     if name != "-" and Path(name).is_dir():
         from gpuinstall.probe import read_recording
 
@@ -363,37 +452,38 @@ def read_machine_file(name: str, reporter: Reporter) -> Machine:
 
 
 def read_machine_document(name: str) -> Machine:
-    """Read a Machine document from a file, or from stdin (``-``); raise UsageError where there is none."""
+    """Return the machine of a document, or of stdin (``-``).
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
     try:
-        if name == "-":
-            raw = sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
-        else:
-            path = Path(name)
-            # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
-            with open_regular(path) if path.is_file() else path.open("rb") as file:
-                raw = file.read(DOCUMENT_BYTES)
-        return Machine.from_dict(parse_json(raw))
+        return Machine.from_dict(parse_json(_read_document(name)))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
-        message = f"{source} cannot be read: {reason} (gpuinstall probe --json writes one)"
-        raise UsageError("machine-malformed", message) from None
+        raise UsageError(
+            "machine-malformed",
+            f"{source} cannot be read: {reason} (gpuinstall probe --json writes one)",
+        ) from None
 
 
-def bundled(
-    function: Callable[..., Any],
-    name: str,
-    kind: Callable[..., Any],
-    fields: tuple[str, ...],
-    decorators: tuple[Callable[..., Any], ...],
-) -> Callable[..., Any]:
-    """Give a command several options as one argument, the ``fields`` of a ``kind``."""
+def _read_document(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
+    path = Path(name)
+    # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
+    with open_regular(path) if path.is_file() else path.open("rb") as file:
+        return file.read(DOCUMENT_BYTES)
 
-    @functools.wraps(function)
-    def with_options(*args: Any, **kwargs: Any) -> Any:
-        packed = kind(**{key: kwargs.pop(key) for key in fields if key in kwargs})
-        return function(*args, **kwargs, **{name: packed})
 
-    for decorate in reversed(decorators):
-        with_options = decorate(with_options)
-    return with_options
+def find_interpreter(python: str, *, hint: str) -> Path:
+    """Return the path of the interpreter that ``--python`` names.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    program = shutil.which(python)
+    if program is None:
+        raise UsageError("python-missing", f"no such interpreter: {python}", hint=hint)
+    return Path(program).absolute()

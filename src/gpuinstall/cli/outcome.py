@@ -1,10 +1,10 @@
-"""What a command comes to, and the frame around each command: errors become exit statuses and JSON documents."""
+"""The outcome of a command, and the frame around each: errors become exit statuses and JSON documents."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, ParamSpec
 
@@ -13,6 +13,7 @@ import click
 from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 from gpuinstall.errors import GpuInstallError
+from gpuinstall.finding import Finding
 from gpuinstall.text import MOST_NAMES
 
 P = ParamSpec("P")
@@ -25,10 +26,17 @@ _OUTPUT_OPTIONS = (
         "--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."
     ),
     click.option(
-        "-q", "--quiet", is_flag=True, envvar="GPUINSTALL_QUIET", help="Print only errors."
+        "-q",
+        "--quiet",
+        is_flag=True,
+        envvar="GPUINSTALL_QUIET",
+        help="Print only errors.",
     ),
     click.option(
-        "-v", "--verbose", is_flag=True, help="Print the commands that run, and lists in full."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Print the commands that run, and lists in full.",
     ),
     click.option(
         "--progress/--no-progress",
@@ -47,19 +55,23 @@ _OUTPUT_OPTIONS = (
 
 
 class Outcome(NamedTuple):
-    """What a command came to: its document, its exit status, and how a person reads it."""
+    """How a command ended."""
 
     data: dict[str, Any]
+    """Its part of the JSON document."""
     show: Callable[[Terminal], None]
-    status: Status = "success"
+    """Writes the same for a person."""
     exit_code: int = 0
     errors: tuple[dict[str, Any], ...] = ()
+    status: Status | None = None
+    """None: as the exit status says."""
 
 
 def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
-    """Frame a command: give it a Terminal as first argument, print what it comes to, return its exit status.
+    """Return a decorator that gives a command a Terminal, prints its outcome and returns its exit status.
 
-    Used below ``@click.command(name)`` and its options; the function returns an Outcome or raises our errors.
+    It stands below ``@click.command(name)`` and the options. The command takes the Terminal as its first argument, and
+    returns an Outcome or raises our errors.
     """
 
     def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
@@ -74,11 +86,17 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
             color: Any,
             **kwargs: Any,
         ) -> int:
-            log = RunLog(name, sys.argv[1:]) if name in LOGGED else None
-            kind = terminal_class(events=json_events)
-            terminal = kind(as_json or json_events, quiet, verbose, progress, color, log=log)
-            MOST_NAMES.set(sys.maxsize if verbose else MOST_NAMES.get())
-            with _followed(terminal):
+            terminal = terminal_class(events=json_events)(
+                as_json=as_json or json_events,
+                quiet=quiet,
+                verbose=verbose,
+                bars=progress,
+                color=color,
+                log=RunLog(name, sys.argv[1:]) if name in LOGGED else None,
+            )
+            if verbose:
+                MOST_NAMES.set(sys.maxsize)
+            with _programs_followed_by(terminal):
                 try:
                     return present(terminal, name, function(terminal, *args, **kwargs))
                 except GpuInstallError as error:
@@ -97,7 +115,7 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
 
 
 def terminal_class(*, events: bool) -> type[Terminal]:
-    """The terminal for people, and for programs that want one document; or that for programs that follow a run."""
+    """Return the class that writes one result, or the one that writes each event for a program that follows a run."""
     if not events:
         return Terminal
     from gpuinstall.cli.events import EventTerminal
@@ -105,8 +123,7 @@ def terminal_class(*, events: bool) -> type[Terminal]:
     return EventTerminal
 
 
-def _followed(terminal: Terminal) -> AbstractContextManager[None]:
-    """Have the programs that are run shown, or kept, where that is wanted."""
+def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
     if not (terminal.verbose or terminal.log):
         return nullcontext()
     from gpuinstall.process import heard_by
@@ -115,32 +132,68 @@ def _followed(terminal: Terminal) -> AbstractContextManager[None]:
 
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
-    """Print what a command came to, as a document or for a person; return its exit status."""
+    """Print the outcome of a command, as a document or for a person; return its exit status."""
+    exit_code = outcome.exit_code
     if terminal.as_json:
-        document = {**_head(name, outcome.status, outcome.exit_code), "data": outcome.data}
-        terminal.document({**document, "errors": list(outcome.errors)})
-    elif not terminal.quiet or name not in LOGGED or outcome.exit_code:
+        status = outcome.status or ("error" if exit_code else "success")
+        terminal.document(
+            {
+                **_head(name, status, exit_code),
+                "data": outcome.data,
+                "errors": list(outcome.errors),
+            }
+        )
+    elif not terminal.quiet or name not in LOGGED or exit_code:
         outcome.show(terminal)
-    return outcome.exit_code
+    return exit_code
 
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
-    """Print an error, as a document or for a person; ``data`` is there whenever it could be made."""
+    """Print an error, as a document or for a person; return its exit status."""
     if terminal.as_json and not isinstance(error, OutputError):
-        document = _head(name, "error", error.exit_code) | (
-            {"data": error.data} if error.data is not None else {}
-        )
+        document = _head(name, "error", error.exit_code)
+        # What could still be made of the command's data.
+        if error.data is not None:
+            document["data"] = error.data
         terminal.document({**document, "errors": [error_entry(error)]})
     else:
         terminal.fault(error)
     return error.exit_code
 
 
-def error_entry(error: GpuInstallError) -> dict[str, Any]:
-    """Write one error as documents hold it."""
-    page = {"page": page_of(error.id)} if error.id else {}
-    return {"code": error.code, "message": error.message, "hint": hint_of(error), **page}
-
-
 def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:
-    return {"gpuinstall": VERSION, "command": name, "status": status, "exit_code": exit_code}
+    return {
+        "gpuinstall": VERSION,
+        "command": name,
+        "status": status,
+        "exit_code": exit_code,
+    }
+
+
+def error_entry(error: GpuInstallError) -> dict[str, Any]:
+    """Return an error as documents hold it."""
+    entry = {
+        "code": error.code,
+        "message": error.message,
+        "hint": hint_of(error),
+    }
+    if error.id:
+        entry["page"] = page_of(error.id)
+    return entry
+
+
+def finding_entries(findings: Iterable[Finding]) -> tuple[dict[str, Any], ...]:
+    """Return findings as the errors of a document hold them."""
+    return tuple(
+        {
+            "code": finding.code,
+            "message": finding.message,
+            "hint": finding.fix,
+        }
+        for finding in findings
+    )
+
+
+def is_confirmed(question: str) -> bool:
+    """Whether the user answers a question with yes; no if there is no terminal to ask in."""
+    return sys.stdin.isatty() and click.confirm(question, err=True)

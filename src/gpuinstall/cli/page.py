@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gpuinstall.catalog import load_catalog
+from gpuinstall.cli.options import PATH
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.units import display_path
@@ -16,7 +17,7 @@ from gpuinstall.units import display_path
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     metavar="PATH",
     help="The file to write, such as gpus.html, or the folder for index.html.",
@@ -29,15 +30,16 @@ def command(terminal: Terminal, output: Path) -> Outcome:
 
     terminal.wait("planning for every kind of GPU and driver")
     place = page_file(output)
-    with written(place) as file:  # where nothing can be written, that is said before the planning
+    # Opened before the planning, so that a file that cannot be written costs no time.
+    with written(place) as file:
         size = file.write(selector_page(load_catalog()).encode())
     line = f"{display_path(place)}, {size // 1000} kB"
-    return Outcome(
-        {"path": str(place), "bytes": size}, lambda screen: screen.field("Written", line)
-    )
+    data = {"path": str(place), "bytes": size}
+    return Outcome(data, lambda screen: screen.field("Written", line))
 
 
 def page_file(output: Path) -> Path:
-    """Return the file that ``--output`` means: itself where it is named like a page, else one in that folder."""
-    is_page = output.suffix.lower() in {".html", ".htm"} and not output.is_dir()
-    return output if is_page else output / "index.html"
+    """Return the file that ``--output`` means: itself if it is named like a page, else one in that folder."""
+    if output.suffix.lower() in {".html", ".htm"} and not output.is_dir():
+        return output
+    return output / "index.html"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 
 import click
 
 from gpuinstall.backend import CPU
+from gpuinstall.catalog import Catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -21,11 +20,8 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import PlanStatus
-from gpuinstall.project import Project, open_project
+from gpuinstall.project import Project
 from gpuinstall.request import Request
-
-_STATUS: dict[PlanStatus, Status] = {"ok": "success", "cpu": "success", "partial": "partial"}
 
 
 @click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
@@ -50,54 +46,56 @@ def command(
     live: bool,
 ) -> Outcome:
     """Plan."""
-    settings = options.read_settings(request, machine, terminal)
-    with open_project(Path.cwd(), settings, terminal) as project:
-        meant = project.machine
-        wanted = project.request_for(project.read_folder_request().listed)
-        plan = (
-            _live(project, wanted)
-            if live
-            else _with_what_is_open(choose(meant, wanted, project.catalog))
-        )
+    with options.open_requested(request, machine, terminal) as project:
+        selected_machine = project.machine
+        requested = project.request_for(project.read_folder_request().listed)
+        if live:
+            plan = _live_plan(project, requested)
+        else:
+            plan = _choose(selected_machine, requested, project.catalog)
+            plan = _with_warning_of_programs(plan)
 
     def show(screen: Terminal) -> None:
         if why is not None:
             screen.prose(answer(why, plan))
         elif everything:
-            _show_rejected(plan, meant, screen)
+            _show_rejected(plan, selected_machine, screen)
         else:
-            _show_plan(plan, meant, screen)
+            _show_plan(plan, selected_machine, screen)
 
-    if isinstance(plan, Rejected):
-        error = plan.error(meant)
-        return Outcome(plan.to_dict(), show, "error", error.exit_code, (error_entry(error),))
-    return Outcome(plan.to_dict(), show, _STATUS[plan.status])
+    if isinstance(plan, Plan):
+        status: Status = "partial" if plan.status == "partial" else "success"
+        return Outcome(plan.to_dict(), show, status=status)
+    error = plan.error(selected_machine)
+    return Outcome(plan.to_dict(), show, exit_code=error.exit_code, errors=(error_entry(error),))
 
 
 def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
         return
-    _show_title(
-        f"torch {plan.choice.build.name} · Python {plan.choice.python}",
-        machine_line(machine),
-        terminal,
-    )
+    choice = plan.choice
+    title = f"torch {choice.build.name} · Python {choice.python}"
+    _show_title(title, machine_line(machine), terminal)
     for reason in plan.reasons:
         terminal.prose(f"  {reason.message}", 4)
-    terminal.line(f"  index  {plan.choice.index or 'the default index'}")
-    if len(plan.choice.requirements) > 1:
-        terminal.line(f"  with   {', '.join(plan.choice.requirements[1:])}")
+    terminal.line(f"  index  {choice.index or 'the default index'}")
+    if len(choice.requirements) > 1:
+        terminal.line(f"  with   {', '.join(choice.requirements[1:])}")
     if plan.rejected:
-        names = (one.candidate.backend for one in plan.rejected if one.reason.code not in NOT_THERE)
-        rest = "".join(f", --why {name} one of them" for name in islice(names, 1))
-        terminal.prose(f"  more   --all shows the {len(plan.rejected)} rejected builds{rest}", 9)
+        example = ""
+        for rejection in plan.rejected:
+            if rejection.reason.code not in NOT_THERE:
+                example = f", --why {rejection.candidate.backend} one of them"
+                break
+        text = f"  more   --all shows the {len(plan.rejected)} rejected builds{example}"
+        terminal.prose(text, 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
 
 
 def _show_title(title: str, machine: str, terminal: Terminal) -> None:
-    """Write the choice and for whom it is, in one line where a terminal is wide enough."""
+    """Write the choice and for whom it is, in one line if the terminal is wide enough."""
     width = columns(terminal.out)
     styled = terminal.style(title, "bold")
     if width is None or len(title) + len(machine) + 12 <= width:
@@ -126,14 +124,15 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
 
 def answer(question: str, plan: Plan | Rejected) -> str:
     """Explain why a backend, a torch version or a build was rejected."""
-    name = re.sub(
-        r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower()
-    )  # torch==2.13.*+CU130 is 2.13+cu130
+    # torch==2.13.*+CU130 is 2.13+cu130.
+    name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
     if isinstance(plan, Plan) and plan.choice.build.is_called(name):
-        return f"torch {plan.choice.build.name} is chosen: {'; '.join(reason.message for reason in plan.reasons)}"
+        reasons = "; ".join(reason.message for reason in plan.reasons)
+        return f"torch {plan.choice.build.name} is chosen: {reasons}"
     rejected = [rejection for rejection in plan.rejected if rejection.candidate.is_called(name)]
     if rejected:
-        best = next((one for one in rejected if one.reason.code not in NOT_THERE), rejected[0])
+        # That a build does not exist explains least.
+        best = min(rejected, key=lambda rejection: rejection.reason.code in NOT_THERE)
         return f"not torch {best.candidate.name}: {best.reason.message}"
     if isinstance(plan, Rejected):
         return f"no build was chosen: {plan.reasons[0].message}"
@@ -142,22 +141,51 @@ def answer(question: str, plan: Plan | Rejected) -> str:
     return f"no such build for this platform: {question}"
 
 
-def _with_what_is_open(plan: Plan | Rejected) -> Plan | Rejected:
-    """Warn that the programs, which come before torch, have not been looked at."""
+def _choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:
+    """Choose for a request, or, if it may be relaxed and cannot be met, for the nearest that can."""
+    plan = choose(machine, request, catalog)
+    if isinstance(plan, Plan) or not request.relax:
+        return plan
+    from gpuinstall.plan.relax import nearest_request
+
+    nearest = nearest_request(request, catalog, lambda other: choose(machine, other, catalog))
+    if nearest is None:
+        return plan
+    relaxed = choose(machine, nearest.request, catalog)
+    if isinstance(relaxed, Rejected):
+        return plan
+    message = f"torch {nearest.torch} is the nearest to {', '.join(nearest.moved)}: {plan.reasons[0].message}"
+    # It is the newest of the relaxed request alone, which is not the user's.
+    others = [reason for reason in relaxed.reasons if not reason.code.startswith("newest")]
+    return replace(
+        relaxed,
+        reasons=(Reason("relaxed", message), *others),
+    )
+
+
+def _with_warning_of_programs(plan: Plan | Rejected) -> Plan | Rejected:
+    """Warn that the programs, which come before torch, have not been resolved."""
     if isinstance(plan, Rejected):
         return plan
-    # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
-    others = [text for text in plan.choice.requirements if text.partition("==")[0] not in PAIRED]
-    names = [parse_requirement(text).name for text in others]
-    programs = ["the project" if name == "." else name for name in names if name not in PAIRED]
+    programs = []
+    for text in plan.choice.requirements:
+        # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
+        if text.partition("==")[0] in PAIRED:
+            continue
+        name = parse_requirement(text).name
+        if name not in PAIRED:
+            programs.append("the project" if name == "." else name)
     if not programs:
         return plan
     were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
-    message = f"{', '.join(programs)} {were} not resolved: plan --live resolves {them}, and may choose an older torch"
+    message = (
+        f"{', '.join(programs)} {were} not resolved: "
+        f"plan --live resolves {them}, and may choose an older torch"
+    )
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live(project: Project, request: Request) -> Plan | Rejected:
+def _live_plan(project: Project, request: Request) -> Plan | Rejected:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
@@ -174,10 +202,13 @@ def _live(project: Project, request: Request) -> Plan | Rejected:
         client=session.client,
     )
     plan = choose(machine, request, catalog)
-    # Where a source does not answer, what is made of the request tells whether that is the reason.
+    # If a source does not answer, resolving the request tells whether that is the reason.
     if isinstance(plan, Rejected) and plan.error_class is not InstallationError:
         return plan
-    wanted = LockRequest(
-        machine, request, project.catalog, builds_here=project.settings.machine is None
+    lock_request = LockRequest(
+        machine,
+        request,
+        project.catalog,
+        builds_here=project.settings.machine is None,
     )
-    return resolve_locks([wanted], session)[0].plan
+    return resolve_locks([lock_request], session)[0].plan

@@ -11,7 +11,7 @@ import click
 
 from gpuinstall.advice import OURS, in_full
 from gpuinstall.cli import options
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import MachineError, UsageError
 from gpuinstall.finding import Finding
@@ -25,7 +25,7 @@ from gpuinstall.request import Request
 )
 @click.option(
     "--record",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="DIR",
     help="Record everything that is read in DIR.",
 )
@@ -45,25 +45,21 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
 
     if record is not None:
         probed = record_machine(record, terminal)
+    elif machine is not None:
+        probed = options.read_machine_file(machine, terminal)
     else:
-        probed = (
-            read_machine(terminal)
-            if machine is None
-            else options.read_machine_file(machine, terminal)
-        )
-    faults = probed.refusing or refusals(probed)
+        probed = read_machine(terminal)
+    machine_refusals = refusals(probed)
+    faults = probed.refusing or machine_refusals
+    status: Status | None = None
+    if not faults and any(problem.blocking for problem in probed.problems):
+        status = "partial"
     return Outcome(
         probed.to_dict(),
-        lambda screen: show(screen, probed.with_problems(refusals(probed)), record),
-        status="error"
-        if faults
-        else "partial"
-        if any(problem.blocking for problem in probed.problems)
-        else "success",
+        lambda screen: show(screen, probed.with_problems(machine_refusals), record),
         exit_code=MachineError.exit_code if faults else 0,
-        errors=tuple(
-            {"code": fault.code, "message": fault.message, "hint": fault.fix} for fault in faults
-        ),
+        errors=finding_entries(faults),
+        status=status,
     )
 
 
@@ -83,18 +79,13 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
 
 
 def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
-    """Print the machine for a person."""
+    """Write the machine for a person."""
     terminal.field("Machine", machine_line(machine))
     for label, text in facts(machine):
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()
-        word = (
-            terminal.style("error:", "red")
-            if problem.blocking
-            else terminal.style("note:", "yellow")
-        )
-        terminal.line(f"{word} {problem.message}" + (f"   [{problem.id}]" if problem.id else ""))
+        terminal.line(terminal.headline(problem))
         terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
     if record is not None:
         terminal.line()
@@ -102,38 +93,39 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
 
 
 def machine_line(machine: Machine) -> str:
-    """Write ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
-    kinds = Counter(_kind(gpu) for gpu in machine.gpus)
-    gpus = [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()] or [
-        "no GPU"
-    ]
-    driver = None
+    """Return ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
+    kinds = counted(Counter(map(_kind, machine.gpus)))
+    parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
         cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
-        driver = f"driver {machine.driver.version or 'of unknown release'}{cuda}"
-    return " · ".join(
-        filter(
-            None, (", ".join(gpus), driver, machine.distribution or f"{machine.os} {machine.arch}")
-        )
-    )
+        parts.append(f"driver {machine.driver.version or 'of unknown release'}{cuda}")
+    parts.append(machine.distribution or f"{machine.os} {machine.arch}")
+    return " · ".join(parts)
+
+
+def counted(kinds: Counter[str]) -> list[str]:
+    """Return each kind behind its number: ``2 × NVIDIA L4``."""
+    return [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
+
+
+def _kind(gpu: Gpu) -> str:
+    details = [gpu.code_name] if gpu.code_name else []
+    if gpu.memory_mib:
+        details.append(f"{round(gpu.memory_mib / 1024)} GB")
+    return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(details) or 'capability unknown'})"
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    """List the facts, each with where it was found."""
+    """Yield the facts, each behind its label and with the place where it was found."""
     for gpu in machine.gpus:
         yield f"GPU {gpu.index}", " · ".join(_gpu_facts(gpu))
         for part in gpu.mig_devices:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
+        version = machine.driver.version or "of unknown release"
         cuda = f" · CUDA {machine.driver.cuda}" if machine.driver.cuda else ""
-        yield (
-            "Driver",
-            f"{machine.driver.version or 'of unknown release'}{cuda} · by {machine.driver.found_via}",
-        )
-    libc = f"{machine.libc} {machine.glibc or ''}".strip() if machine.libc else None
-    wsl = "WSL" if machine.environment.wsl else None
-    surroundings = [machine.distribution, libc, wsl, machine.environment.container]
-    yield "System", " · ".join([f"{machine.os} {machine.arch}", *filter(None, surroundings)])
+        yield "Driver", f"{version}{cuda} · by {machine.driver.found_via}"
+    yield "System", " · ".join(_system_facts(machine))
     if machine.pythons:
         yield "Pythons", ", ".join(machine.pythons)
 
@@ -147,7 +139,13 @@ def _gpu_facts(gpu: Gpu) -> Iterator[str]:
     yield f"by {gpu.found_via}"
 
 
-def _kind(gpu: Gpu) -> str:
-    memory = f"{round(gpu.memory_mib / 1024)} GB" if gpu.memory_mib else None
-    facts = filter(None, (gpu.code_name, memory))
-    return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(facts) or 'capability unknown'})"
+def _system_facts(machine: Machine) -> Iterator[str]:
+    yield f"{machine.os} {machine.arch}"
+    if machine.distribution:
+        yield machine.distribution
+    if machine.libc:
+        yield f"{machine.libc} {machine.glibc or ''}".strip()
+    if machine.environment.wsl:
+        yield "WSL"
+    if machine.environment.container:
+        yield machine.environment.container

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.text import visible
 from gpuinstall.units import duration, readable
@@ -29,79 +29,100 @@ NARROW = 80
 """Below this many columns names are cut to make room for the bars."""
 
 
+class Amount(NamedTuple):
+    """How far a part is, or a whole work."""
+
+    done: int
+    size: int | None
+    """None if it is not known."""
+
+
 @dataclass
 class Tally:
-    """How far a work is: what each part has, of what there is, since when."""
+    """How far a work is, part by part."""
 
     parts: Mapping[str, int | None]
+    """How much there is to do of each; None if that is not known."""
     unit: Unit
     done: dict[str, int] = field(default_factory=dict)
     start: float = field(default_factory=monotonic)
 
     def add(self, part: str, count: int) -> None:
         """Count what was done of a part: never more than there is of it."""
-        now = self.done.get(part, 0) + count
-        self.done[part] = now if (most := self.parts.get(part)) is None else min(now, most)
+        done, size = self.state(part)
+        done += count
+        self.done[part] = done if size is None else min(done, size)
 
-    @property
-    def came(self) -> int:
-        """What is done in all."""
-        return sum(self.done.values())
-
-    @property
-    def total(self) -> int | None:
-        """What there is to do in all; None where that is not known of every part."""
-        sizes = list(self.parts.values())
-        return None if None in sizes else sum(size or 0 for size in sizes)
+    def state(self, part: str | None = None) -> Amount:
+        """Return how far a part is, or the whole."""
+        if part is not None:
+            return Amount(self.done.get(part, 0), self.parts.get(part))
+        sizes = [size for size in self.parts.values() if size is not None]
+        is_known = len(sizes) == len(self.parts)
+        return Amount(sum(self.done.values()), sum(sizes) if is_known else None)
 
     @property
     def is_complete(self) -> bool:
         """Whether all of it is known to be done: what still follows, such as unpacking, is no longer this work."""
-        return self.total is not None and self.came >= self.total
+        done, size = self.state()
+        return size is not None and done >= size
 
     @property
     def running(self) -> list[str]:
         """The parts that have begun and not ended, the largest first."""
-        begun = [
-            part
-            for part, done in self.done.items()
-            if self.parts.get(part) is None or done != self.parts[part]
-        ]
-        return sorted(begun, key=lambda part: -(self.parts.get(part) or 0))[:BARS]
-
-    def state(self, part: str | None = None) -> tuple[int, int | None]:
-        """What is done, and what there is to do, of a part or of all."""
-        return (self.done.get(part, 0), self.parts.get(part)) if part else (self.came, self.total)
+        sizes = {}
+        for part in self.done:
+            done, size = self.state(part)
+            if done != size:
+                sizes[part] = size or 0
+        return sorted(sizes, key=lambda part: -sizes[part])[:BARS]
 
     def amount(self, part: str | None = None) -> str:
-        """Write ``0.4 of 2.9 GB`` of a part, or of all."""
+        """Return ``0.4 of 2.9 GB`` of a part, or of all."""
         done, size = self.state(part)
         if self.unit == "checks":
             return f"{done} of {size}"
-        return f"{readable(done)} of {readable(size)}" if size is not None else readable(done)
+        if size is None:
+            return readable(done)
+        return f"{readable(done)} of {readable(size)}"
 
     def pace(self) -> str:
-        """Write ``48 MB/s, 35 s left``, as far as it can be told by what has come; empty in the first second."""
+        """Return ``48 MB/s, 35 s left``, as far as it can be told by what has come; empty in the first second."""
         seconds = monotonic() - self.start
-        if self.unit == "checks" or seconds < 1 or not self.came:
+        done, size = self.state()
+        if self.unit == "checks" or seconds < 1 or not done:
             return ""
-        rate, total = self.came / seconds, self.total
-        left = f", {duration((total - self.came) / rate)} left" if total else ""
-        return f"{readable(int(rate))}/s{left}"
+        rate = done / seconds
+        pace = f"{readable(int(rate))}/s"
+        if size:
+            pace += f", {duration((size - done) / rate)} left"
+        return pace
 
 
 def short(part: str, width: int) -> str:
-    """Write a wheel by its package and version, anything else as it is, in ``width`` columns."""
+    """Return a wheel by its package and version, anything else as it is, in ``width`` columns."""
     wheel = re.fullmatch(r"([^-]+)-([^-]+)-.+\.whl", part)
-    name = visible(f"{wheel[1].replace('_', '-')} {wheel[2]}" if wheel else part)
+    if wheel:
+        part = f"{wheel[1].replace('_', '-')} {wheel[2]}"
+    name = visible(part)
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 @contextmanager
 def ticker(
-    tally: Tally, seconds: float, say: Callable[[], None], last: float
+    tally: Tally,
+    seconds: float,
+    report: Callable[[], None],
+    last: float,
 ) -> Iterator[Progress]:
-    """Say how far a work is, so many ``seconds`` after it was said ``last``."""
+    """Report how far a work is, no more often than every so many seconds.
+
+    Args:
+        tally: The work.
+        seconds: The time between two reports.
+        report: Reports it.
+        last: When it was reported last.
+    """
     lock = Lock()
 
     def advance(part: str, count: int) -> None:
@@ -110,20 +131,23 @@ def ticker(
             tally.add(part, count)
             if monotonic() - last >= seconds:
                 last = monotonic()
-                say()
+                report()
 
     yield advance
 
 
 def lines(
-    label: str, tally: Tally, say: Callable[[str, str], None]
+    label: str,
+    tally: Tally,
+    write: Callable[[str, str], None],
 ) -> AbstractContextManager[Progress]:
-    """Say every ten seconds how far a work is."""
+    """Write every ten seconds how far a work is."""
 
-    def line() -> None:
-        say(label, " · ".join(filter(None, (tally.amount(), tally.pace()))))
+    def report() -> None:
+        pace = tally.pace()
+        write(label, f"{tally.amount()} · {pace}" if pace else tally.amount())
 
-    return ticker(tally, LINE_EVERY_S, line, tally.start)
+    return ticker(tally, LINE_EVERY_S, report, tally.start)
 
 
 @contextmanager
@@ -156,23 +180,30 @@ class Drawing:
         with self.lock:
             if self.tally.is_complete:
                 return Group()
-            running = self.tally.running if len(self.tally.parts) > 1 else []
+            table = self._table()
             pace = self.tally.pace()
-            return Group(self._table([*running, None]), *([f"{'':11} {pace}"] if pace else []))
+            return Group(table, f"{'':11} {pace}") if pace else Group(table)
 
-    def _table(self, parts: list[str | None]) -> Table:
+    def _table(self) -> Table:
         from rich.table import Table
 
         table = Table.grid(padding=(0, 1), expand=True)
-        for width, ratio in ((11, None), (None, None), (None, 1), (None, None)):
-            table.add_column(width=width, ratio=ratio, no_wrap=True)
-        for head, part in zip((self.label, *[""] * len(parts)), parts, strict=False):
-            name = short(part, 14 if self.width < NARROW else 24) if part else "total"
-            table.add_row(head, name, self._bar(part), self.tally.amount(part))
+        table.add_column(width=11, no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1, no_wrap=True)
+        table.add_column(no_wrap=True)
+        label = self.label
+        if len(self.tally.parts) > 1:
+            width = 14 if self.width < NARROW else 24
+            for part in self.tally.running:
+                table.add_row(label, short(part, width), *self._cells(part))
+                label = ""
+        table.add_row(label, "total", *self._cells(None))
         return table
 
-    def _bar(self, part: str | None) -> ProgressBar:
+    def _cells(self, part: str | None) -> tuple[ProgressBar, str]:
         from rich.progress_bar import ProgressBar
 
         done, size = self.tally.state(part)
-        return ProgressBar(total=size, completed=done, pulse=size is None)
+        bar = ProgressBar(total=size, completed=done, pulse=size is None)
+        return bar, self.tally.amount(part)

@@ -27,7 +27,7 @@ def command(
     terminal: Terminal,
     *,
     names: tuple[str, ...],
-    venv: str,
+    venv: Path,
     dry_run: bool,
     changing: dict[str, Any],
     sourcing: Sourcing,
@@ -35,6 +35,6 @@ def command(
     """Remove packages."""
     from gpuinstall.install.options import InstallOptions
 
-    settings = Settings(Request((), sourcing=sourcing), without=names, venv=Path(venv))
+    settings = Settings(Request((), sourcing=sourcing), without=names, venv=venv)
     with open_project(Path.cwd(), settings, terminal) as project:
         return carry_out(project, InstallOptions(**changing), dry_run=dry_run)

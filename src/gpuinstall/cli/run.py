@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,104 +79,153 @@ def command(
     words: tuple[str, ...],
     *,
     extra: tuple[str, ...],
-    venv: str,
+    venv: Path,
     several: bool,
     proof: bool,
     missing: bool,
     replacing: bool,
+    wheels: Path | None,
     allow_cpu: bool,
     sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
-    receipt = receipt_of(sys.argv[2:]) if sys.argv[1:2] == ["run"] else None
-    if receipt and receipt.command != [*words]:  # other options than the receipt's
-        receipt = None
-    command_words = [*words]
+    sourcing = replace(sourcing, wheels=wheels)
+    command_words = list(words)
+    receipt = None
+    if sys.argv[1:2] == ["run"]:
+        receipt = receipt_of(sys.argv[2:])
+        if receipt and receipt.command != command_words:  # other options than the receipt's
+            receipt = None
     if words[0].endswith(".py") and Path(words[0]).is_file():
         from gpuinstall.install.scripts import read_script
 
         # To Python, a word that begins with a dash would be an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
-        if not several and (script := read_script(Path(file), extra)):
-            paths, evidence = _environment_of(script, extra, terminal, sourcing)
+        script = None if several else read_script(Path(file), extra)
+        if script:
+            paths, evidence = _script_environment(script, extra, terminal, sourcing)
             _become(command_words, paths, receipt, evidence)
+    folder = venv.absolute().parent
     if extra and not several:
-        paths, evidence = _environment_with(extra, Path(venv).absolute().parent, terminal, sourcing)
+        paths, evidence = _environment_with(extra, folder, terminal, sourcing)
         _become(command_words, paths, None, evidence)
-    chosen = Settings(Request((), sourcing=sourcing), only=True, anew=True, venv=Path(venv))
-    folder = Path(venv).absolute().parent if several else Path.cwd()
-    with open_project(folder, chosen, terminal) as project:
+    settings = Settings(Request((), sourcing=sourcing), only=True, anew=True, venv=venv)
+    with open_project(folder if several else Path.cwd(), settings, terminal) as project:
         if several:
             from gpuinstall.install.start import environment_to_start
 
             paths, evidence = environment_to_start(
-                project, proof=proof, installing=missing, replacing=replacing, allow_cpu=allow_cpu
+                project,
+                proof=proof,
+                installing=missing,
+                replacing=replacing,
+                allow_cpu=allow_cpu,
             )
         else:
-            from gpuinstall.cli.hook import refresh
-            from gpuinstall.environments.records import say_stranger
-
-            paths, evidence = project.paths, _check_fitness(project)
-            say_stranger(paths.venv, terminal)
-            hooks = refresh(project) if evidence else None
-            evidence = [] if hooks is None else [*evidence, *hooks, str(Path(words[0]).absolute())]
+            paths = project.paths
+            evidence = _checked_environment(project, words[0])
     _become(command_words, paths, receipt, evidence)
 
 
-def _environment_of(
-    script: Script, extra: tuple[str, ...], terminal: Terminal, sourcing: Sourcing
-) -> tuple[EnvironmentPaths, list[str]]:
-    """The proven environment of a script's request, where it fits this machine, and what says that it does."""
-    request = Request(
-        script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
-    )
-    while True:
-        paths = _held(script)
-        settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings)
-        with open_project(paths.folder, settings, terminal) as project:
-            try:
-                return paths, _check_fitness(project) + script.evidence
-            except (UsageError, LockError) as error:
-                if _may_replace(paths, error):
-                    from gpuinstall.lock.folder_request import FolderRequest
+def _checked_environment(project: Project, program: str) -> list[str]:
+    """Check the environment of a folder; return the files by which the next start knows that it still fits."""
+    from gpuinstall.cli.hook import refresh
+    from gpuinstall.environments.records import say_stranger
 
-                    written = FolderRequest(
-                        script.requirements,
-                        files={str(script.file.absolute()): script.requirements},
-                    )
-                    project.admit_addresses(written, extra, terminal)
-                    try:
-                        _install(project)
-                    except LockError as error:
-                        if error.code == "lock-malformed":
-                            error.hint = script.restoring
-                        raise
-                    return paths, []
-        script = script.next()
+    evidence = _check_fitness(project)
+    say_stranger(project.paths.venv, project.reporter)
+    if not evidence:
+        return []
+    hooks = refresh(project)
+    if hooks is None:
+        return []
+    return [*evidence, *hooks, str(Path(program).absolute())]
 
 
 def _environment_with(
-    extra: tuple[str, ...], folder: Path, terminal: Terminal, sourcing: Sourcing
+    extra: tuple[str, ...],
+    folder: Path,
+    terminal: Terminal,
+    sourcing: Sourcing,
 ) -> tuple[EnvironmentPaths, list[str]]:
-    """Return the proven environment of a folder's request with more requirements."""
+    """Return the proven environment of a folder's request with more requirements, and the files that say so."""
     from gpuinstall.install.scripts import Script
 
     with open_project(folder, Settings(Request((), sourcing=sourcing))) as project:
         declared = project.declaration.whole
     request = (*declared.requirements, *declared.constraints)
     script = Script.of_folder(folder, extra, request)
+    settings = Settings(Request(extra, sourcing=sourcing))
+    return _cached_environment(script, settings, extra, terminal)
+
+
+def _script_environment(
+    script: Script,
+    extra: tuple[str, ...],
+    terminal: Terminal,
+    sourcing: Sourcing,
+) -> tuple[EnvironmentPaths, list[str]]:
+    """Return the proven environment of a script's request, and the files that say so."""
+    request = Request(
+        script.requirements,
+        script.python,
+        constraints=script.constraints,
+        sourcing=sourcing,
+    )
+    settings = Settings(request, only=True, source_settings=script.settings)
+    return _cached_environment(script, settings, extra, terminal)
+
+
+def _cached_environment(
+    script: Script,
+    settings: Settings,
+    extra: tuple[str, ...],
+    terminal: Terminal,
+) -> tuple[EnvironmentPaths, list[str]]:
+    """Return an environment in the cache that fits this machine, and the files that say so; install it if need be."""
+    of_folder = script.file.is_dir()
     while True:
-        paths = _held(script)
-        settings = Settings(Request(extra, sourcing=sourcing), venv=paths.venv)
-        with open_project(folder, settings, terminal) as project:
+        paths = _hold(script)
+        folder = script.file if of_folder else paths.folder
+        with open_project(folder, replace(settings, venv=paths.venv), terminal) as project:
             try:
-                return paths, _check_fitness(project)
+                return paths, _check_fitness(project) + script.evidence
             except (UsageError, LockError) as error:
                 if _may_replace(paths, error):
-                    _install(project)
+                    if not of_folder:
+                        _admit_script(project, script, extra)
+                    _install(project, lock_hint=script.restoring)
                     return paths, []
         script = script.next()
+
+
+def _admit_script(project: Project, script: Script, extra: tuple[str, ...]) -> None:
+    """Announce the addresses that a script requires, which may come from a stranger."""
+    from gpuinstall.lock.folder_request import FolderRequest
+
+    files = {str(script.file.absolute()): script.requirements}
+    declared = FolderRequest(script.requirements, files=files)
+    project.admit_addresses(declared, extra, project.reporter)
+
+
+def _hold(script: Script) -> EnvironmentPaths:
+    """Return where an environment in the cache lies, held until the command ends, with its locks."""
+    folder = script.paths.folder
+    make_private_folder(folder)
+    while not hold(str(folder)):
+        # Another run has just removed it, as it was unused for long.
+        make_private_folder(folder)
+    # Its name can be foreseen: somebody else may have made an environment there, to be run.
+    check_cache(folder, SilentReporter())
+    if not is_of_this_user(folder):
+        raise InstallationError(
+            "others-cache",
+            f"{folder} belongs to another user, who could change what is run from it",
+            hint="export XDG_CACHE_HOME=DIR   # a folder of your own",
+        )
+    script.bring_locks()
+    return script.paths
 
 
 def _may_replace(paths: EnvironmentPaths, error: UsageError | LockError) -> bool:
@@ -186,24 +236,8 @@ def _may_replace(paths: EnvironmentPaths, error: UsageError | LockError) -> bool
     return isinstance(error, UsageError) or claim(str(paths.folder))
 
 
-def _held(script: Script) -> EnvironmentPaths:
-    """Return where an environment in the cache lies, held until the command ends, with its locks."""
-    folder = script.paths.folder
-    make_private_folder(folder)
-    while not hold(str(folder)):  # another run has just removed it, as it was unused for long
-        make_private_folder(folder)
-    # Its name can be foreseen: somebody else may have made an environment there, to be run.
-    check_cache(folder, SilentReporter())
-    if not is_of_this_user(folder):
-        message = f"{folder} belongs to another user, who could change what is run from it"
-        raise InstallationError(
-            "others-cache", message, hint="export XDG_CACHE_HOME=DIR   # a folder of your own"
-        )
-    script.bring_locks()
-    return script.paths
-
-
-def _install(project: Project) -> None:
+def _install(project: Project, *, lock_hint: str) -> None:
+    """Install in the cache; ``lock_hint`` makes a malformed lock again, if there is such a command."""
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.scripts import remove_unused_scripts
@@ -212,6 +246,10 @@ def _install(project: Project) -> None:
         install(project, InstallOptions(keep=False))
     except UsageError as error:
         error.hint = _way_round(error, project.paths) or error.hint
+        raise
+    except LockError as error:
+        if lock_hint and error.code == "lock-malformed":
+            error.hint = lock_hint
         raise
     share(str(project.paths.folder))
     remove_unused_scripts(project.reporter)
@@ -226,7 +264,7 @@ def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
     if error.code == "not-ours":
         return f"mv {venv} {quoted(f'{paths.venv}.other')}   # then the same again"
     if error.code == "users-packages" and error.data:
-        versions = [text.replace(" ", "==") for text in error.data["packages"]]
+        versions = [package.replace(" ", "==") for package in error.data["packages"]]
         options = " ".join(f"--with {quoted(version)}" for version in versions)
         return (
             f"the same with {options}   # in another environment\n"
@@ -236,39 +274,54 @@ def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
 
 
 def _check_fitness(project: Project) -> list[str]:
-    """Raise UsageError where there is no environment of ours, LockError where it is for another machine.
+    """Check that an environment is ours and fits this machine.
 
-    Return the files that say that it fits; none for a stranger's, or where there are GPUs that it was never tried on,
-    both of which are said each time.
+    Returns:
+        The files that say so; none for a stranger's environment, or one that was never tried on GPUs that are
+        here: both are reported each time.
+
+    Raises:
+        UsageError: if there is no environment of ours.
+        LockError: if it is for another machine.
     """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.fit import Fit, fit
 
-    venv, existing = project.paths.venv, inspect_environment(project.paths, project.machine)
+    venv, machine = project.paths.venv, project.machine
+    existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
         raise UsageError(
-            "environment-missing", f"there is no environment at {venv}", hint="gpuinstall install"
+            "environment-missing",
+            f"there is no environment at {venv}",
+            hint="gpuinstall install",
         )
     existing.check_unchanged()
-    machine, request = project.machine, Request(backend=marker.backend, python=marker.python)
     if existing.lock and machine.gpus:
+        request = Request(backend=marker.backend, python=marker.python)
         verdict = fit(existing.lock, machine, request, known_catalog())
         if not isinstance(verdict, Fit):
-            message = f"{venv} does not fit this machine: {verdict.reason.message}"
-            raise LockError("lock-does-not-fit", message, hint="gpuinstall sync")
+            raise LockError(
+                "lock-does-not-fit",
+                f"{venv} does not fit this machine: {verdict.reason.message}",
+                hint="gpuinstall sync",
+            )
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
         return []
-    given = project.settings.venv or venv  # which may be a link, and lead elsewhere tomorrow
-    return (
-        [str((given / "pyvenv.cfg").absolute()), *existing.evidence] if existing.made_here else []
-    )
+    if not existing.made_here:
+        return []
+    # As it was given: it may be a link, and lead elsewhere tomorrow.
+    configuration = (project.settings.venv or venv) / "pyvenv.cfg"
+    return [str(configuration.absolute()), *existing.evidence]
 
 
 def _become(
-    words: list[str], paths: EnvironmentPaths, receipt: Receipt | None, evidence: list[str]
+    words: list[str],
+    paths: EnvironmentPaths,
+    receipt: Receipt | None,
+    evidence: list[str],
 ) -> NoReturn:
     """Become the command, whose check is kept; on Windows, start it and end as it does."""
     if receipt and evidence:
@@ -276,25 +329,23 @@ def _become(
     variables = activated(str(paths.venv))
     restore_umask()
     try:
-        if (
-            os.name == "nt"
-        ):  # which would look beside our own Python and in the working folder first
-            places = variables["PATH"]
-            folder = places.partition(os.pathsep)[0] if Path(words[0]).name == words[0] else ""
-            program = shutil.which(str(Path(folder, words[0]))) or shutil.which(
-                words[0], path=places
-            )
-            raise click.exceptions.Exit(
-                subprocess.call([program or words[0], *words[1:]], env=variables)
-            )
-        os.execvpe(words[0], words, variables)  # noqa: S606
+        if os.name != "nt":
+            os.execvpe(words[0], words, variables)  # noqa: S606
+        program = _windows_program(words[0], variables["PATH"])
+        status = subprocess.call([program, *words[1:]], env=variables)
     except OSError as error:
-        hint = "gpuinstall install NAME   # the package that provides it"
-        reason = (
-            "no such program in the environment or on PATH"
-            if error.errno == ENOENT
-            else error.strerror
-        )
+        reason = error.strerror
+        if error.errno == ENOENT:
+            reason = "no such program in the environment or on PATH"
         raise UsageError(
-            "command-missing", f"{words[0]} cannot be run: {reason}", hint=hint
+            "command-missing",
+            f"{words[0]} cannot be run: {reason}",
+            hint="gpuinstall install NAME   # the package that provides it",
         ) from None
+    raise click.exceptions.Exit(status)
+
+
+def _windows_program(word: str, path: str) -> str:
+    """Return the path of a program; Windows would look beside our own Python and in the working folder first."""
+    folder = path.partition(os.pathsep)[0] if Path(word).name == word else ""
+    return shutil.which(str(Path(folder, word))) or shutil.which(word, path=path) or word

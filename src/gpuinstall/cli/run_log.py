@@ -1,4 +1,4 @@
-"""What the last runs did and said, kept without secrets for when something has failed: one small file a run."""
+"""The logs of the last runs, without secrets, for when something has failed: one small file a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 LOGGED = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that are logged: those that change something; whoever only looks leaves nothing behind."""
-KEPT, RUN_BYTES = 20, 1_000_000
-"""How many logs are kept and what one holds at most, so that all take no more than 20 MB."""
+KEPT = 20
+"""How many logs stay."""
+RUN_BYTES = 1_000_000
+"""What one holds at most: all take no more than 20 MB."""
 PROGRAM_BYTES = 20_000
 """What a log holds at most of one program's output: its end, where an error stands, and room for fifty programs."""
 
@@ -36,11 +38,11 @@ class RunLog:
     size: int = 0
 
     def started(self, argv: Sequence[str]) -> None:
-        """Write down a program's command line."""
+        """Write a program's command line."""
         self.write(f"$ {joined(map(in_a_line, argv))}")
 
     def ended(self, finished: Finished) -> None:
-        """Write down what a program said that failed, or at length."""
+        """Write the messages of a program that failed, or that has written any."""
         if finished.ok and not finished.err:
             return
         self.write(f"{finished.err[-PROGRAM_BYTES:].rstrip()}\n= {finished.status}".lstrip())
@@ -49,7 +51,7 @@ class RunLog:
         """Add lines, their time before them."""
         with suppress(OSError):
             if self.path is None:
-                self.path = _begun(self.command)
+                self.path = _begin(self.command)
                 self.write(joined(["gpuinstall", *self.arguments]))
             line = f"{time.strftime('%H:%M:%S')} {visible(text, chr(10))}\n"
             self.size += len(line)
@@ -59,20 +61,20 @@ class RunLog:
 
 
 def in_a_line(word: str) -> str:
-    """Write a word of a command line, a program that stands in it by its beginning."""
+    """Return a word of a command line; of a program that stands in it, the beginning."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
 def log_folder() -> Path:
-    """The user's folder of logs."""
+    """Return the user's folder of logs."""
     from platformdirs import user_state_path
 
     return user_state_path("gpuinstall", appauthor=False) / "log"
 
 
-def _begun(command: str) -> Path:
-    """Make room for a new log, which only the user can read."""
+def _begin(command: str) -> Path:
+    """Make room for a new log, which only the user can read; return its path."""
     folder = log_folder()
     if is_of_who_called_sudo(folder):
         raise PermissionError

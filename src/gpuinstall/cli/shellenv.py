@@ -13,8 +13,6 @@ from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.location import Location
-from gpuinstall.project import Settings, open_project
-from gpuinstall.request import Request
 from gpuinstall.shell import Shell, assignments, joined, quoted
 from gpuinstall.sourcing import Sourcing
 
@@ -23,20 +21,38 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting
 
-_UV_TOOLKITS = (
-    80,
-    90,
-    91,
-    92,
-    *range(100, 103),
-    *range(110, 119),
-    *range(120, 127),
-    128,
-    129,
-    130,
-    132,
+UV_TAGS = frozenset(
+    {
+        "cpu",
+        "cu80",
+        "cu90",
+        "cu91",
+        "cu92",
+        "cu100",
+        "cu101",
+        "cu102",
+        "cu110",
+        "cu111",
+        "cu112",
+        "cu113",
+        "cu114",
+        "cu115",
+        "cu116",
+        "cu117",
+        "cu118",
+        "cu120",
+        "cu121",
+        "cu122",
+        "cu123",
+        "cu124",
+        "cu125",
+        "cu126",
+        "cu128",
+        "cu129",
+        "cu130",
+        "cu132",
+    }
 )
-UV_TAGS = frozenset({"cpu", *(f"cu{number}" for number in _UV_TOOLKITS)})
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 _VARIANT_CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _VARIANT_CUDA)
@@ -48,41 +64,47 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _V
 )
 @options.venv
 @click.option(
-    "--shell", type=click.Choice(get_args(Shell)), default="sh", help="The shell to write for (sh)."
+    "--shell",
+    type=click.Choice(get_args(Shell)),
+    default="sh",
+    help="The shell to write for (sh).",
 )
-@options.torch_index
+@options.torch_source
 @framed("shellenv")
-def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None) -> Outcome:
+def command(terminal: Terminal, venv: Path, shell: Shell, sourcing: Sourcing) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.guard import CONSTRAINTS
     from gpuinstall.lock.request import LockRequest
 
-    with open_project(
-        Path.cwd(), Settings(Request((), sourcing=Sourcing(torch_index)), venv=Path(venv)), terminal
-    ) as project:
+    with options.open_folder(sourcing, terminal, venv=venv) as project:
         sources, folder = project.sources, project.paths.venv
-        marker, constraints = read_marker(folder), folder / CONSTRAINTS
+        marker = read_marker(folder)
         if marker is None:
-            planned = LockRequest(project.machine, project.request, project.catalog)
-        backend = marker.backend if marker else planned.choice.build.backend.tag
-    is_guarded = marker is not None and constraints.is_file()
-    values: dict[str, str | None] = {
-        **variables(backend, sources, constraints if is_guarded else None)
-    }
-    if (
-        marker and Path("pyproject.toml").is_file()
-    ):  # uv run would sync the project's own lock, with another torch
-        values |= {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder)}
-    before = os.environ.get("UV_CONSTRAINT", "").split()
-    theirs = [name for name in before if not _is_own_guard(name)]
-    own = values.get("UV_CONSTRAINT")
-    is_set_up = theirs != before
+            lock_request = LockRequest(project.machine, project.request, project.catalog)
+            backend = lock_request.choice.build.backend.tag
+        else:
+            backend = marker.backend
+    guard = folder / CONSTRAINTS
+    is_guarded = marker is not None and guard.is_file()
+    values: dict[str, str | None] = {}
+    values |= variables(backend, sources, guard if is_guarded else None)
+    if marker and Path("pyproject.toml").is_file():
+        # uv run would sync the project's own lock, with another torch.
+        values["UV_NO_SYNC"] = "1"
+        values["UV_PROJECT_ENVIRONMENT"] = str(folder)
+    constraints = os.environ.get("UV_CONSTRAINT", "").split()
+    users_constraints = [name for name in constraints if not _is_own_guard(name)]
+    is_set_up = users_constraints != constraints
     if is_set_up:
-        ended = (name for name in _OWN_VARIABLES if name in os.environ)
+        ended = [name for name in _OWN_VARIABLES if name in os.environ]
         values = {**dict.fromkeys(ended), **values}
-    if is_set_up or own:  # those that the user has set go on counting
-        values["UV_CONSTRAINT"] = " ".join(dict.fromkeys((*theirs, *filter(None, [own])))) or None
+    own_guard = values.get("UV_CONSTRAINT")
+    if own_guard and own_guard not in users_constraints:
+        users_constraints.append(own_guard)
+    if is_set_up or own_guard:
+        # Those that the user has set go on counting.
+        values["UV_CONSTRAINT"] = " ".join(users_constraints) or None
     for omission in omissions(backend, sources):
         terminal.warn(omission)
     text = assignments(values, shell)
@@ -90,26 +112,89 @@ def command(terminal: Terminal, venv: str, shell: Shell, torch_index: str | None
         text += functions(folder, shell)
     elif is_set_up:
         text += _NO_FUNCTIONS.get(shell, _NO_FUNCTIONS["sh"])
-    data = {"shell": shell, "backend": backend, "variables": values, "text": text}
-    return Outcome(data, lambda screen: screen.block(text.removesuffix("\n")))
+    data = {
+        "shell": shell,
+        "backend": backend,
+        "variables": values,
+        "text": text,
+    }
+    return Outcome(data, lambda screen: screen.block(text))
+
+
+def _is_own_guard(name: str) -> bool:
+    """Whether this names the guard of an environment: the shell was set up for another project before."""
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.environments.guard import CONSTRAINTS
+    from gpuinstall.lock.fetch import local_path
+
+    file = local_path(name)
+    if file is None or file.name != CONSTRAINTS:
+        return False
+    # An environment may have been removed since. Only we write addresses of files, and uv would fail with this one.
+    is_removed = name.startswith("file:") and not file.parent.exists()
+    return is_removed or read_marker(file.parent) is not None
 
 
 def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:
-    """What plain uv is to know; what cannot be said to it safely is left out."""
+    """Return the variables for plain uv; what cannot be said to it safely is left out."""
     values: dict[str, str] = {}
-    if backend in UV_TAGS and not sources.named:
+    if backend in UV_TAGS and not sources.is_torch_index_requested:
         values["UV_TORCH_BACKEND"] = backend
     build = known_backend(backend)
-    # What programs that choose among variants of wheels are to take for the driver's toolkit: the build's (a draft).
+    # Programs that choose among variants of wheels are to take the build's CUDA for the driver's (a draft).
     if build and build.version and build.kind == "cuda":
         values[_VARIANT_CUDA] = build.version
-    if sources.default_index and not (_closed(sources) or _chooser(sources.default_index, sources)):
-        values["UV_DEFAULT_INDEX"] = sources.default_index
-    if sources.certificates and not _chooser(sources.certificates, sources):
-        values["SSL_CERT_FILE"] = sources.certificates
+    for name, value in _addresses(sources).items():
+        if _requires_password(name, sources) or _setting_of_folder(value, sources):
+            continue
+        values[name] = value
     if constraints:
         values["UV_CONSTRAINT"] = constraints.as_uri()
     return values
+
+
+def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
+    """Return why something was left out."""
+    reasons = []
+    if sources.is_torch_index_requested:
+        command = f"uvx --index {sources.torch_index}/{backend}"
+        reasons.append(
+            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
+        )
+    elif backend not in UV_TAGS:
+        reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
+    for name, value in _addresses(sources).items():
+        if _requires_password(name, sources):
+            reasons.append(f"{value} requires a password, so {name} is not printed")
+        setting = _setting_of_folder(value, sources)
+        if setting:
+            origin = f"{setting.value} comes from {setting.file}, not from you"
+            reasons.append(f"{name} is not printed: {origin}")
+    return tuple(reasons)
+
+
+def _addresses(sources: Sources) -> dict[str, str]:
+    """Return the variables for the sources of the user's configuration."""
+    values = {
+        "UV_DEFAULT_INDEX": sources.default_index,
+        "SSL_CERT_FILE": sources.certificates,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _requires_password(name: str, sources: Sources) -> bool:
+    if name != "UV_DEFAULT_INDEX":
+        return False
+    return urlsplit(sources.default_index or "").netloc in sources.logins
+
+
+def _setting_of_folder(value: str, sources: Sources) -> FolderSetting | None:
+    """Return the setting of the folder that chose just this: it is not for all that the shell does."""
+    address = Location.parse(value)
+    for setting in sources.chosen:
+        if setting.value and Location.parse(setting.value) == address:
+            return setting
+    return None
 
 
 # An alias of the same name would be a syntax error at the function, and the variables would stay without it.
@@ -163,56 +248,7 @@ def functions(venv: Path, shell: Shell) -> str:
     the backend; a project's environment our ``install`` of what uv has locked, since uv would replace torch.
     """
     form = {"powershell": "", "fish": _UV_IN_FISH}.get(shell, _UV_IN_SH)
-    words = ["gpuinstall", "install", *(["--venv", str(venv)] if venv.name != ".venv" else [])]
+    words = ["gpuinstall", "install"]
+    if venv.name != ".venv":
+        words += ["--venv", str(venv)]
     return form.format(folder=quoted(venv.parent, shell), install=joined(words, shell))
-
-
-def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
-    """Why something was left out."""
-    reasons = []
-    if sources.named:
-        command = f"uvx --index {sources.torch_index}/{backend}"
-        reasons.append(
-            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
-        )
-    elif backend not in UV_TAGS:
-        reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
-    if _closed(sources):
-        reasons.append(
-            f"{sources.default_index} requires a password, so UV_DEFAULT_INDEX is not printed"
-        )
-    for name, value in (
-        ("UV_DEFAULT_INDEX", sources.default_index),
-        ("SSL_CERT_FILE", sources.certificates),
-    ):
-        if value and (setting := _chooser(value, sources)):
-            reasons.append(
-                f"{name} is not printed: {setting.value} comes from {setting.file}, not from you"
-            )
-    return tuple(reasons)
-
-
-def _is_own_guard(name: str) -> bool:
-    """Whether this names the guard of an environment: the shell was set up for another project before."""
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.environments.guard import CONSTRAINTS
-    from gpuinstall.lock.fetch import local_path
-
-    file = local_path(name)
-    if file is None or file.name != CONSTRAINTS:
-        return False
-    # An environment may have been removed since. Only we write addresses of files, and uv would fail with this one.
-    is_removed = name.startswith("file:") and not file.parent.exists()
-    return is_removed or read_marker(file.parent) is not None
-
-
-def _chooser(value: str, sources: Sources) -> FolderSetting | None:
-    """The setting of the folder that chose just this: it is for the folder, and not for all that the shell does."""
-    address = Location.parse(value)
-    return next(
-        (row for row in sources.chosen if row.value and Location.parse(row.value) == address), None
-    )
-
-
-def _closed(sources: Sources) -> bool:
-    return urlsplit(sources.default_index or "").netloc in sources.logins

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.cli import install_options, options
-from gpuinstall.cli.hook import refresh
-from gpuinstall.cli.install import show_dry_run, show_installed, warn_of_unproven
+from gpuinstall.cli.install import after_install, show_dry_run, show_installed
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
@@ -20,6 +20,7 @@ from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
+    from gpuinstall.machine import Machine
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")
@@ -40,58 +41,56 @@ def command(
     terminal: Terminal,
     machine: options.MachineOptions,
     *,
-    venv: str,
+    venv: Path,
     target: str | None,
+    wheels: Path | None,
     dry_run: bool,
     changing: dict[str, Any],
     sourcing: Sourcing,
 ) -> Outcome:
     """Sync."""
-    from gpuinstall.install import install as installation
+    from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.lock.declaration import team_lock_in
     from gpuinstall.lock.fit import misfit_rows
     from gpuinstall.lock.folder_request import recorded_request
     from gpuinstall.lock.target import Target
+    from gpuinstall.lock.team_lock import team_lock_in
 
-    named = Target.parse(target) if target else None
-    of_team = not named and team_lock_in(Path.cwd()) is not None
+    selected_target = Target.parse(target) if target else None
+    of_team = selected_target is None and team_lock_in(Path.cwd()) is not None
+    request = Request(
+        () if of_team else ("torch",),
+        backend=selected_target.backend if selected_target else None,
+        sourcing=replace(sourcing, wheels=wheels),
+    )
     settings = Settings(
-        Request(
-            () if of_team else ("torch",),
-            backend=named.backend if named else None,
-            sourcing=sourcing,
-        ),
+        request,
         only=not of_team,
         anew=not of_team,
-        machine=options.read_named_machine(machine, terminal),
-        venv=Path(venv),
+        machine=options.read_other_machine(machine, terminal),
+        venv=venv,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
-        meant = project.machine
-        terminal.step("Machine", machine_line(meant))
-        if named and (named.os, named.arch) != (meant.os, meant.arch):
-            message = f"{named.filename} is for {named.os} {named.arch}, and this is {meant.os} {meant.arch}"
-            raise LockError(
-                "lock-does-not-fit", message, hint="gpuinstall sync   # installs the one that fits"
-            )
+        terminal.step("Machine", machine_line(project.machine))
+        if selected_target:
+            _check_platform(selected_target, project.machine)
         if not of_team:
-            _check_inputs(project.paths.folder, named)
-        target = str(named) if named else None
-        wanted = InstallOptions(
-            locked=not of_team, target=target, restoring=True, attempts=1, **changing
+            _check_inputs(project.paths.folder, selected_target)
+        selected = InstallOptions(
+            locked=not of_team,
+            target=str(selected_target) if selected_target else None,
+            restoring=True,
+            attempts=1,
+            **changing,
         )
         if dry_run:
-            priced, commands = installation.dry_run(project, wanted)
-            return Outcome(
-                priced.to_dict(commands), lambda screen: show_dry_run(screen, priced, commands)
-            )
-        result = installation.install(project, wanted)
-        warn_of_unproven(terminal, result)
-        refresh(project)
+            return show_dry_run(project, selected)
+        result = install(project, selected)
+        after_install(project, result)
         declared = recorded_request(project.paths.folder).declaring(project.declaration)
-    if unlike := declared.unlike(result.fit.lock):
-        terminal.warn(f"{unlike}; gpuinstall lock updates it")
+    difference = declared.unlike(result.fit.lock)
+    if difference:
+        terminal.warn(f"{difference}; gpuinstall lock updates it")
     data = {
         **result.to_dict(),
         "chosen": result.fit.lock.name,
@@ -100,8 +99,20 @@ def command(
     return Outcome(data, lambda screen: show_installed(screen, result))
 
 
+def _check_platform(target: Target, machine: Machine) -> None:
+    """Raise LockError if a target is for another platform."""
+    if target.os == machine.os and target.arch == machine.arch:
+        return
+    platform = f"{target.os} {target.arch}"
+    raise LockError(
+        "lock-does-not-fit",
+        f"{target.filename} is for {platform}, and this is {machine.os} {machine.arch}",
+        hint="gpuinstall sync   # installs the one that fits",
+    )
+
+
 def _check_inputs(folder: Path, target: Target | None) -> None:
-    """Raise LockError if a requirements file that a lock was made from asks for something else today."""
+    """Raise LockError if a requirements file that a lock was made from requests something else today."""
     from gpuinstall.lock.build_files import changed_build_files
     from gpuinstall.lock.declaration import changed_inputs, command_again
     from gpuinstall.lock.fit import read_locks
@@ -109,14 +120,14 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue
-        # A file that is gone is no other request: a lock may be shipped without it.
         reasons = [
-            reason
-            for reason in changed_inputs(lock.requirements_files, folder)
-            if reason.code == "inputs-changed"
+            *changed_inputs(lock.requirements_files, folder),
+            *changed_build_files(lock, folder),
         ]
-        reasons += changed_build_files(lock, folder)
-        if reasons:
-            message = f"{lock.name} is stale: {reasons[0].message}"
-            command = command_again({reasons[0].code}, lock.requirements_files, lock.inputs)
+        for reason in reasons:
+            # A file that is gone is no other request: a lock may be shipped without it.
+            if reason.code == "inputs-gone":
+                continue
+            message = f"{lock.name} is stale: {reason.message}"
+            command = command_again({reason.code}, lock.requirements_files, lock.inputs)
             raise LockError("lock-stale", message, hint=f"{command}   # then the same again")

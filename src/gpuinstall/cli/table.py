@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +13,12 @@ from gpuinstall.cli.terminal import Terminal, columns
 from gpuinstall.errors import UsageError
 from gpuinstall.support import (
     ANY_DRIVER,
-    NOTHING,
-    condensed,
-    kinds_of,
+    NO_BUILD,
+    capabilities_by_kind,
     known_drivers,
-    named,
-    served,
+    label_of_kind,
+    leave_out_empty,
+    merge_equal_neighbours,
     support,
     support_by_chip,
     support_of_others,
@@ -28,11 +28,15 @@ from gpuinstall.words import driver_in_words, gpu_in_words, platform_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.support import OfChip, Support
+    from gpuinstall.support import OfChip, Row, Support
 
-    Column = tuple[str, ...]
+    Column = Sequence[str]
 
-_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+_SYSTEMS = {
+    "linux": "Linux",
+    "windows": "Windows",
+    "macos": "macOS",
+}
 
 
 @click.command(
@@ -54,121 +58,148 @@ _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 )
 @framed("table")
 def command(
-    _terminal: Terminal, gpu: tuple[str, ...], driver: str | None, os: str | None, arch: str | None
+    _terminal: Terminal,
+    gpu: tuple[str, ...],
+    driver: str | None,
+    os: str | None,
+    arch: str | None,
 ) -> Outcome:
     """Show the table."""
     catalog = load_catalog()
     drivers = (driver_in_words(driver),) if driver else known_drivers(catalog)
     platform = platform_in_words(gpu, driver, os, arch)
-    gpus = tuple(map(gpu_in_words, gpu))
-    others = tuple(card for card in gpus if card.architecture)
-    if others and len(others) < len(gpus):
-        raise UsageError(
-            "gpu-of-several-makers",
-            "a table is for one maker's GPUs",
-            hint="Ask for one maker at a time",
-        )
-    if others:  # their builds ask for no driver, so that they have other columns
-        table = support_by_chip(catalog, *platform, others)
+    gpus = [gpu_in_words(name) for name in gpu]
+    other_gpus = [card for card in gpus if card.architecture]
+    if other_gpus:
+        if len(other_gpus) < len(gpus):
+            raise UsageError(
+                "gpu-of-several-makers",
+                "a table is for one maker's GPUs",
+                hint="Ask for one maker at a time",
+            )
+        # Their builds ask for no driver, so that they have other columns.
+        table = support_by_chip(catalog, *platform, other_gpus)
     else:
-        capabilities = ((card.label, card.compute_capability) for card in gpus)
-        kinds = {
-            f"{label} {capability}": capability for label, capability in capabilities if capability
-        }
-        whole = support(catalog, *platform, kinds if gpu else kinds_of(catalog), drivers)
-        table = condensed(whole if gpu or driver else served(whole))
-    further = () if gpu or driver else support_of_others(catalog, *platform)
-    every = [row for row in further if os in {None, row.os}]
+        kinds = {}
+        for card in gpus:
+            if card.compute_capability:
+                kinds[f"{card.label} {card.compute_capability}"] = card.compute_capability
+        table = support(
+            catalog, *platform, kinds if gpu else capabilities_by_kind(catalog), drivers
+        )
+        table = merge_equal_neighbours(table if gpu or driver else leave_out_empty(table))
+    others: list[OfChip] = []
+    if not (gpu or driver):
+        rows = support_of_others(catalog, *platform)
+        others = [row for row in rows if os in {None, row.os}]
     data = {
         "os": table.os,
         "arch": table.arch,
-        "rows": [
-            {"gpu": row.kind, **dict(zip(table.drivers, row.builds, strict=True))}
-            for row in table.rows
-        ],
-        "others": [
-            {"gpu": row.chip.name, "maker": row.chip.maker, "architecture": row.chip.architecture}
-            | {"products": list(row.chip.products), "os": row.os, "build": row.build}
-            for row in every
-        ],
+        "rows": [_row(table.drivers, row) for row in table.rows],
+        "others": [_chip_row(row) for row in others],
     }
-    names = [row.kind for row in table.rows] if gpu else [named(row.kind) for row in table.rows]
-    return Outcome(data, lambda screen: show_table(table, names, every, catalog.date, screen))
+    names = [row.kind for row in table.rows]
+    if not gpu:
+        names = [label_of_kind(name) for name in names]
+    return Outcome(data, lambda screen: show_table(table, names, others, catalog.date, screen))
+
+
+def _row(drivers: Sequence[str], row: Row) -> dict[str, str]:
+    builds = dict(zip(drivers, row.builds, strict=True))
+    return {"gpu": row.kind, **builds}
+
+
+def _chip_row(row: OfChip) -> dict[str, Any]:
+    return {
+        "gpu": row.chip.name,
+        "maker": row.chip.maker,
+        "architecture": row.chip.architecture,
+        "products": list(row.chip.products),
+        "os": row.os,
+        "build": row.build,
+    }
 
 
 def show_table(
-    table: Support, names: Sequence[str], others: Sequence[OfChip], date: str, terminal: Terminal
+    table: Support,
+    names: Sequence[str],
+    others: Sequence[OfChip],
+    date: str,
+    terminal: Terminal,
 ) -> None:
-    """Print the table, one line a GPU; in a terminal that is too narrow, in parts below each other.
+    """Write the table, one line a GPU; in a terminal that is too narrow, in parts below each other.
 
     Of the ``others``, those that something runs on come below it.
     """
-    terminal.prose(
-        f"Newest PyTorch by GPU and driver: {_SYSTEMS[table.os]} {table.arch}, as of {date}"
-    )
+    platform = f"{_SYSTEMS[table.os]} {table.arch}"
+    terminal.prose(f"Newest PyTorch by GPU and driver: {platform}, as of {date}")
     head = ("GPU \\ driver", *names)
-    cells = [
-        (driver, *(row.builds[number].replace("+", " ") for row in table.rows))
-        for number, driver in enumerate(table.drivers)
-    ]
+    cells = []
+    for number, driver in enumerate(table.drivers):
+        builds = [row.builds[number].replace("+", " ") for row in table.rows]
+        cells.append((driver, *builds))
     for number, part in enumerate(_parts(head, cells, columns(terminal.out))):
         if number:
             terminal.line()
-        _show_lines((head, *part), terminal)
-    shown = [row for row in others if row.build != NOTHING]
-    if shown:
+        _show_lines([head, *part], terminal)
+    others = [row for row in others if row.build != NO_BUILD]
+    if others:
         terminal.line()
         terminal.prose(
             "Other makers' GPUs need no particular driver; none of these builds is proven on a GPU yet"
         )
-        builds = tuple(row.build.replace("+", " ") for row in shown)
-        _show_lines(
-            (tuple(map(_called, shown)), builds, tuple(_SYSTEMS[row.os] for row in shown)), terminal
-        )
-    if remarks := "; ".join(_remarks(table, shown)):
+        names = [_chip_name(row) for row in others]
+        builds = [row.build.replace("+", " ") for row in others]
+        systems = [_SYSTEMS[row.os] for row in others]
+        _show_lines([names, builds, systems], terminal)
+    remarks = "; ".join(_remarks(table, others))
+    if remarks:
         terminal.line()
         terminal.prose(remarks)
 
 
-def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
-    widths = list(map(_width, columns))
-    for line in zip(*columns, strict=True):
-        terminal.line(
-            "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
-        )
-
-
-def _called(row: OfChip) -> str:
-    products = (*row.chip.products[:2], *(["…"] if len(row.chip.products) > 2 else []))
-    return f"{', '.join(products) or row.chip.name} ({row.chip.architecture})"
-
-
-def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
-    shown = {build for row in table.rows for build in row.builds}
-    if any("+cu" in build for build in shown):
-        yield "cu126 is PyTorch for CUDA 12.6, and so on"
-    if any(row.os == "macos" for row in others):
-        yield "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)"
-    if NOTHING in shown:
-        yield f"{NOTHING} nothing runs"
-    if ANY_DRIVER in table.drivers:
-        yield "not proven on a GPU yet"
+def _chip_name(row: OfChip) -> str:
+    names = list(row.chip.products[:2]) or [row.chip.name]
+    if len(row.chip.products) > 2:
+        names.append("…")
+    return f"{', '.join(names)} ({row.chip.architecture})"
 
 
 def _parts(head: Column, cells: Sequence[Column], width: int | None) -> Iterator[list[Column]]:
-    """As many columns at a time as fit beside the names."""
+    """Yield as many columns at a time as fit beside the names."""
     part: list[Column] = []
+    taken = _width(head)
     for column in cells:
-        if (
-            part
-            and width is not None
-            and sum(_width(shown) + 2 for shown in (*part, column)) + _width(head) > width
-        ):
+        added = _width(column) + 2
+        if part and width is not None and taken + added > width:
             yield part
             part = []
+            taken = _width(head)
         part.append(column)
+        taken += added
     yield part
+
+
+def _show_lines(columns: Sequence[Column], terminal: Terminal) -> None:
+    widths = [_width(column) for column in columns]
+    for line in zip(*columns, strict=True):
+        cells = [f"{text:<{width}}" for text, width in zip(line, widths, strict=True)]
+        terminal.line("  ".join(cells).rstrip())
 
 
 def _width(column: Column) -> int:
     return max(map(len, column))
+
+
+def _remarks(table: Support, others: Iterable[OfChip]) -> Iterator[str]:
+    builds: set[str] = set()
+    for row in table.rows:
+        builds.update(row.builds)
+    if any("+cu" in build for build in builds):
+        yield "cu126 is PyTorch for CUDA 12.6, and so on"
+    if any(row.os == "macos" for row in others):
+        yield "macOS has one build, called cpu on the index, and it runs on the GPU (MPS)"
+    if NO_BUILD in builds:
+        yield f"{NO_BUILD} nothing runs"
+    if ANY_DRIVER in table.drivers:
+        yield "not proven on a GPU yet"

@@ -1,7 +1,6 @@
-"""A person's screen: colour where it is wanted, live bars where there is a terminal, plain lines in a log file.
+"""A person's screen: colour if it is requested, live bars in a terminal, plain lines in a log file.
 
-Whatever a text holds, it moves no cursor and begins no line: what it has of that kind is written out here, and a colour
-is ours alone.
+Control characters of a text are made visible here: it moves no cursor and begins no line. Only we choose colours.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.advice import in_full
@@ -28,17 +26,26 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpuinstall.cli.progress import Tally
+    from gpuinstall.finding import Finding
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress, Unit
 
 Color = Literal["auto", "always", "never"]
 
-_STYLES = {"": "0", "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-_FIRST = 0xF0000 + int.from_bytes(os.urandom(2), "little") // 2
-_MARKS = {style: chr(_FIRST + number) for number, style in enumerate(_STYLES)}
+_STYLES = {
+    "": "0",
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+}
+_FIRST_MARK = 0xF0000 + int.from_bytes(os.urandom(2), "little") // 2
+_MARKS = {style: chr(_FIRST_MARK + number) for number, style in enumerate(_STYLES)}
 """Characters for private use that stand for our colours until they are written: no text from outside can know them."""
-_OURS = "".join(_MARKS.values())
+_ALL_MARKS = "".join(_MARKS.values())
 _COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items()}
+_NO_COLORS = dict.fromkeys(_COLORS)
 
 DOCS = "GPUINSTALL_DOCS"
 COMMAND_LABELS = frozenset({"do", "or"})
@@ -46,7 +53,7 @@ COMMAND_LABELS = frozenset({"do", "or"})
 SCREEN = 80
 """How wide the lines are that end with a time."""
 PIPE = 10_000
-"""How wide a table may be where nobody reads in a terminal."""
+"""How wide a table may be outside a terminal."""
 READ_BYTES = 1_000_000
 """How long a document may be that a person would still read."""
 
@@ -57,7 +64,7 @@ class OutputError(InternalError):
 
 @dataclass(frozen=True)
 class Terminal:
-    """Where a command writes: results to ``out``, progress and faults to ``err``; ``live`` draws bars just now."""
+    """Where a command writes: results to ``out``, progress and faults to ``err``."""
 
     as_json: bool = False
     quiet: bool = False
@@ -68,6 +75,7 @@ class Terminal:
     err: TextIO = field(default_factory=lambda: sys.stderr)
     log: RunLog | None = None
     live: list[Console] = field(default_factory=list)
+    """Where bars are drawn just now."""
 
     @property
     def is_brief(self) -> bool:
@@ -75,7 +83,7 @@ class Terminal:
         return not self.verbose and self.err.isatty()
 
     def colored(self, stream: TextIO) -> bool:
-        """Say whether ``stream`` gets colour: the option, then NO_COLOR, then FORCE_COLOR, then a terminal."""
+        """Whether ``stream`` gets colour: the option decides, then NO_COLOR, then FORCE_COLOR, then a terminal."""
         if self.color != "auto":
             return self.color == "always"
         if os.environ.get("NO_COLOR"):
@@ -83,38 +91,43 @@ class Terminal:
         return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
     def style(self, text: str, style: str, stream: TextIO | None = None) -> str:
-        """Colour ``text`` where ``stream`` gets colour."""
+        """Return ``text`` in a colour if ``stream`` gets colour."""
         if not self.colored(stream or self.out):
             return text
         return f"{_MARKS[style]}{text}{_MARKS['']}"
 
+    def headline(self, finding: Finding) -> str:
+        """Return the first line of a finding: whether it blocks, what is wrong, its failure."""
+        if finding.blocking:
+            word = self.style("error:", "red")
+        else:
+            word = self.style("note:", "yellow")
+        return f"{word} {finding.message}{_failure_mark(finding.id)}"
+
     def line(self, text: str = "") -> None:
         """Write one line of the result."""
-        self._print(visible(text, _OURS))
+        self._print(visible(text, _ALL_MARKS))
 
     def block(self, text: str) -> None:
-        """Write what another program reads, as it is; a reader who has seen enough is no fault."""
+        """Write what another program reads, as it is, with one line end."""
+        text = text.removesuffix("\n")
         try:
-            self.out.write(f"{text}\n")  # at once: threads say things too
+            # One call for text and line end: threads write too.
+            self.out.write(f"{text}\n")
             self.out.flush()
         except BrokenPipeError:
-            pass
+            pass  # a reader who has seen enough is no fault
         except OSError as error:
             raise OutputError("output", f"the output cannot be written: {error.strerror}") from None
 
     def prose(self, text: str, indent: int = 0) -> None:
-        """Write what is to be read and not to be copied: broken between words where a terminal is too narrow."""
-        self._print(broken(visible(text, _OURS), columns(self.out), indent))
+        """Write what is to be read and not to be copied: broken between words in a narrow terminal."""
+        self._print(broken(visible(text, _ALL_MARKS), columns(self.out), indent))
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
-        text = folded(visible(text, _OURS), columns(self.out))
-        self._print(f"{self.style(f'{visible(label):<11}', 'bold')} {text}")
-
-    def document(self, document: Mapping[str, Any]) -> None:
-        """Write the one document that a command comes to."""
-        text = json.dumps(document)  # a hundred times as fast as with indentation
-        self.block(redacted(text if len(text) > READ_BYTES else json.dumps(document, indent=2)))
+        head = self.style(f"{visible(label):<11}", "bold")
+        self._print(f"{head} {folded(visible(text, _ALL_MARKS), columns(self.out))}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
@@ -122,67 +135,98 @@ class Terminal:
             if text:
                 self._print(_hanging(f"{label:<{width}}", text, columns(self.out)))
 
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the JSON document of a command."""
+        text = json.dumps(document)
+        # A long one is not for a person, and indentation takes a hundred times as long.
+        if len(text) <= READ_BYTES:
+            text = json.dumps(document, indent=2)
+        self.block(redacted(text))
+
+    def _print(self, text: str) -> None:
+        self.block(text.translate(_COLORS))
+
+    def console(self, stream: TextIO) -> Console:
+        """Return what rich draws on: as wide as the terminal; elsewhere wide enough for a line for each row."""
+        from rich.console import Console
+
+        return Console(
+            file=stream,
+            width=columns(stream) or PIPE,
+            no_color=not self.colored(stream),
+            highlight=False,
+            markup=False,
+        )
+
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one finished step."""
+        """Write one finished step, unless ``--quiet``."""
         if not self.quiet:
             self.notice(label, text, seconds)
 
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one step, whether or not progress is wanted."""
-        width, text = columns(self.err), visible(text, _OURS)
-        time = (
-            ""
-            if seconds is None
-            else f"{duration(seconds):>{max(9, min(width or SCREEN, SCREEN) - 12 - len(text))}}"
-        )
-        self._say(
-            f"{self.style(f'{visible(label):<11}', 'bold', self.err)} {folded(f'{text}{time}', width)}"
-        )
+        """Write one step, also with ``--quiet``."""
+        width = columns(self.err)
+        text = visible(text, _ALL_MARKS)
+        if seconds is not None:
+            # The time ends the line, in the same column as those above it.
+            room = min(width or SCREEN, SCREEN) - 12 - len(text)
+            text += f"{duration(seconds):>{max(9, room)}}"
+        head = self.style(f"{visible(label):<11}", "bold", self.err)
+        self._report(f"{head} {folded(text, width)}")
 
     def detail(self, label: str, text: str) -> None:
-        """Say a step that ``--verbose`` shows and the log keeps."""
+        """Write a step that ``--verbose`` shows and the log keeps."""
         if self.verbose:
             self.notice(label, text)
         self.record(f"{label}: {text}")
 
     def wait(self, text: str) -> None:
-        """Say what is being waited for."""
+        """Write what is being waited for."""
         if not self.quiet:
-            self._say(
-                self.style(f"{'':11} {folded(visible(text), columns(self.err))}", "dim", self.err)
-            )
+            line = f"{'':11} {folded(visible(text), columns(self.err))}"
+            self._report(self.style(line, "dim", self.err))
 
     def warn(self, text: str) -> None:
-        """Say something that stops nothing."""
-        if self.quiet:
-            return
-        message = broken(f"warning: {visible(text)}", columns(self.err), len("warning: "))
-        self._say(message.replace("warning:", self.style("warning:", "yellow", self.err), 1))
+        """Write something that stops nothing."""
+        if not self.quiet:
+            self._report(self._headed("warning:", text, "yellow"))
+
+    def fault(self, error: GpuInstallError) -> None:
+        """Write an error: what happened; why; what was seen; what to do."""
+        self._report(self._headed("error:", error.message, "red", _failure_mark(error.id)))
+        rows = {
+            "why": error.why,
+            "seen": error.evidence,
+            "do": hint_of(error),
+            "page": page_of(error.id) if error.id and os.environ.get(DOCS) else None,
+        }
+        for label, text in rows.items():
+            if text:
+                self._report(_hanging(f"{label:<5}", text, columns(self.err)))
+        if self.log and self.log.path:
+            self._show(f"  log   {display_path(self.log.path)}")
+
+    def _headed(self, word: str, text: str, style: str, mark: str = "") -> str:
+        """Return a text behind a coloured word, broken between words."""
+        head = f"{word} "
+        message = broken(f"{head}{visible(text)}{mark}", columns(self.err), len(head))
+        return message.replace(word, self.style(word, style, self.err), 1)
 
     def progress(
-        self, label: str, parts: Mapping[str, int | None], unit: Unit = "bytes"
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
         """Follow a work: live bars in a terminal, a line every ten seconds in a log, and beside bars that are drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
         from gpuinstall.cli.progress import Tally, lines
 
+        tally = Tally(parts, unit)
         if self.bars and self.err.isatty() and not self.live:
-            return self._drawn(label, Tally(parts, unit))
-        return lines(label, Tally(parts, unit), self.step)
-
-    def console(self, stream: TextIO) -> Console:
-        """What rich draws on: as wide as the terminal; a line for each row where nobody reads in one."""
-        from rich.console import Console
-
-        width = columns(stream) or PIPE
-        return Console(
-            file=stream,
-            width=width,
-            no_color=not self.colored(stream),
-            highlight=False,
-            markup=False,
-        )
+            return self._drawn(label, tally)
+        return lines(label, tally, self.step)
 
     @contextmanager
     def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
@@ -197,7 +241,7 @@ class Terminal:
             self.live.remove(console)
 
     def started(self, argv: Sequence[str]) -> None:
-        """Say, to who wants to know, which program is run."""
+        """Write a program's command line with ``--verbose``, and keep it."""
         if self.verbose:
             self.show_command(argv)
         if self.log:
@@ -205,12 +249,11 @@ class Terminal:
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write a command line."""
-        self._show(
-            self.style(f"{'':11} $ {visible(joined(map(in_a_line, argv)))}", "dim", self.err)
-        )
+        line = f"{'':11} $ {visible(joined(map(in_a_line, argv)))}"
+        self._show(self.style(line, "dim", self.err))
 
     def ended(self, finished: Finished) -> None:
-        """Keep what it said."""
+        """Keep what a program wrote."""
         if self.log:
             self.log.ended(finished)
 
@@ -219,37 +262,17 @@ class Terminal:
         if self.log:
             self.log.write(text)
 
-    def fault(self, error: GpuInstallError) -> None:
-        """Write an error: what happened; why; what was seen; what to do."""
-        mark = f"   [{error.id}]" if error.id else ""
-        width = columns(self.err)
-        page = page_of(error.id) if error.id and os.environ.get(DOCS) else None
-        message = broken(f"error: {visible(error.message)}{mark}", width, len("error: "))
-        self._say(message.replace("error:", self.style("error:", "red", self.err), 1))
-        for label, text in (
-            ("why", error.why),
-            ("seen", error.evidence),
-            ("do", hint_of(error)),
-            ("page", page),
-        ):
-            if text:
-                self._say(_hanging(f"{label:<5}", text, width))
-        if self.log and self.log.path:
-            self._show(f"  log   {display_path(self.log.path)}")
-
-    def _print(self, text: str) -> None:
-        self.block(text.translate(_COLORS))
-
-    def _say(self, text: str) -> None:
-        self.record(text.translate(dict.fromkeys(_COLORS)).strip())
+    def _report(self, text: str) -> None:
+        self.record(text.translate(_NO_COLORS).strip())
         self._show(text)
 
     def _show(self, text: str) -> None:
-        """Write a line that nothing depends on: above the bars; where it cannot be written, the work goes on."""
+        """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
         text = text.translate(_COLORS)
         with suppress(OSError):
             if not self.live:
-                self.err.write(f"{text}\n")  # at once: threads say things too
+                # One call for text and line end: threads write too.
+                self.err.write(f"{text}\n")
                 self.err.flush()
                 return
             from rich.text import Text
@@ -257,97 +280,103 @@ class Terminal:
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
 
 
+def _failure_mark(identity: str | None) -> str:
+    return f"   [{identity}]" if identity else ""
+
+
 def hint_of(error: GpuInstallError) -> str | None:
-    """What to do about an error, with the command line that was run where a line says "the same"."""
+    """Return what to do about an error, with the command line that was run in place of "the same"."""
     import click
 
     if not error.hint:
         return None
     context = click.get_current_context(silent=True)
-    options = None
+    options: list[str] | None = None
     if context:
-        # "--no-code-check" is the second name of "--code-check".
-        names = [
-            (*parameter.opts, *parameter.secondary_opts) for parameter in context.command.params
-        ]
-        options = list(chain.from_iterable(names))
+        options = []
+        for parameter in context.command.params:
+            # "--no-code-check" is the second name of "--code-check".
+            options += [*parameter.opts, *parameter.secondary_opts]
     return in_full(error.hint, ["gpuinstall", *sys.argv[1:]], options) or None
 
 
 def page_of(identity: str) -> str:
-    """Name a failure's page: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
+    """Return the page of a failure: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
     from gpuinstall.failures.table import load_failures
 
-    site, page = os.environ.get(DOCS, ""), load_failures()[identity].page
+    page = load_failures()[identity].page
+    site = os.environ.get(DOCS)
     return f"{site.rstrip('/')}/{page}" if site else page
 
 
 def columns(stream: TextIO) -> int | None:
     """Return how wide a terminal is, no more than ``COLUMNS`` says; None if the stream is not a terminal."""
     try:
-        size = os.get_terminal_size(stream.fileno()).columns
+        widths = [os.get_terminal_size(stream.fileno()).columns]
     except (OSError, ValueError):
         return None
     requested = os.environ.get("COLUMNS", "")
-    widths = [size, int(requested) if requested.isdecimal() else 0]
+    if requested.isdecimal():
+        widths.append(int(requested))
     # A terminal that does not know its width (a serial line, some containers) says 0.
     return min((width for width in widths if width > 0), default=SCREEN)
 
 
 def folded(text: str, width: int | None) -> str:
-    """Break a text that a label stands before where a narrow terminal would, but only at a comma and the like.
+    """Break a text behind a label at a comma and the like, if the terminal is too narrow for it.
 
-    A command that is to be copied has neither, and stays in one piece.
+    A command that is to be copied has no such place, and stays in one piece.
     """
     if width is None or len(text) + 12 <= width:
         return text
     lines = [""]
     for part in re.split(r"(?<=[,;:·]) | (?=and )", text):
-        if lines[-1] and 12 + len(lines[-1]) + 1 + len(part) > width:
+        longer = f"{lines[-1]} {part}"
+        if lines[-1] and 12 + len(longer) > width:
             lines.append(part)
         else:
-            lines[-1] = f"{lines[-1]} {part}".lstrip()
+            lines[-1] = longer.lstrip()
     return f"\n{'':12}".join(lines)
 
 
 def broken(text: str, width: int | None, indent: int = 0) -> str:
-    """Break prose between words where a terminal is too narrow; what follows its first line is indented."""
+    """Break prose between words if the terminal is too narrow; what follows a first line is indented."""
     if width is None:
         return text
-    from textwrap import wrap
+    from textwrap import TextWrapper
 
-    lines = (
-        wrap(
-            line,
-            width,
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        or [""]
-        for line in text.split("\n")
+    wrapper = TextWrapper(
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return "\n".join(part for parts in lines for part in parts)
+    return "\n".join(wrapper.fill(line) for line in text.split("\n"))
 
 
 def _hanging(label: str, text: str, width: int | None) -> str:
-    """Write a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
-    head, text = f"  {label} ", visible(text, "\n")
+    """Return a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
+    head = f"  {label} "
     room = width and width - len(head)
-    parts = (
-        _commands(text, room) if label.strip() in COMMAND_LABELS else broken(text, room).split("\n")
-    )
-    return head + ("\n" + " " * len(head)).join(parts)
+    text = visible(text, "\n")
+    if label.strip() in COMMAND_LABELS:
+        text = _commands(text, room)
+    else:
+        text = broken(text, room)
+    return head + text.replace("\n", "\n" + " " * len(head))
 
 
-def _commands(text: str, width: int | None) -> Iterator[str]:
-    """Commands whole, the remarks of long ones below them; prose, which begins with a capital letter, broken."""
+def _commands(text: str, width: int | None) -> str:
+    """Keep commands whole, with the remarks of long ones below them; break prose, which begins with a capital."""
+    lines = []
     for line in text.split("\n"):
-        command, gap, remark = line.partition("   ")
         if width is None or len(line) <= width:
-            yield line
+            lines.append(line)
         elif line[:1].isupper():
-            yield from broken(line, width).split("\n")
+            lines.append(broken(line, width))
         else:
-            yield command
-            yield from broken(remark.strip(), width, 2).split("\n") if gap else ()
+            command, _, remark = line.partition("   ")
+            lines.append(command)
+            if remark:
+                lines.append(broken(remark.strip(), width, 2))
+    return "\n".join(lines)

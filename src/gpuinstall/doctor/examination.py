@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice, in_full
 from gpuinstall.doctor import damage, environment, project
-from gpuinstall.doctor.evidence import DoctorEvidence, read_contents, read_project, read_shell
+from gpuinstall.doctor.evidence import (
+    DoctorEvidence,
+    DoctorFindings,
+    read_contents,
+    read_project,
+    read_shell,
+)
 from gpuinstall.doctor.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import (
     advice_words,
@@ -29,7 +35,7 @@ from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from gpuinstall.catalog import Catalog
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.vendors.prober import Preflight
 
-CHECKS: tuple[Callable[[DoctorEvidence], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     damage.environment_moved,
     damage.torch_hollow,
     damage.files_lost,
@@ -75,43 +81,46 @@ DAMAGE = {"torch-damaged", "files-lost", "made-for-elsewhere", "requirement-unme
 
 
 class ExaminedEnvironment(NamedTuple):
-    """An environment that was examined; ``verdict`` is None where its interpreter does not run."""
+    """An environment that was examined."""
 
     venv: Path
     verdict: Verdict | None
+    """None if its interpreter does not run."""
     packages: int = 0
 
+    @property
+    def works(self) -> bool:
+        """Whether kernels ran in it on every GPU."""
+        return self.verdict is not None and self.verdict.status == "passed"
+
     def to_dict(self) -> dict[str, Any]:
-        """Write the environment as the doctor's document holds it."""
+        """Return the environment as the doctor's document holds it."""
         return {"venv": str(self.venv), "verdict": self.verdict.to_dict() if self.verdict else None}
 
 
 class Examination(NamedTuple):
-    """What was examined and what is wrong, the first thing to fix first; ``environment`` None: there is none.
-
-    ``locks`` is the number of the locks that were read.
-    """
+    """What was examined and what is wrong."""
 
     machine: Machine
     preflight: Preflight
     environment: ExaminedEnvironment | None
+    """None if there is none."""
     findings: tuple[Finding, ...]
+    """The first thing to fix first."""
     locks: int = 0
+    """The number of the locks that were read."""
 
     @property
     def exit_code(self) -> int:
-        """8 where nothing of the machine can be used, 5 where only the environment is at fault, else 0."""
-        of_machine = tuple(finding for finding in self.findings if finding.where == "machine")
-        if replace(self.machine, problems=of_machine).refusing:
+        """8 if nothing of the machine can be used, 5 if only the environment is at fault, else 0."""
+        of_machine = [finding for finding in self.findings if finding.where == "machine"]
+        if replace(self.machine, problems=tuple(of_machine)).refusing:
             return 8
-        return (
-            5
-            if any(finding.blocking and finding.where != "machine" for finding in self.findings)
-            else 0
-        )
+        others = [finding for finding in self.findings if finding.where != "machine"]
+        return 5 if any(finding.blocking for finding in others) else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the doctor's document."""
+        """Return the doctor's document."""
         return {
             "machine": self.machine.to_dict(),
             "preflight": self.preflight.to_dict(),
@@ -154,55 +163,43 @@ def examine(
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
-    findings, examined = run_checks(evidence), None
+    findings = list(run_checks(evidence))
+    examined = None
+    words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
     if is_there:
-        verdict, failed = _verify(venv, machine, evidence, reporter)
+        verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
-        findings = (
-            *merge_failures(findings, failed),
-            *(unproven_devices(verdict) if verdict else ()),
-        )
+        findings = merge_failures(findings, failures)
+        if verdict:
+            findings += unproven_devices(verdict)
     elif named:
-        message, fix = (
-            f"there is no environment at {venv}",
-            Advice(OURS, ("install", "--venv", str(venv))),
-        )
-        findings = (
-            *findings,
-            Finding("environment-missing", message, fixes=(fix,), where="environment"),
-        )
-    works = (
-        examined is not None
-        and examined.verdict is not None
-        and examined.verdict.status == "passed"
-    )
+        fix = Advice(OURS, ("install", *words))
+        message = f"there is no environment at {venv}"
+        findings.append(evidence.fault("environment-missing", message, fixes=(fix,)))
     # An environment that works may hold what no build of the catalogue is: there is nothing to install.
-    if request is not None and not works:
-        words = ("--venv", str(venv)) if named else ()
-        findings = (
-            *findings,
-            *refused_request(evidence.machine, proof.problems, request, evidence.catalog, words),
-        )
-    findings = (
-        *machine.problems,
-        *proof.problems,
-        *(_with_repair(finding, venv) for finding in findings),
+    if request is not None and not (examined and examined.works):
+        refused = evidence.machine.with_problems(proof.problems)
+        findings += refused_request(refused, request, evidence.catalog, words)
+    findings = [_with_repair(finding, venv) for finding in findings]
+    return Examination(
+        machine,
+        preflight=proof,
+        environment=examined,
+        findings=by_urgency([*machine.problems, *proof.problems, *findings]),
+        locks=len(evidence.project.locks),
     )
-    return Examination(machine, proof, examined, by_urgency(findings), len(evidence.project.locks))
 
 
 def refused_request(
     machine: Machine,
-    problems: tuple[Finding, ...],
     request: Request,
     catalog: Catalog,
     words: tuple[str, ...] = (),
-) -> Iterator[Finding]:
+) -> DoctorFindings:
     """Yield why ``install``, with these words, would choose no build for a machine, by the very rules of its choice.
 
-    A machine whose ``problems``, or those that it has already, refuse it as a whole is left to these.
+    A machine whose problems refuse it as a whole is left to these.
     """
-    machine = machine.with_problems(problems)
     if machine.refusing:
         return
     plan = choose(machine, request, catalog)
@@ -218,110 +215,125 @@ def refused_request(
 
 
 def read_evidence(
-    folder: Path, venv: Path, machine: Machine, sources: Sources, *, is_there: bool
+    folder: Path,
+    venv: Path,
+    machine: Machine,
+    sources: Sources,
+    *,
+    is_there: bool,
 ) -> DoctorEvidence:
-    """Read what the checks are given; of the GPUs those that the environment was made for."""
-    catalog, contents, origin = known_catalog(), read_contents(venv), read_origin(venv, machine)
-    gpus = tuple(gpu for gpu in machine.gpus if origin.gpus is None or gpu.index in origin.gpus)
+    """Return what the checks are given; of the GPUs those that the environment was made for."""
+    catalog = known_catalog()
+    contents = read_contents(venv)
     marker = read_marker(venv)
+    indices = read_origin(venv, machine).gpus
+    gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     evidence = DoctorEvidence(
-        replace(machine, gpus=gpus),
-        read_shell(os.environ if is_there else {}, marker.backend if marker else None),
-        read_project(folder),
-        catalog,
-        venv,
-        contents,
-        read_repair(venv, contents.version("torch"), sources, catalog.family),
-        advice_words(interpreter(venv)) if is_there else {},
-        renewing_arguments(venv),
+        replace(machine, gpus=tuple(gpus)),
+        shell=read_shell(os.environ if is_there else {}, marker.backend if marker else None),
+        project=read_project(folder),
+        catalog=catalog,
+        venv=venv,
+        contents=contents,
+        repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
+        words=advice_words(interpreter(venv)) if is_there else {},
+        renewing=renewing_arguments(venv),
     )
-    if not (evidence.carried and "into" in evidence.words):
-        return evidence
-    into = f"{evidence.words['into']} {joined(evidence.carried)}"
-    return replace(evidence, words={**evidence.words, "into": into})
+    words = dict(evidence.words)
+    if evidence.carried and "into" in words:
+        words["into"] += f" {joined(evidence.carried)}"
+    return replace(evidence, words=words)
 
 
-def run_checks(evidence: DoctorEvidence) -> tuple[Finding, ...]:
+def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
     """Make every check."""
-    return tuple(finding for check in CHECKS for finding in check(evidence))
+    for check in CHECKS:
+        yield from check(evidence)
 
 
-def merge_failures(findings: Iterable[Finding], failed: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def merge_failures(findings: Iterable[Finding], failures: Sequence[Finding]) -> list[Finding]:
     """Let what the packages and variables show stand for the failed checks that it explains."""
-    causes = {finding.id for finding in failed if finding.id}
-    kept = tuple(
-        replace(
-            finding,
-            blocking=finding.blocking or (finding.where == "environment" and finding.id in causes),
-        )
-        for finding in findings
-    )
-    if any(finding.code in DAMAGE for finding in kept):
-        return kept
-    explained = {finding.id for finding in kept if finding.where == "environment"}
-    return (
-        *kept,
-        *(finding for finding in failed if finding.id is None or finding.id not in explained),
-    )
+    causes = {failure.id for failure in failures if failure.id}
+    merged = []
+    explained: set[str | None] = set()
+    for finding in findings:
+        is_blocking = finding.blocking
+        if finding.where == "environment":
+            explained.add(finding.id)
+            is_blocking = is_blocking or finding.id in causes
+        merged.append(replace(finding, blocking=is_blocking))
+    if any(finding.code in DAMAGE for finding in merged):
+        return merged
+    # A failure without a cause is explained by nothing.
+    explained.discard(None)
+    return merged + [failure for failure in failures if failure.id not in explained]
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Put first what has to be fixed first: what blocks before what does not, the machine before what it carries."""
+    """Return findings, each once, what has to be fixed first first."""
     once = {(finding.where, finding.code, finding.message): finding for finding in findings}
-
-    def urgency(finding: Finding) -> tuple[bool, bool, int]:
-        # Until a lock's conflict is resolved, no advice to install anything can be followed.
-        comes_first = finding.code == LOCK_IN_CONFLICT or (
-            finding.blocking and finding.where == "machine"
-        )
-        return not comes_first, not finding.blocking, ORDER.index(finding.where)
-
-    return tuple(sorted(once.values(), key=urgency))
+    return tuple(sorted(once.values(), key=_urgency_key))
 
 
-def unproven_devices(verdict: Verdict) -> Iterator[Finding]:
-    """Devices that no kernel could be tried on."""
+def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
+    """Put what blocks before what does not, and the machine before what it carries."""
+    is_first = finding.blocking and finding.where == "machine"
+    # Until a lock's conflict is resolved, no advice to install anything can be followed.
+    if finding.code == LOCK_IN_CONFLICT:
+        is_first = True
+    return not is_first, not finding.blocking, ORDER.index(finding.where)
+
+
+def unproven_devices(verdict: Verdict) -> DoctorFindings:
+    """Yield the devices that no kernel could be tried on."""
     for device in verdict.devices:
         if device.status == "unproven":
-            message = f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}"
-            why = "no kernel has run there in this environment"
-            fixes = ("gpuinstall verify   # where the GPUs are, and idle",)
             yield Finding(
-                "unproven", message, None, why, fixes=fixes, where="environment", blocking=False
+                "unproven",
+                f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}",
+                why="no kernel has run there in this environment",
+                fixes=("gpuinstall verify   # where the GPUs are, and idle",),
+                where="environment",
+                blocking=False,
             )
 
 
 def _with_repair(finding: Finding, venv: Path) -> Finding:
-    """Advise first what we can repair ourselves: uv's commands are said where a uv is on PATH."""
+    """Advise first what we can repair ourselves: uv's commands are shown if a uv is on PATH."""
     if all(step.program == OURS for step in repair_steps([finding], venv)):
         return finding
-    fixes = (
-        (str(fix).startswith("uv pip ") and Advice.parse(str(fix))) or fix for fix in finding.fixes
-    )
-    return replace(finding, fixes=(Advice(OURS, ("doctor", "--fix", "--venv", str(venv))), *fixes))
+    fixes: list[Advice | str] = [Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))]
+    for fix in finding.fixes:
+        command = Advice.parse(str(fix)) if str(fix).startswith("uv pip ") else None
+        fixes.append(command or fix)
+    return replace(finding, fixes=tuple(fixes))
 
 
 def _verify(
-    venv: Path, machine: Machine, evidence: DoctorEvidence, reporter: Reporter
-) -> tuple[Verdict | None, tuple[Finding, ...]]:
-    """Run kernels in an environment; give the checks that failed as findings, but for what is the machine's fault."""
+    venv: Path,
+    machine: Machine,
+    evidence: DoctorEvidence,
+    reporter: Reporter,
+) -> tuple[Verdict | None, list[Finding]]:
+    """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
     origin = read_origin(venv, machine)
     say_stranger(venv, reporter)
     try:
         verdict = verify_environment(
             interpreter(venv),
             machine,
-            asked_cpu=origin.for_cpu,
+            for_cpu=origin.for_cpu,
             gpus=origin.gpus,
             surroundings=True,
             reporter=reporter,
         )
     except UsageError as error:
-        return None, (replace(error.finding, fixes=(evidence.install(),), where="environment"),)
-    more = (Advice(OURS, ("verify", "--verbose", "--venv", str(venv))),)
-    return verdict, tuple(
-        replace(fault, message=f"{device.name}: {fault.message}", fixes=fault.fixes or more)
-        for device in verdict.devices
-        for fault in device.faults
-        if fault.where != "machine"
-    )
+        return None, [replace(error.finding, fixes=(evidence.install(),), where="environment")]
+    more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
+    failures = []
+    for device in verdict.devices:
+        for fault in device.faults:
+            if fault.where != "machine":
+                message = f"{device.name}: {fault.message}"
+                failures.append(replace(fault, message=message, fixes=fault.fixes or (more,)))
+    return verdict, failures

@@ -29,63 +29,68 @@ if TYPE_CHECKING:
 
 
 class RepairSource(NamedTuple):
-    """Where the packages of ``venv`` come from: its own ``lock``, else the indexes of what was chosen by hand.
-
-    ``torch`` are the words that lead uv to torch and its family, whose names are ``family``.
-    """
+    """Where the packages of an environment come from."""
 
     venv: Path = Path(".venv")
     lock: Path | None = None
+    """Its own lock; None if its packages were chosen by hand."""
     torch: tuple[str, ...] = ()
+    """The words that lead uv to torch and its family."""
     family: frozenset[str] = frozenset()
+    """The names of the family."""
 
     def reinstall(self, package: InstalledPackage) -> Advice:
-        """Install a package again that is there, and nothing else."""
+        """Advise to install a package again that is there, and nothing else."""
         again = ("--reinstall-package", package.name)
         if self.lock:
             return self._with_uv("-r", str(self.lock), *again)
-        pinned = f"{package.name}=={package.version}"
-        return self._with_uv("--no-deps", *self._where(package.name), *again, pinned)
+        requirement = f"{package.name}=={package.version}"
+        return self._with_uv("--no-deps", *self._source_of(package.name), *again, requirement)
 
     def install(self, requirement: Requirement) -> Advice:
-        """Install what is required and not there, or there in another version."""
+        """Advise to install what is required and missing, or there in another version."""
         name = canonicalize_name(requirement.name)
         if self.lock:
             return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
-        return self._with_uv(*self._where(name), f"{name}{requirement.specifier}")
+        return self._with_uv(*self._source_of(name), f"{name}{requirement.specifier}")
 
     def _with_uv(self, *words: str) -> Advice:
-        return Advice("uv", ("pip", "install", "--python", str(interpreter(self.venv)), *words))
+        python = str(interpreter(self.venv))
+        return Advice("uv", ("pip", "install", "--python", python, *words))
 
-    def _where(self, name: str) -> tuple[str, ...]:
+    def _source_of(self, name: str) -> tuple[str, ...]:
         return self.torch if name in self.family else ()
 
 
-def read_repair(venv: Path, version: str, sources: Sources, family: frozenset[str]) -> RepairSource:
-    """Find out where the packages of an environment with this ``version`` of torch come from."""
+def read_repair(
+    venv: Path,
+    version: str,
+    sources: Sources,
+    family: frozenset[str],
+) -> RepairSource:
+    """Return where the packages of an environment with this ``version`` of torch come from."""
     marker = read_marker(venv)
     if marker and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)
+    if version and not sources.is_torch_index_requested:
+        for link in sources.find_links:
+            if any(Path(link).glob(f"torch-{version}-*.whl")):
+                return RepairSource(venv, torch=("--find-links", link), family=family)
     label = version.partition("+")[2]
-    folders = [
-        link for link in sources.find_links if any(Path(link).glob(f"torch-{version}-*.whl"))
-    ]
-    if version and folders and not sources.named:
-        return RepairSource(venv, None, ("--find-links", folders[0]), family)
     # A torch without a label is on every index.
-    return RepairSource(
-        venv, None, ("--index", f"{sources.torch_index}/{label}") if label else (), family
-    )
+    words = ("--index", f"{sources.torch_index}/{label}") if label else ()
+    return RepairSource(venv, torch=words, family=family)
 
 
 class RepairResult(NamedTuple):
-    """How a step ended; ``message`` says why it failed, and is None where it did not."""
+    """How a step ended."""
 
     step: Advice
     message: str | None = None
+    """Why it failed; None if it did not."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the doctor's document."""
+        """Return it as the doctor's document holds it."""
         return {
             "command": str(self.step),
             "status": "failed" if self.message else "done",
@@ -94,40 +99,35 @@ class RepairResult(NamedTuple):
 
 
 def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
-    """Choose of each finding of the environment the first fix that can be carried out.
+    """Return for each finding of the environment the first fix that can be carried out.
 
     An environment is made again only if nothing smaller is advised, and if no lock has a conflict, which comes first.
     """
-    steps = dict[Advice, None]()
-    findings = tuple(findings)
+    has_conflict = False
+    steps: dict[Advice, None] = {}
     for finding in findings:
-        commands = (fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes)
-        first = next((fix for fix in commands if fix and _is_step(fix, venv)), None)
-        if first and finding.where == "environment":
-            steps[first] = None
-    can_install = all(finding.code != LOCK_IN_CONFLICT for finding in findings)
-    renewals = [step for step in steps if step.program == OURS and can_install]
+        if finding.code == LOCK_IN_CONFLICT:
+            has_conflict = True
+        step = _first_step(finding, venv)
+        if step and finding.where == "environment":
+            steps[step] = None
+    renewals = [step for step in steps if step.program == OURS]
     smaller = [step for step in steps if step.program != OURS]
-    return tuple(
-        smaller if any(step.program == "uv" for step in smaller) else renewals[:1] or smaller
-    )
+    if renewals and not has_conflict and all(step.program != "uv" for step in smaller):
+        return (renewals[0],)
+    return tuple(smaller)
 
 
-def run_repairs(
-    steps: Iterable[Advice], environment: Mapping[str, str], reporter: Reporter
-) -> tuple[RepairResult, ...]:
-    """Make the steps in order, up to the first that fails."""
-    results: list[RepairResult] = []
-    for step in steps:
-        reporter.wait(f"running {step.program}")
-        results.append(RepairResult(step, _run(step, environment)))
-        if results[-1].message:
-            break
-    return tuple(results)
+def _first_step(finding: Finding, venv: Path) -> Advice | None:
+    for fix in finding.fixes:
+        advice = fix if isinstance(fix, Advice) else Advice.parse(fix)
+        if advice and _is_step(advice, venv):
+            return advice
+    return None
 
 
 def _is_step(fix: Advice, venv: Path) -> bool:
-    """Say whether a fix is one of uv in this environment, of ours for it, or removes what lies useless in it."""
+    """Whether a fix is one of uv in this environment, of ours for it, or removes what lies useless in it."""
     match fix.program, fix.arguments:
         case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
             return python == str(interpreter(venv))
@@ -135,24 +135,45 @@ def _is_step(fix: Advice, venv: Path) -> bool:
             return str(venv) in rest
         case "rm", ("-r", *paths):
             folders = packages_folders(venv)
-            return all(
-                Path(path).name.startswith("~") and Path(path).parent in folders for path in paths
-            )
+            useless = [path for path in map(Path, paths) if path.name.startswith("~")]
+            return len(useless) == len(paths) and {path.parent for path in useless} <= set(folders)
     return False
 
 
+def run_repairs(
+    steps: Iterable[Advice],
+    environment: Mapping[str, str],
+    reporter: Reporter,
+) -> tuple[RepairResult, ...]:
+    """Make the steps in order, up to the first that fails."""
+    results = []
+    for step in steps:
+        reporter.wait(f"running {step.program}")
+        result = RepairResult(step, _run(step, environment))
+        results.append(result)
+        if result.message:
+            break
+    return tuple(results)
+
+
 def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
+    """Make a step; return why it failed, None if it did not."""
     if step.program == "rm":
-        paths = [Path(path) for path in step.arguments[1:]]
-        for path in paths:
-            remove_path(path)
-        return next((f"{path} is still there" for path in paths if path.exists()), None)
-    ours = step.program == OURS
-    program = (sys.executable, "-m", OURS) if ours else (str(uv()),)
-    done = process.run([*program, *step.arguments], env=dict(os.environ) if ours else environment)
-    lines = (
-        done.err.strip().splitlines()
-        or done.out.strip().splitlines()
-        or [f"it ended with {done.status}"]
-    )
-    return None if done.ok else "\n".join(lines[-4:])
+        return _remove(step.arguments[1:])
+    program = [str(uv())]
+    if step.program == OURS:
+        program = [sys.executable, "-m", OURS]
+        environment = dict(os.environ)
+    done = process.run([*program, *step.arguments], env=environment)
+    if done.ok:
+        return None
+    text = done.err.strip() or done.out.strip() or f"it ended with {done.status}"
+    return "\n".join(text.splitlines()[-4:])
+
+
+def _remove(paths: Iterable[str]) -> str | None:
+    for path in map(Path, paths):
+        remove_path(path)
+        if path.exists():
+            return f"{path} is still there"
+    return None

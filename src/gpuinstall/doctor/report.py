@@ -10,7 +10,10 @@ from gpuinstall.facts.source import own_words, scrubbed
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuinstall.doctor.examination import Examination
+    from gpuinstall.finding import Finding
 
 # Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
 _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
@@ -40,26 +43,36 @@ _SECRETS = (
 
 
 def render_report(examination: Examination, version: str) -> str:
-    """Write the report; whatever names a person or a host is taken out."""
+    """Return the report; whatever names a person or a host is taken out."""
     data = examination.to_dict()
-    rows = [f"# gpuinstall {version}: report\n", "## Findings\n"]
+    rows = [f"# gpuinstall {version}: report\n", "## DoctorFindings\n"]
     for finding in examination.findings:
-        mark = f" [{finding.id}]" if finding.id else ""
-        why = finding.why or finding.evidence
-        rows += [
-            f"- **{visible(finding.message)}**{mark}{'' if finding.blocking else ' (does not block)'}"
-        ]
-        rows += [f"  - why: {visible(why)}"] if why else []
-        rows += [f"  - do: `{visible(line)}`" for line in (finding.fix or "").splitlines()]
+        rows += _rows_of(finding)
     if not examination.findings:
-        rows += ["none"]
+        rows.append("none")
     for name in ("machine", "preflight", "environment"):
-        rows += [f"\n## {name.capitalize()}\n\n```json\n{json.dumps(data[name], indent=2)}\n```"]
-    return without_secrets(scrubbed("\n".join([*rows, ""]), own_words()))
+        document = json.dumps(data[name], indent=2)
+        rows.append(f"\n## {name.capitalize()}\n\n```json\n{document}\n```")
+    rows.append("")
+    return without_secrets(scrubbed("\n".join(rows), own_words()))
+
+
+def _rows_of(finding: Finding) -> Iterator[str]:
+    row = f"- **{visible(finding.message)}**"
+    if finding.id:
+        row += f" [{finding.id}]"
+    if not finding.blocking:
+        row += " (does not block)"
+    yield row
+    why = finding.why or finding.evidence
+    if why:
+        yield f"  - why: {visible(why)}"
+    for line in (finding.fix or "").splitlines():
+        yield f"  - do: `{visible(line)}`"
 
 
 def without_secrets(text: str) -> str:
-    """Take passwords, tokens, addresses, GPU serials and the names of home folders out of a text."""
+    """Return a text without passwords, tokens, addresses, GPU serials and the names of home folders."""
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
     return text

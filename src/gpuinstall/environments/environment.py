@@ -1,6 +1,6 @@
 """An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages.
 
-And the words by which advice names one environment, so that every command in it hits that one and no other.
+Also the words by which advice names one environment, so that every command in it hits that one and no other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from gpuinstall.files import parse_toml, read_document, read_json, write_atomica
 from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.machine import Machine
 
 MARKER_SCHEMA = "gpuinstall.environment/1"
@@ -35,128 +36,140 @@ _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Marker:
-    """``gpuinstall.json``, written last into an environment. ``id`` is its own, ``lock`` the name of the lock's file.
-
-    ``machine`` is the fingerprint of the machine that ``verdict`` was reached on.
-    """
+    """``gpuinstall.json``, written last into an environment."""
 
     id: str
+    """The environment's own."""
     lock: str
+    """The name of the lock's file."""
     lock_sha256: str
     python: str
     torch: str
     backend: str
     machine: str
+    """The fingerprint of the machine that ``verdict`` was reached on."""
     verdict: dict[str, Any]
 
     def write(self, venv: Path) -> None:
         """Write it into an environment."""
-        write_atomically(
-            venv / NAME, json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2) + "\n"
-        )
+        document = json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2)
+        write_atomically(venv / NAME, f"{document}\n")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What an environment was made for; nothing where it is not of our making. ``gpus`` None: all of them."""
+    """What an environment was made for; nothing if it is not of our making."""
 
     for_cpu: bool = False
     gpus: tuple[int, ...] | None = None
+    """The indices of some of the machine's GPUs; None: all of them."""
 
 
 def read_marker(venv: Path) -> Marker | None:
-    """Read an environment's marker; None where it is not one of ours."""
+    """Return an environment's marker; None if it is not one of ours."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         document = read_json(venv / NAME, venv)
-        if (
-            isinstance(document, dict)
-            and document.pop("schema", None) == MARKER_SCHEMA
-            and _is_plain(document)
-        ):
-            return Marker(**document)
+        if not isinstance(document, dict) or document.pop("schema", None) != MARKER_SCHEMA:
+            return None
+        marker = Marker(**document)
+        # It may be a stranger's, and hold what we would not have written.
+        verdict = document.pop("verdict")
+        is_plain = all(map(_WORD.fullmatch, document.values()))
+        if is_plain and isinstance(verdict, dict) and LOCK_NAME.fullmatch(marker.lock):
+            return marker
     return None
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
-    """Read what an environment was made for: the CPU was asked for, or was all there was and still is."""
+    """Return what an environment was made for: the CPU was requested, or was all there was and still is."""
     marker = read_marker(venv)
     if marker is None:
         return Origin()
-    tool = _read_lock(venv / marker.lock).get("tool")
-    evidence = tool.get("gpuinstall") if isinstance(tool, dict) else None
-    evidence = evidence if isinstance(evidence, dict) else {}
-    if evidence.get("asked") == "cpu" or (evidence.get("backend") == "cpu" and not machine.gpus):
+    lock = _read_lock(venv / marker.lock)
+    evidence = _table(_table(lock.get("tool")).get("gpuinstall"))
+    if evidence.get("asked") == "cpu":
         return Origin(for_cpu=True)
-    proven = marker.verdict.get("devices") if marker.machine == fingerprint(machine) else None
-    planned = (
-        [row.get("index") for row in proven if isinstance(row, dict)]
-        if isinstance(proven, list)
-        else []
-    )
+    if evidence.get("backend") == "cpu" and not machine.gpus:
+        return Origin(for_cpu=True)
+    if marker.machine != fingerprint(machine):
+        return Origin()
+    devices = _tables(marker.verdict.get("devices"))
+    planned = [device.get("index") for device in devices]
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
-    return Origin(gpus=indices if indices and len(indices) < len(machine.gpus) else None)
+    if len(indices) in {0, len(machine.gpus)}:
+        return Origin()
+    return Origin(gpus=indices)
 
 
 def fingerprint(machine: Machine) -> str:
-    """Digest what a proof depends on: system, driver and GPUs."""
-    driver = machine.driver and (str(machine.driver.version), str(machine.driver.cuda))
-    gpus = [(gpu.uuid, gpu.index, str(gpu.compute_capability)) for gpu in machine.gpus]
-    facts = [machine.os, machine.arch, machine.environment.l4t, driver, gpus]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    """Return a digest of what a proof depends on: system, driver and GPUs."""
+    facts = [
+        machine.os,
+        machine.arch,
+        machine.environment.l4t,
+        machine.driver and (str(machine.driver.version), str(machine.driver.cuda)),
+        [(gpu.uuid, gpu.index, str(gpu.compute_capability)) for gpu in machine.gpus],
+    ]
+    text = json.dumps(facts)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def packages_called(
+    names: Collection[str],
+    venv: Path,
+) -> list[InstalledPackage]:
+    """Return those of an environment's packages that have one of these names."""
+    packages = read_packages(packages_folders(venv))
+    return [package for package in packages if package.name in names]
 
 
 def installed_packages(venv: Path) -> dict[str, str]:
-    """The version of each package in an environment."""
-    return {package.name: package.version for package in read_packages(packages_folders(venv))}
-
-
-def locked_versions(venv: Path, marker: Marker) -> dict[str, str]:
-    """The version of each package in an environment's own lock; empty for what comes from a folder or a repository."""
-    rows = _read_lock(venv / marker.lock).get("packages")
-    rows = rows if isinstance(rows, list) else []
-    return {
-        str(row.get("name")): str(row.get("version") or "") for row in rows if isinstance(row, dict)
-    }
+    """Return the version of each package in an environment."""
+    packages = read_packages(packages_folders(venv))
+    return {package.name: package.version for package in packages}
 
 
 def added_packages(venv: Path) -> tuple[str, ...]:
     """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
     installed = installed_packages(venv)
     marker = read_marker(venv)
-    locked = dict[str, str]()
-    for name, version in locked_versions(venv, marker).items() if marker else ():
+    lock = _read_lock(venv / marker.lock) if marker else {}
+    locked = {}
+    for row in _tables(lock.get("packages")):
+        name = str(row.get("name"))
         # A lock has no version of what comes from a folder or a repository.
-        locked[name] = version or installed.get(name, "")
+        locked[name] = str(row.get("version") or installed.get(name, ""))
     if "pip" not in locked:
         installed.pop("pip", None)
     return unlocked_packages(installed, locked)
 
 
-def unlocked_packages(installed: Mapping[str, str], locked: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the packages that a lock does not hold, or holds in another version."""
-
-    def is_locked(name: str, version: str) -> bool:
-        try:
-            return name in locked and _is_same(Version(version), Version(locked[name]))
-        except InvalidVersion:
-            return version == locked.get(name)
-
-    return tuple(
-        f"{name} {version}"
-        for name, version in sorted(installed.items())
-        if not is_locked(name, version)
-    )
+def unlocked_packages(
+    installed: Mapping[str, str],
+    locked: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the packages that a lock does not hold, or holds in another version, as ``name version``."""
+    unlocked = []
+    for name, version in sorted(installed.items()):
+        if name not in locked or not _is_same(version, locked[name]):
+            unlocked.append(f"{name} {version}")
+    return tuple(unlocked)
 
 
-def _is_same(installed: Version, locked: Version) -> bool:
+def _is_same(installed: str, locked: str) -> bool:
     """Whether a package may call itself ``installed`` if its file is ``locked``.
 
     Files of extensions say in their names which torch they are for (+cu12torch2.13), and not always inside. Of torch's
     own builds, which say just their backend (+cu126), a package without it is another build.
     """
-    if installed.local or not locked.local or _BACKEND.fullmatch(locked.local):
+    try:
+        version = Version(installed)
+        expected = Version(locked)
+    except InvalidVersion:
         return installed == locked
-    return installed.public == locked.public
+    if version.local or not expected.local or _BACKEND.fullmatch(expected.local):
+        return version == expected
+    return version.public == expected.public
 
 
 def changed_build(
@@ -165,82 +178,79 @@ def changed_build(
     locked: Mapping[str, str],
     is_tied: Callable[[str], bool],
 ) -> str:
-    """Say how torch, or what comes with its build, is not what was locked, and by whom; nothing where it is.
+    """Return how torch, or what comes with its build, is not what was locked, and by whom; empty if it is.
 
-    ``installed`` are the packages of ``venv``, without the pip that every environment has.
+    Args:
+        venv: The environment.
+        installed: The versions of its packages, without the pip that every environment has.
+        locked: Those in its lock.
+        is_tied: Whether the build of torch decides the version of a package.
     """
-    others = {text.partition(" ")[0] for text in unlocked_packages(installed, locked)}
-    changed = others | (locked.keys() - installed.keys())
-    tied = sorted(
-        filter(is_tied, changed & locked.keys()), key=lambda name: (name != "torch", name)
-    )
+    changed = locked.keys() - installed.keys()
+    for text in unlocked_packages(installed, locked):
+        changed.add(text.partition(" ")[0])
+    tied = sorted(filter(is_tied, changed & locked.keys()))
     if not tied:
         return ""
-    by = {package.name: package.installer for package in read_packages(packages_folders(venv))}.get(
-        tied[0]
-    )
-    was, now, who = locked[tied[0]], installed.get(tied[0]), f", installed by {by}," if by else ""
-    rest = len(changed) - 1
-    more = f"; {rest} more package{'s were' if rest > 1 else ' was'} changed" if rest else ""
-    return (
-        f"{tied[0]} is {now}{who} instead of {was}" if now else f"{tied[0]} {was} is missing"
-    ) + more
+    first = "torch" if "torch" in tied else tied[0]
+    text = f"{first} {locked[first]} is missing"
+    if installed.get(first):
+        by = ""
+        for package in packages_called({first}, venv):
+            if package.installer:
+                by = f", installed by {package.installer},"
+        text = f"{first} is {installed[first]}{by} instead of {locked[first]}"
+    others = len(changed) - 1
+    if others:
+        packages = "package was" if others == 1 else "packages were"
+        text += f"; {others} more {packages} changed"
+    return text
 
 
 def damaged_torch(venv: Path) -> str:
-    """Name a file of the torch in an environment that is gone or cut; empty where it is whole."""
-    damaged = (
-        one for one in read_packages(packages_folders(venv)) if one.name == "torch" and one.lost
-    )
-    return next(
-        (
-            f"torch {one.version} is damaged: {one.lost[0]} is missing or truncated"
-            for one in damaged
-        ),
-        "",
-    )
+    """Return which file of the torch in an environment is gone or cut; empty if it is whole."""
+    for torch in packages_called({"torch"}, venv):
+        if torch.lost:
+            return f"torch {torch.version} is damaged: {torch.lost[0]} is missing or truncated"
+    return ""
 
 
 def advice_words(python: Path) -> dict[str, str]:
-    """Name the environment of an interpreter: ``at`` follows a command that looks at it, ``into`` one that renews it.
+    """Return the words by which advice names the environment of an interpreter.
 
-    ``cuda`` and ``toolkit`` are the CUDA of its torch, absent where it has none. One that is being built is named by
-    the place that it is built for.
+    One that is being built is named by the place that it is built for.
+
+    Returns:
+        ``python`` and ``prefix``; ``at``, which follows a command that looks at it; ``into``, which follows one that
+        renews it; ``cuda`` and ``toolkit``, the CUDA of its torch, absent if it has none.
     """
     venv = environment_of(python)
     place = made_for(venv)
     words = {
         "python": quoted(place / python.relative_to(venv)),
         "prefix": quoted(place),
-    } | _toolkit(venv)
-    words["at"] = f" --venv {quoted(place)}"
-    if renewing := renewing_arguments(venv):
+        **_toolkit(venv),
+        "at": f" --venv {quoted(place)}",
+    }
+    renewing = renewing_arguments(venv)
+    if renewing:
         words["into"] = "".join(f" {quoted(word)}" for word in renewing)
     return words
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
-    """Give the arguments by which our ``install`` makes an environment again; the one before is kept.
+    """Return the arguments by which our ``install`` makes an environment again; the one before is kept.
 
-    ``--replace`` is among them where it would refuse: in environments of others, and where something else has changed
+    ``--replace`` is among them if it would refuse: in environments of others, and if something else has changed
     the packages. What is no virtual environment (conda's, the system's, a portable one) is never installed into by us:
     without arguments an environment of its own is made.
     """
     if not (venv / "pyvenv.cfg").is_file():
         return ()
-    changed = read_marker(venv) is None or added_packages(venv)
-    return ("--venv", str(made_for(venv)), *(("--replace",) if changed else ()))
-
-
-def _is_plain(document: dict[str, Any]) -> bool:
-    """Say whether a marker holds what we would have written: it may be a stranger's."""
-    words = {key: value for key, value in document.items() if key != "verdict"}
-    plain = all(isinstance(word, str) and _WORD.fullmatch(word) for word in words.values())
-    return (
-        plain
-        and LOCK_NAME.fullmatch(words["lock"]) is not None
-        and isinstance(document["verdict"], dict)
-    )
+    arguments = ("--venv", str(made_for(venv)))
+    if read_marker(venv) is None or added_packages(venv):
+        return (*arguments, "--replace")
+    return arguments
 
 
 def _read_lock(lock: Path) -> dict[str, Any]:
@@ -249,14 +259,22 @@ def _read_lock(lock: Path) -> dict[str, Any]:
     return {}
 
 
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    rows = value if isinstance(value, list) else []
+    return [row for row in rows if isinstance(row, dict)]
+
+
 def _toolkit(venv: Path) -> dict[str, str]:
     """Read the CUDA of an environment's torch from the text of its version, which is not run."""
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):
-            version = _TOOLKIT.search(read_document(folder / "torch" / "version.py", venv))
+            text = read_document(folder / "torch" / "version.py", venv)
+            version = _TOOLKIT.search(text)
             if version:
-                return {
-                    "cuda": f"{version[1]}.{version[2]}",
-                    "toolkit": f"{version[1]}-{version[2]}",
-                }
+                major, minor = version.groups()
+                return {"cuda": f"{major}.{minor}", "toolkit": f"{major}-{minor}"}
     return {}

@@ -26,7 +26,10 @@ _OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n"
 
 @dataclass(frozen=True)
 class FamilyMember:
-    """A package of PyTorch's family that is not installed; without version and address there is none for this build."""
+    """A package of PyTorch's family that is not installed.
+
+    Without version and address there is none for this build.
+    """
 
     name: str
     version: str | None = None
@@ -35,7 +38,9 @@ class FamilyMember:
 
 
 def constraint_lines(
-    versions: Mapping[str, str], beside: Iterable[FamilyMember], backend: str
+    versions: Mapping[str, str],
+    beside: Iterable[FamilyMember],
+    backend: str,
 ) -> list[str]:
     """Return the lines of a constraints file that keep the family to one build.
 
@@ -50,10 +55,8 @@ def constraint_lines(
     lines = [f"{name}=={version}" for name, version in versions.items()]
     for member in beside:
         if member.address:
-            lines.append(
-                f"{member.name} @ {member.address}"
-                + (f"#sha256={member.sha256}" if member.sha256 else "")
-            )
+            digest = f"#sha256={member.sha256}" if member.sha256 else ""
+            lines.append(f"{member.name} @ {member.address}{digest}")
         elif member.version:
             lines.append(f"{member.name}=={member.version}")
         else:
@@ -65,7 +68,10 @@ def constraint_lines(
     return lines
 
 
-def pip_section(constraints: Sequence[str], links: Sequence[str] = ()) -> list[str]:
+def pip_section(
+    constraints: Sequence[str],
+    links: Sequence[str] = (),
+) -> list[str]:
     """Return the lines of a ``pip.conf`` that name constraints files and pages of files, each by its address.
 
     They are addresses because pip splits a list of paths at spaces.
@@ -82,7 +88,11 @@ def pip_configuration() -> str:
 
 
 def write_guard(
-    built: Path, final: Path, source: str, lines: Sequence[str], constraints: Sequence[str] = ()
+    built: Path,
+    final: Path,
+    source: str,
+    lines: Sequence[str],
+    constraints: Sequence[str] = (),
 ) -> None:
     """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
 
@@ -99,16 +109,22 @@ def write_guard(
         built / CONSTRAINTS,
         f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}",
     )
-    section = "\n".join([*pip_section((*constraints, (final / CONSTRAINTS).as_uri())), ""])
-    # An address in the user's own file may have a login that nobody else can read.
-    write_atomically(built / pip_configuration(), section, is_private=has_login(section.encode()))
+    section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
+    configuration = "\n".join([*section, ""])
+    write_atomically(
+        built / pip_configuration(),
+        configuration,
+        # An address in the user's own file may have a login that no other user can read.
+        is_private=has_login(configuration.encode()),
+    )
 
 
 def is_own_guard_file(file: Path) -> bool:
-    """Whether a file of an environment is as ``write_guard`` writes it, and nobody has edited it since."""
+    """Whether a file of an environment is as ``write_guard`` writes it, and not edited since."""
     with suppress(OSError, ValueError):
         text = read_document(file, file.parent)
-        if head := _OWN_CONSTRAINTS.match(text):
+        head = _OWN_CONSTRAINTS.match(text)
+        if head:
             return head[1] == _checksum(text[head.end() :])
         return _OWN_CONFIGURATION.fullmatch(text) is not None
     return False

@@ -22,33 +22,46 @@ PACKAGE = "ipykernel"
 """The package that runs the kernel; its own kernel, ``python3``, is for a Jupyter within the same environment."""
 
 
-def settle_kernel(venv: Path, packages: Collection[str], *, wanted: bool) -> None:
-    """Make the kernel of an environment that holds ``packages``, or remove one that they can no longer run.
+def settle_kernel(
+    venv: Path,
+    packages: Collection[str],
+    *,
+    wanted: bool,
+) -> None:
+    """Make the kernel of an environment, or remove one that its packages can no longer run.
 
-    One that is there stays as long as it runs, ``wanted`` or not. Raise InstallationError where it cannot be written.
+    Args:
+        venv: The environment.
+        packages: The packages that it holds.
+        wanted: Whether to make one; one that is there stays in any case, as long as it runs.
+
+    Raises:
+        InstallationError: it cannot be written.
     """
     if PACKAGE not in packages:
         remove_kernel(venv)
     elif wanted:
         # As ``python -m ipykernel install --user`` writes it, but started by ``gpuinstall run``: an environment whose
         # torch was exchanged since its proof is refused here as it is everywhere else.
-        started = [str(command_file()), "run", "--venv", str(venv)]
+        command = [
+            str(command_file()),
+            "run",
+            "--venv",
+            str(venv),
+            str(interpreter(venv)),
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
+        ]
         specification = {
-            "argv": [
-                *started,
-                str(interpreter(venv)),
-                "-m",
-                "ipykernel_launcher",
-                "-f",
-                "{connection_file}",
-            ],
+            "argv": command,
             "display_name": kernel_name(venv),
             "language": "python",
             "metadata": {"debugger": True},
         }
-        write_atomically(
-            kernel_folder(venv) / "kernel.json", json.dumps(specification, indent=1) + "\n"
-        )
+        text = json.dumps(specification, indent=1)
+        write_atomically(kernel_folder(venv) / "kernel.json", f"{text}\n")
 
 
 def remove_kernel(venv: Path) -> None:
@@ -60,24 +73,28 @@ def remove_kernel(venv: Path) -> None:
 
 
 def kernel_name(venv: Path) -> str:
-    """What people choose in a notebook: ``project (PyTorch)``."""
-    place = venv.parent.name if venv.name == ".venv" else f"{venv.parent.name}/{venv.name}"
+    """Return what users choose in a notebook: ``project (PyTorch)``."""
+    project = venv.parent.name
+    place = project if venv.name == ".venv" else f"{project}/{venv.name}"
     return f"{place} (PyTorch)"
 
 
 def kernel_folder(venv: Path) -> Path:
-    """Where the kernel of an environment lies; Jupyter takes letters, digits, hyphens, dots and underscores."""
-    word = re.sub(r"[^a-z0-9]+", "-", venv.parent.name.lower()).strip("-")
+    """Return where the kernel of an environment lies; Jupyter takes letters, digits, hyphens, dots and underscores."""
+    project = venv.parent.name.lower()
+    word = re.sub(r"[^a-z0-9]+", "-", project).strip("-")
     digest = hashlib.sha256(bytes(venv)).hexdigest()[:8]
     return _data_folder() / "kernels" / f"gpuinstall-{word}-{digest}".replace("--", "-")
 
 
 def _data_folder() -> Path:
-    """The user's folder of Jupyter, by its own rule, which is not every system's."""
-    if named := os.environ.get("JUPYTER_DATA_DIR"):
-        return Path(named)
+    """Return the user's folder of Jupyter, by its own rule, which is not every system's."""
+    configured = os.environ.get("JUPYTER_DATA_DIR")
+    if configured:
+        return Path(configured)
+    home = Path.home()
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Jupyter"
+        return home / "Library/Jupyter"
     if os.name == "nt":
-        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "jupyter"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "jupyter"
+        return Path(os.environ.get("APPDATA") or home / "AppData/Roaming") / "jupyter"
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share") / "jupyter"

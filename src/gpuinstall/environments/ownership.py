@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
-from gpuinstall.environments.environment import NAME, added_packages, read_marker
+from gpuinstall.environments.environment import NAME, added_packages, packages_called, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import read_document
+from gpuinstall.location import file_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -56,16 +56,15 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     everything is the user's. A folder that cannot be read is named as a file is, the environment
     itself as an empty path.
     """
-    paths = tuple(_list_paths(folder))
-    owned = _owned_paths(folder, paths) if is_environment(folder) else frozenset[str]()
+    paths = list(_list_paths(folder))
+    owned = _owned_paths(folder, paths) if is_environment(folder) else ()
     return topmost_paths(paths, owned)
 
 
 def compiled_paths(venv: Path) -> list[str]:
     """Return the bytecode of an installer's modules in an environment, by its paths in it."""
-    return [
-        path for path in _owned_paths(venv, tuple(_list_paths(venv))) if _COMPILED.fullmatch(path)
-    ]
+    owned = _owned_paths(venv, _list_paths(venv))
+    return [path for path in owned if _COMPILED.fullmatch(path)]
 
 
 def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
@@ -73,19 +72,26 @@ def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
 
     An edited ``pip.conf`` is carried over; it would be kept once more with every change.
     """
-    return tuple(path for path in user_paths(folder) if not _is_carried(path, folder, venv))
+    users = user_paths(folder)
+    return tuple(path for path in users if not _is_carried(path, folder, venv))
 
 
-def _is_carried(path: str, folder: Path, venv: Path) -> bool:
+def _is_carried(
+    path: str,
+    folder: Path,
+    venv: Path,
+) -> bool:
     if path not in GUARD_FILES or (folder / path).is_symlink():
         return False
-    try:
+    with suppress(OSError):
         return filecmp.cmp(folder / path, venv / path, shallow=False)
-    except OSError:
-        return False
+    return False
 
 
-def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ...]:
+def topmost_paths(
+    paths: Iterable[str],
+    owned: Collection[str],
+) -> tuple[str, ...]:
     """Return the paths that are not ``owned``, each as high as nothing owned is below it."""
     shared_folders = enclosing_folders(owned)
     found = set[str]()
@@ -93,8 +99,10 @@ def topmost_paths(paths: Iterable[str], owned: Collection[str]) -> tuple[str, ..
         if path in owned:
             continue
         highest = path
-        while (folder := highest.rpartition("/")[0]) not in shared_folders:
+        folder = highest.rpartition("/")[0]
+        while folder not in shared_folders:
             highest = folder
+            folder = highest.rpartition("/")[0]
         found.add(highest)
     return tuple(sorted(found))
 
@@ -128,7 +136,8 @@ def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
             # Outside the folder of the packages a RECORD could name a file of the user's. Installers
             # write the size of what they put there, virtualenv alone not that of its commands.
             is_command = not file.size and _COMMAND.fullmatch(path)
-            if path.startswith(f"{base}/") or is_command or file_size(root / path) == file.size:
+            is_below = path.startswith(f"{base}/")
+            if is_below or is_command or file_size(root / path) == file.size:
                 recorded.add(path)
     return recorded
 
@@ -136,16 +145,16 @@ def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
 def only_copies(venv: Path) -> tuple[str, ...]:
     """Return those of the added packages that came from a file or a folder which is gone."""
     added = {text.partition(" ")[0]: text for text in added_packages(venv)}
-    packages = (
-        package for package in read_packages(packages_folders(venv)) if package.name in added
-    )
-    return tuple(added[package.name] for package in packages if _is_source_gone(package.record))
+    packages = packages_called(added, venv)
+    return tuple(added[one.name] for one in packages if _is_source_gone(one.record))
 
 
 def _is_source_gone(record: Path) -> bool:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        address = urlsplit(json.loads(read_document(record / "direct_url.json", record))["url"])
-        return address.scheme == "file" and not os.path.lexists(url2pathname(address.path))
+        origin = json.loads(read_document(record / "direct_url.json", record))
+        address = urlsplit(origin["url"])
+        path = file_path(address.path)
+        return address.scheme == "file" and not os.path.lexists(path)
     return False
 
 
@@ -165,7 +174,7 @@ def _list_paths(folder: Path) -> Iterator[str]:
             yield below.rstrip("/")
 
 
-def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
+def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     """Return the paths that an installer, the making of the environment, or gpuinstall wrote."""
     recorded = recorded_paths(venv, packages_folders(venv))
     own_files = _own_files(venv)
@@ -177,15 +186,17 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> frozenset[str]:
         elif compiled := _COMPILED.fullmatch(path):
             compiled_files.append(compiled)
     for compiled in compiled_files:
-        if f"{compiled['folder'] or ''}{compiled['module']}.py" in owned:
+        folder = compiled["folder"] or ""
+        if f"{folder}{compiled['module']}.py" in owned:
             owned.add(compiled[0])
-    return frozenset(owned)
+    return owned
 
 
 def _own_files(venv: Path) -> set[str]:
     """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
-    if marker := read_marker(venv):
+    marker = read_marker(venv)
+    if marker:
         own |= {NAME, marker.lock}
     with suppress(OSError, ValueError):
         if _IGNORE_ALL.fullmatch(read_document(venv / ".gitignore", venv)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -20,25 +21,31 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
-_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\"?,", re.IGNORECASE)
+_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
+_REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
 
 
 class RecordedFile(NamedTuple):
-    """A row of RECORD: the path below the folder of the packages, the SHA-256 as it is written there, the bytes."""
+    """A row of RECORD."""
 
     path: str
+    """The path below the folder of the packages."""
     digest: str
+    """The SHA-256 as it is written there."""
     size: int
+    """In bytes."""
 
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """One package: its name in its plain form, its version, and the folder of its record (``.dist-info``)."""
+    """A package of an environment."""
 
     name: str
+    """Its canonical name."""
     version: str
     record: Path
+    """The folder of its record (``.dist-info``)."""
 
     @cached_property
     def record_text(self) -> str:
@@ -58,9 +65,7 @@ class InstalledPackage:
     @property
     def is_native(self) -> bool:
         """Whether it has compiled code."""
-        return bool(_NATIVE.search(self.record_text)) and any(
-            _NATIVE.search(f"{file.path},") for file in self.files
-        )
+        return any(_NATIVE.search(file.path) for file in self.files)
 
     @property
     def recorded(self) -> tuple[RecordedFile, ...]:
@@ -70,9 +75,13 @@ class InstalledPackage:
     @cached_property
     def lost(self) -> tuple[str, ...]:
         """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
-        folder = f"{self.record.parent}/"  # joined as text: a Path for each of 12,000 takes longer than its stat
-        files = (file for file in self.files if file.size and not file.path.endswith(".pyc"))
-        return tuple(file.path for file in files if file_size(folder + file.path) < file.size)
+        # Joined as text: a Path for each of 12,000 takes longer than its stat.
+        folder = f"{self.record.parent}/"
+        lost = []
+        for path, _, size in self.files:
+            if size and not path.endswith(".pyc") and file_size(folder + path) < size:
+                lost.append(path)
+        return tuple(lost)
 
     @property
     def has_address(self) -> bool:
@@ -81,66 +90,76 @@ class InstalledPackage:
 
     @property
     def installer(self) -> str:
-        """Who put it there, as it says: pip, uv, conda; empty where it does not."""
+        """The program that installed it, as it recorded: pip, uv, conda; empty if it did not."""
         name = _text(self.record / "INSTALLER").strip()
         return name if _NAME.fullmatch(name) else ""
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
-        """What it says that it requires, extras and other systems included."""
+        """What it requires by its metadata, extras and other systems included."""
         from packaging.requirements import InvalidRequirement, Requirement
 
-        head, requirements = _text(self.record / "METADATA").partition("\n\n")[0], []
-        for text in re.findall(r"^Requires-Dist: *(.+)$", head, re.MULTILINE):
+        head = _text(self.record / "METADATA").partition("\n\n")[0]
+        requirements = []
+        for text in _REQUIRES.findall(head):
             with suppress(InvalidRequirement, RecursionError):
                 requirements.append(Requirement(text))
         return tuple(requirements)
 
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
-    """List the packages in ``folders`` (site-packages); one that lies there twice is named twice."""
+    """Return the packages in ``folders`` (site-packages); one that lies there twice is there twice."""
     from packaging.utils import canonicalize_name
 
     packages = []
     for folder in folders:
-        for record in sorted((*folder.glob("*.dist-info"), *folder.glob("*.egg-info"))):
-            name, _, version = record.stem.partition("-")
-            package = InstalledPackage(canonicalize_name(name), version.partition("-py")[0], record)
-            if _NAME.fullmatch(package.name) and _VERSION.fullmatch(package.version):
+        records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
+        for record in sorted(records):
+            stem, _, rest = record.stem.partition("-")
+            name = canonicalize_name(stem)
+            version = rest.partition("-py")[0]
+            if _NAME.fullmatch(name) and _VERSION.fullmatch(version):
+                package = InstalledPackage(name, version, record)
                 packages.append(package)
     return tuple(packages)
 
 
-def bytecode_of(package: InstalledPackage, folder: Path) -> Iterator[str]:
+def bytecode_of(
+    package: InstalledPackage,
+    folder: Path,
+) -> Iterator[str]:
     """Yield the bytecode of a package's modules that is in a folder, by its path there."""
-    modules: dict[str, set[str]] = {}
+    modules = defaultdict[str, set[str]](set)
     for file in package.files:
         if file.path.endswith(".py"):
             below, _, name = file.path.rpartition("/")
-            modules.setdefault(f"{below}/__pycache__".lstrip("/"), set()).add(
-                name.removesuffix(".py")
-            )
+            modules[below].add(name.removesuffix(".py"))
     for below, names in modules.items():
-        with suppress(OSError), os.scandir(folder / below) as entries:
+        compiled = f"{below}/__pycache__".lstrip("/")
+        with suppress(OSError), os.scandir(folder / compiled) as entries:
             for entry in entries:
-                if entry.name.endswith(".pyc") and entry.name.partition(".")[0] in names:
-                    yield f"{below}/{entry.name}"
+                name = entry.name
+                if name.endswith(".pyc") and name.partition(".")[0] in names:
+                    yield f"{compiled}/{name}"
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
     """Return the packages that bring all others with them: those that none requires, and one of each circle.
 
-    What is required with an extra alone does not count: who requires the package need not have asked for the extra.
+    What is required with an extra alone does not count: a package may be required without its extra.
     """
     by_name = {package.name: package for package in packages}
     required = {name: required_names(package) for name, package in by_name.items()}
-    anywhere = {other for name, others in required.items() for other in others - {name}}
-    top = [name for name in by_name if name not in anywhere]
-    brought = _reached(top, required)
-    for name in by_name:
-        if name not in brought:
+    required_by_others = set[str]()
+    for name, others in required.items():
+        required_by_others |= others - {name}
+    top = []
+    reached = set[str]()
+    # Those that none requires come first; of the rest, what they have not reached is in a circle.
+    for name in sorted(by_name, key=required_by_others.__contains__):
+        if name not in reached:
             top.append(name)
-            brought |= _reached([name], required)
+            reached |= _reached(name, required)
     return tuple(by_name[name] for name in sorted(top))
 
 
@@ -156,9 +175,13 @@ def required_names(package: InstalledPackage) -> frozenset[str]:
     )
 
 
-def _reached(names: Iterable[str], required: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return packages and all that they require, directly or not."""
-    reached, waiting = set[str](), list(names)
+def _reached(
+    package: str,
+    required: Mapping[str, frozenset[str]],
+) -> set[str]:
+    """Return a package and all that it requires, directly or not."""
+    reached = set[str]()
+    waiting = [package]
     while waiting:
         name = waiting.pop()
         if name not in reached:
@@ -171,30 +194,36 @@ def _reached(names: Iterable[str], required: Mapping[str, frozenset[str]]) -> se
 @cache
 def parse_record(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
-    return tuple(row for row in _read_rows(text) if not _OUTSIDE.match(row.path))
+    rows = _read_rows(text)
+    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
 
 
 @cache
 def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD, scripts and data beside the packages included; up to the first that is malformed."""
     lines = text.splitlines()
-    # The csv module takes three times as long, and torch has 12,000 rows; only quotes need it.
-    table = csv.reader(lines) if '"' in text else (line.rsplit(",", 2) for line in lines)
-    rows: list[RecordedFile] = []
-    with suppress(csv.Error, ValueError):  # a row that is cut ends the list
+    table: Iterable[list[str]] = (line.rsplit(",", 2) for line in lines)
+    if '"' in text:
+        # The csv module takes three times as long, and torch has 12,000 rows.
+        table = csv.reader(lines)
+    rows = []
+    with suppress(csv.Error, ValueError):
         for path, digest, size in table:
+            sha256 = digest.partition("sha256=")[2]
             rows.append(
                 RecordedFile(
-                    path, digest.partition("sha256=")[2], int(size) if size.isdigit() else 0
+                    path,
+                    sha256,
+                    int(size) if size.isdigit() else 0,
                 )
             )
     return tuple(rows)
 
 
 def file_size(path: Path | str) -> int:
-    """The size of a file in bytes; -1 where there is none."""
+    """Return the size of a file in bytes; -1 if there is none."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116  see above
+        return os.stat(path).st_size  # noqa: PTH116  a Path takes longer than its stat
     except OSError:
         return -1
 

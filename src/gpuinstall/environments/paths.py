@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from contextlib import suppress
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
-_STAGED = re.compile(r"staging-[0-9a-f]{8}")
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
@@ -36,16 +34,21 @@ class EnvironmentPaths:
     venv: Path
 
     @classmethod
-    def at(cls, venv: Path, *, is_named: bool = True) -> EnvironmentPaths:
-        """Make the path absolute; a link is followed, so that what it leads to is replaced and the link stays.
+    def at(
+        cls,
+        venv: Path,
+        *,
+        is_named: bool = True,
+    ) -> EnvironmentPaths:
+        """Return the paths; a link is followed, so that what it leads to is replaced and the link stays.
 
         Args:
             venv: The path.
             is_named: Whether ``--venv`` is this path, and not one from which it follows.
 
         Raises:
-            UsageError: no environment can lie there, or a link leads out of the folder that it lies in: who means a
-                place elsewhere names it.
+            UsageError: no environment can lie there, or a link leads out of the folder that it lies in: a place
+                elsewhere has to be named.
         """
         try:
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
@@ -56,7 +59,11 @@ class EnvironmentPaths:
                     hint = f"the same with --venv {quoted(place)}   # if that is meant"
                     if not is_named:
                         hint = f"rm {quoted(venv)}   # the link alone; then the same again"
-                    raise UsageError("link-elsewhere", message, hint=hint)
+                    raise UsageError(
+                        "link-elsewhere",
+                        message,
+                        hint=hint,
+                    )
             str(place).encode("utf-8")
             if not place.name:
                 raise _unusable(place, "it is the root of the file system")
@@ -69,7 +76,8 @@ class EnvironmentPaths:
         except UnicodeEncodeError:
             raise _unusable(venv, "its path is not UTF-8, as uv requires") from None
         except (OSError, RuntimeError) as error:
-            raise _unusable(venv, getattr(error, "strerror", "a link points to itself")) from None
+            reason = getattr(error, "strerror", "a link points to itself")
+            raise _unusable(venv, reason) from None
         return cls(place)
 
     @property
@@ -90,9 +98,7 @@ class EnvironmentPaths:
     @property
     def stagings(self) -> list[Path]:
         """The environments that were being built, by this run or by runs that died."""
-        return sorted(
-            path for path in self.work.glob(f"{_STAGING}*") if _STAGED.fullmatch(path.name)
-        )
+        return sorted(self.work.glob(f"{_STAGING}{'[0-9a-f]' * 8}"))
 
     @property
     def previous(self) -> Path:
@@ -101,7 +107,7 @@ class EnvironmentPaths:
 
     @property
     def has_previous(self) -> bool:
-        """Say whether there is one: a folder, and no link that somebody put there."""
+        """Whether there is one: a folder, and no link."""
         return is_folder(self.previous)
 
     @property
@@ -142,43 +148,51 @@ class EnvironmentPaths:
 
 def _unusable(venv: Path, reason: str) -> UsageError:
     hint = "gpuinstall install --venv DIR   # another folder"
-    return UsageError("unusable-place", f"{venv} cannot hold an environment: {reason}", hint=hint)
+    return UsageError(
+        "unusable-place",
+        f"{venv} cannot hold an environment: {reason}",
+        hint=hint,
+    )
 
 
 def interpreter(venv: Path) -> Path:
-    """The Python of an environment; that of a portable one for Windows lies in the folder itself."""
+    """Return the Python of an environment; that of a portable one for Windows lies in the folder itself."""
     if os.name != "nt":
         return venv / "bin" / "python"
     portable = venv / "python.exe"
     return portable if portable.is_file() else venv / "Scripts" / "python.exe"
 
 
-def active_environment(environ: Mapping[str, str], venv: Path) -> Path | None:
+def active_environment(
+    environ: Mapping[str, str],
+    venv: Path,
+) -> Path | None:
     """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
-    for name in (
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-    ):  # what was activated in a conda environment comes before it
+    # What was activated in a conda environment comes before it.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(environ.get(name, ""))
         if active.is_absolute() and interpreter(active).is_file():
-            is_known = active.resolve() in {venv.resolve(), Path(sys.prefix).resolve()}
-            return None if is_known else active
+            known = {venv.resolve(), Path(sys.prefix).resolve()}
+            return None if active.resolve() in known else active
     return None
 
 
 def environment_of(python: Path) -> Path:
-    """The environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
-    return python.parent.parent if python.parent.name in ("bin", "Scripts") else python.parent
+    """Return the environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
+    folder = python.parent
+    return folder.parent if folder.name in {"bin", "Scripts"} else folder
 
 
 def made_for(venv: Path) -> Path:
-    """The place that an environment is made for: its own, but for one that is being built."""
-    is_staged = venv.parent.suffix == _WORK and venv.name.startswith(_STAGING)
-    return venv.parent.with_suffix("") if is_staged else venv
+    """Return the place that an environment is made for: its own, but for one that is being built."""
+    work = venv.parent
+    if work.suffix == _WORK and venv.name.startswith(_STAGING):
+        return work.with_suffix("")
+    return venv
 
 
 def packages_folders(venv: Path) -> list[Path]:
-    """The folders of an environment's packages, each once, as they are below it.
+    """Return the folders of an environment's packages, each once, as they are below it.
 
     One of them may be a link to another, as lib64 is, or lead to a disk with more space.
     """
@@ -190,9 +204,7 @@ def packages_folders(venv: Path) -> list[Path]:
 
 
 def site_packages(venv: Path, python: str) -> Path:
-    """The folder of an environment's packages, for Python ``X.Y``."""
-    return (
-        venv / "Lib" / "site-packages"
-        if os.name == "nt"
-        else venv / "lib" / f"python{python}" / "site-packages"
-    )
+    """Return the folder of an environment's packages, for Python ``X.Y``."""
+    if os.name == "nt":
+        return venv / "Lib/site-packages"
+    return venv / f"lib/python{python}/site-packages"

@@ -19,21 +19,26 @@ from gpuinstall.files import is_folder, read_document, write_atomically
 if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
-KEPT = 8
+MOST_IDENTITIES = 8
 """How many environments of one path are known: the one in force, the previous one, and those that were exchanged."""
 
 
 def remember(venv: Path, identity: str) -> None:
-    """Keep that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
+    """Record that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
     with suppress(InstallationError):
         vouch(venv, identity)
 
 
 def vouch(path: Path, identity: str) -> None:
-    """Keep that this user has made ``identity`` at ``path``; raise InstallationError if it cannot be written."""
+    """Record that this user has made ``identity`` at ``path``.
+
+    Raises:
+        InstallationError: it cannot be written.
+    """
     earlier = _identities(path)
     if identity not in earlier:
-        write_atomically(_record(path), "\0".join((str(path), *earlier[1 - KEPT :], identity)))
+        fields = [str(path), *earlier[1 - MOST_IDENTITIES :], identity]
+        write_atomically(_record(path), "\0".join(fields))
 
 
 def is_vouched(path: Path, identity: str) -> bool:
@@ -42,13 +47,13 @@ def is_vouched(path: Path, identity: str) -> bool:
 
 
 def was_made_here(folder: Path, venv: Path) -> bool:
-    """Say whether the environment in ``folder`` was made by this user, for ``venv``."""
+    """Whether the environment in ``folder`` was made by this user, for ``venv``."""
     marker = read_marker(folder)
     return marker is not None and is_vouched(venv, marker.id)
 
 
 def remember_replaced(venv: Path) -> None:
-    """Keep which folder lies at ``venv``, if others made it: this user is about to replace it."""
+    """Record which folder lies at ``venv``, if others made it: this user is about to replace it."""
     if is_folder(venv) and not was_made_here(venv, venv):
         remember(venv, _number(venv))
 
@@ -67,11 +72,12 @@ def _number(folder: Path) -> str:
 
 
 def say_stranger(venv: Path, reporter: Reporter) -> None:
-    """Say that an environment is run that was not made here."""
-    if interpreter(venv).exists() and not was_made_here(venv, venv):
+    """Report that an environment is run that was not made here."""
+    python = interpreter(venv)
+    if python.exists() and not was_made_here(venv, venv):
         reporter.step(
             "Runs",
-            f"{interpreter(venv)}, in an environment that gpuinstall did not make on this machine",
+            f"{python}, in an environment that gpuinstall did not make on this machine",
         )
 
 
@@ -82,14 +88,14 @@ def forget(venv: Path) -> None:
 
 
 def remembered() -> list[Path]:
-    """The environments that are still where they were made."""
+    """Return the environments that are still where they were made."""
     paths = {Path(_read(record)[0]) for record in _folder().glob("*.path")}
-    return sorted(path for path in paths if read_marker(path))
+    return sorted(filter(read_marker, paths))
 
 
-def _identities(venv: Path) -> tuple[str, ...]:
+def _identities(venv: Path) -> list[str]:
     path, *identities = _read(_record(venv))
-    return tuple(identities) if path == str(venv) else ()
+    return identities if path == str(venv) else []
 
 
 def _read(record: Path) -> list[str]:

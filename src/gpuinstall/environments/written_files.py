@@ -59,6 +59,11 @@ class WrittenFile(NamedTuple):
         folder, _, path = self.path.partition("-packages/")
         return path if folder.endswith(("/site", "/dist")) else ""
 
+    @property
+    def top_name(self) -> str:
+        """The name in the folder of the packages of what it lies in, or of itself; empty for scripts and data."""
+        return self.import_path.partition("/")[0]
+
 
 class WriteFault(NamedTuple):
     """Packages that have written where they may not."""
@@ -89,37 +94,38 @@ def write_faults(
     """
     modules = _TOOLS | _modules_of(family, packages)
     owners: dict[str, list[WrittenFile]] = defaultdict(list)
-    for package in packages:
-        for file in written_files(package, root) if package.name in changed else ():
-            if fault := _misplaced(file) or _intruding(file, modules, family):
-                yield WriteFault((package,), fault)
+    new = [package for package in packages if package.name in changed]
+    for package in new:
+        for file in written_files(package, root):
+            message = _misplaced(file) or _intruding(file, modules, family)
+            if message:
+                yield WriteFault((package,), message)
             else:
                 owners[file.path].append(file)
     written = frozenset(owners)
     for package in packages:
-        files = list(written_files(package, root)) if package.name not in changed else []
-        if any(file.path in written for file in files):
+        files = [] if package in new else list(written_files(package, root))
+        if not written.isdisjoint(file.path for file in files):
             for file in files:
                 owners[file.path].append(file)
     shared: dict[tuple[InstalledPackage, ...], list[WrittenFile]] = defaultdict(list)
     for files in owners.values():
         if len(files) > 1 and _differ(files, root):
-            shared[tuple(sorted((file.package for file in files), key=packages.index))].append(
-                files[0]
-            )
+            sharing = sorted((file.package for file in files), key=packages.index)
+            shared[tuple(sharing)].append(files[0])
     forms = _forms_of_one_thing(owners) if shared else set()
-    for sharing, files in shared.items():
-        *names, last = [f"{package.name} {package.version}" for package in sharing]
-        module = files[0].import_path.partition("/")[0].replace("_", "-").lower()
-        by_guilt = sorted(
-            sharing, key=lambda package: is_tied(package.name) or package.name == module
-        )
+    for group, files in shared.items():
+        *names, last = [f"{package.name} {package.version}" for package in group]
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        message = (
-            f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents"
+        module = files[0].top_name.replace("_", "-").lower()
+        # The owner of the module comes last.
+        owner_last = sorted(group, key=lambda one: is_tied(one.name) or one.name == module)
+        is_refused = _is_refused(group, files, root, is_tied, forms)
+        yield WriteFault(
+            tuple(owner_last),
+            f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents",
+            is_refused,
         )
-        is_refused = _is_refused(sharing, files, root, is_tied, forms)
-        yield WriteFault(tuple(by_guilt), message, is_refused)
 
 
 def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[frozenset[str]]:
@@ -130,14 +136,15 @@ def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[froz
     counts = Counter[str]()
     shared = Counter[frozenset[str]]()
     for files in owners.values():
-        names = sorted(
-            {file.package.name for file in files if file.import_path and not _is_record(file)}
-        )
+        modules = [file for file in files if file.import_path and not _is_record(file)]
+        names = {file.package.name for file in modules}
         counts.update(names)
         shared.update(map(frozenset, combinations(names, 2)))
-    return {
-        pair for pair, count in shared.items() if count * 2 >= max(counts[name] for name in pair)
-    }
+    forms = set()
+    for pair, count in shared.items():
+        if count * 2 >= max(counts[name] for name in pair):
+            forms.add(pair)
+    return forms
 
 
 def _is_refused(
@@ -145,34 +152,41 @@ def _is_refused(
     files: Sequence[WrittenFile],
     root: Path,
     is_tied: Callable[[str], bool],
-    forms: Collection[frozenset[str]],
+    forms: set[frozenset[str]],
 ) -> bool:
     """Whether packages that write the same files may not be installed together."""
     tied = [is_tied(package.name) for package in sharing]
     if any(tied):
-        return not all(tied)  # the parts of CUDA come from one source and share folders
+        # The parts of CUDA come from one source and share folders.
+        return not all(tied)
     if any(package.name in _TOOLS.values() for package in sharing):
         return True
-    names = sorted(package.name for package in sharing)
-    if all(frozenset(pair) in forms for pair in combinations(names, 2)):
+    names = [package.name for package in sharing]
+    pairs = combinations(names, 2)
+    if forms.issuperset(map(frozenset, pairs)):
         return False
     return not all(_is_untidy(file, root) for file in files)
 
 
 def _is_record(file: WrittenFile) -> bool:
     """Whether a file belongs to the record of a package, which no two packages share."""
-    return _RECORD.fullmatch(file.import_path.partition("/")[0]) is not None
+    return _RECORD.fullmatch(file.top_name) is not None
 
 
 def _is_untidy(file: WrittenFile, root: Path) -> bool:
     """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
     if not file.import_path or _SHIPPED_BY_MISTAKE.fullmatch(file.import_path):
         return True
-    is_head = file.import_path.endswith("/__init__.py")
-    return is_head and _NAMESPACE.search(_content(root / file.path) or b"") is not None
+    if not file.import_path.endswith("/__init__.py"):
+        return False
+    content = _content(root / file.path) or b""
+    return _NAMESPACE.search(content) is not None
 
 
-def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -> dict[str, str]:
+def _modules_of(
+    family: Collection[str],
+    packages: Sequence[InstalledPackage],
+) -> dict[str, str]:
     """Return the modules of torch's family in an environment, each with its package."""
     modules: dict[str, str] = {}
     for package in packages:
@@ -186,21 +200,29 @@ def _modules_of(family: Collection[str], packages: Sequence[InstalledPackage]) -
 
 
 def _intruding(
-    file: WrittenFile, modules: Mapping[str, str], family: Collection[str]
+    file: WrittenFile,
+    modules: Mapping[str, str],
+    family: Collection[str],
 ) -> str | None:
-    """Say that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
+    """Return that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
 
     Other packages share folders in good faith: ``nvidia``, ``google``, ``airflow`` and ``mlflow``.
     """
     # "torchvision.libs" is torchvision's, "pip.py" would be imported as pip; some file systems ignore case.
-    module = file.import_path.partition("/")[0].partition(".")[0].lower()
+    module = file.top_name.partition(".")[0].lower()
     owner = modules.get(module)
-    if owner is None or file.package.name == owner or {file.package.name, owner} <= set(family):
+    if owner is None or file.package.name == owner:
         return None
-    return f"{file.package.name} {file.package.version} writes {file.path}, a file of a module of {owner}"
+    if file.package.name in family and owner in family:
+        return None
+    package = f"{file.package.name} {file.package.version}"
+    return f"{package} writes {file.path}, a file of a module of {owner}"
 
 
-def written_files(package: InstalledPackage, root: Path) -> Iterator[WrittenFile]:
+def written_files(
+    package: InstalledPackage,
+    root: Path,
+) -> Iterator[WrittenFile]:
     """Yield the files that a package's record names."""
     folder = package.record.parent.relative_to(root).as_posix()
     for row in package.recorded:
@@ -213,13 +235,13 @@ def written_files(package: InstalledPackage, root: Path) -> Iterator[WrittenFile
 
 
 def _misplaced(file: WrittenFile) -> str | None:
-    """Say where a file lies that no package may write; None where it may."""
+    """Return where a file lies that no package may write; None if it may."""
     package = f"{file.package.name} {file.package.version}"
     if file.path.startswith("../") or posixpath.isabs(file.path) or ":" in file.path:
         return f"{package} names {file.row.path}, which is outside the environment, as a file of its own"
     if _OF_THE_ENVIRONMENT.fullmatch(file.path):
         return f"{package} writes {file.path}, a file of the environment itself"
-    if _is_record(file) and file.import_path.partition("/")[0] != file.package.record.name:
+    if _is_record(file) and file.top_name != file.package.record.name:
         return f"{package} writes {file.import_path}, the record of another package"
     return None
 
@@ -229,11 +251,14 @@ def _differ(files: Sequence[WrittenFile], root: Path) -> bool:
     content = _content(root / files[0].path)
     if content is None:
         return False
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-    return any(
-        file.row.digest != digest if file.row.digest else file.row.size != len(content)
-        for file in files
-    )
+    sha256 = hashlib.sha256(content).digest()
+    digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
+    for file in files:
+        if file.row.digest and file.row.digest != digest:
+            return True
+        if not file.row.digest and file.row.size != len(content):
+            return True
+    return False
 
 
 def _content(path: Path) -> bytes | None:

@@ -151,14 +151,14 @@ def _group(
 ) -> DependencyGroup:
     """Return the group of a backend.
 
-    What was requested applies everywhere, the rest only where a lock holds it. An extension's file
+    What was requested applies everywhere, the rest only if a lock has it. An extension's file
     for one torch has a version that no index of uv's has, and is named by its address.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     for lock in locks:
         for package, requirement in _locked(lock, family):
             holders[package, requirement].append(lock)
-    inputs = {"torch"}.union(*(lock.asked for lock in locks))
+    inputs = {"torch"}.union(*(lock.requested_names for lock in locks))
     requirements = []
     for (package, requirement), own_locks in holders.items():
         markers = " or ".join(_markers(own_locks))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu
 
     Read = Callable[[ExtensionFile, Build], LearnedRow]
-    """Reads what a file says of itself; raises InstallationError where it cannot."""
+    """Reads what a file says of itself; raises InstallationError if it cannot."""
     Pair = tuple[ExtensionFile, Build]
     """A file, and a build of torch beside which it may load."""
 

@@ -15,7 +15,9 @@ from gpuinstall.facts.children import run_children
 from gpuinstall.facts.source import Source, json_or_none
 
 DEVICES = "/sys/bus/pci/devices"
-VGA, CONTROLLER_3D, OTHER_BRIDGE = 0x0300, 0x0302, 0x0680
+VGA = 0x0300
+CONTROLLER_3D = 0x0302
+OTHER_BRIDGE = 0x0680
 DISPLAY = (VGA, CONTROLLER_3D)
 ACCELERATORS = (0x0380, 0x1200)
 """Other display controllers and processing accelerators: the classes of some cards that only compute."""
@@ -32,18 +34,17 @@ _IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECAS
 
 @dataclass(frozen=True)
 class PciDevice:
-    """One function on the bus: its address, its numbers, and what drives it.
-
-    ``driver`` is the kernel driver's name; on Windows the driver's version, or the error code that stopped it. ``name``
-    is what Windows calls the device.
-    """
+    """One function on the bus: its address, its numbers, and what drives it."""
 
     address: str
     vendor: int
     device: int
     kind: int
     driver: str | None = None
+    """The kernel driver's name; on Windows the driver's version, or the error code that stopped it."""
+
     name: str | None = None
+    """What Windows calls the device."""
 
     @property
     def id(self) -> str:
@@ -52,23 +53,82 @@ class PciDevice:
 
     @property
     def is_display(self) -> bool:
-        """Say whether it is a display controller, VGA (0300) or 3D (0302)."""
+        """Whether it is a display controller, VGA (0300) or 3D (0302)."""
         return self.kind in DISPLAY
 
     @property
     def may_compute(self) -> bool:
-        """Say whether it is a display controller or an accelerator of any kind."""
+        """Whether it is a display controller or an accelerator of any kind."""
         return self.kind in (*DISPLAY, *ACCELERATORS)
 
     @property
     def is_reserved(self) -> bool:
-        """Say whether it is set aside for a virtual machine."""
+        """Whether it is set aside for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
     """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
-    return tuple(device for address in source.names(DEVICES) if (device := _read(source, address)))
+    devices = [_read(source, address) for address in source.names(DEVICES)]
+    return tuple(filter(None, devices))
+
+
+def _read(source: Source, address: str) -> PciDevice | None:
+    folder = f"{DEVICES}/{address}"
+    code = parse_number(source.text(f"{folder}/class"))
+    # Below the class and the subclass stands the interface.
+    kind = None if code is None else code >> 8
+    if kind not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
+        return None
+    # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
+    # lists them. In the guest that one is given to, it is a device of its own.
+    if source.link(f"{folder}/physfn"):
+        return None
+    vendor = parse_number(source.text(f"{folder}/vendor"))
+    device = parse_number(source.text(f"{folder}/device"))
+    if vendor is None or device is None:
+        return None
+    link = source.link(f"{folder}/driver")
+    if link:
+        driver: str | None = link.rpartition("/")[2]
+    else:
+        driver = parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
+    return PciDevice(
+        normal_address(address),
+        vendor,
+        device,
+        kind,
+        driver=driver or None,
+    )
+
+
+def parse_number(text: str | None) -> int | None:
+    """Return sysfs' ``0x10de``; None for anything else."""
+    match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
+    return int(match[1], 16) if match else None
+
+
+def parse_uevent(text: str) -> dict[str, str]:
+    """Return the ``KEY=value`` lines of a device's uevent file."""
+    values = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip():
+            values[key.strip()] = value.strip()
+    return values
+
+
+def normal_address(text: str) -> str:
+    """Return a bus address as sysfs writes it (``0000:01:00.0``); others write eight digits of domain."""
+    match = re.fullmatch(
+        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?",
+        text.strip(),
+    )
+    if match is None:
+        return text.strip().lower()
+    numbers = [int(part or "0", 16) for part in match.groups()]
+    domain, bus, slot, function = numbers
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
 
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
@@ -76,73 +136,45 @@ def read_adapters(source: Source) -> tuple[PciDevice, ...]:
     return tuple(parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source))))
 
 
-def parse_adapters(text: str) -> Iterator[PciDevice]:
-    """Read the list, or the one adapter that stands without a list."""
-    document = json_or_none(text)
-    for number, adapter in enumerate(document if isinstance(document, list) else [document]):
-        match = (
-            _IDENTITY.match(str(adapter.get("PNPDeviceID"))) if isinstance(adapter, dict) else None
-        )
-        if match:
-            vendor, device, name = int(match[1], 16), int(match[2], 16), adapter.get("Name")
-            driver, error = adapter.get("DriverVersion"), adapter.get("ConfigManagerErrorCode")
-            driver = f"error code {error}" if isinstance(error, int) and error else driver
-            texts = (text if isinstance(text, str) else None for text in (driver, name))
-            yield PciDevice(f"adapter {number}", vendor, device, VGA, *texts)
-
-
-def parse_number(text: str | None) -> int | None:
-    """Read sysfs' ``0x10de``; None for anything else."""
-    match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
-    return int(match[1], 16) if match else None
-
-
-def parse_uevent(text: str) -> dict[str, str]:
-    """Read the ``KEY=value`` lines of a device's uevent file."""
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals and key.strip()}
-
-
-def normal_address(text: str) -> str:
-    """Write a bus address as sysfs does (``0000:01:00.0``), whoever gave it: some write eight digits of domain."""
-    match = re.fullmatch(
-        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?", text.strip()
-    )
-    if match is None:
-        return text.strip().lower()
-    domain, bus, slot, function = (int(part or "0", 16) for part in match.groups())
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
-
-
-def _read(source: Source, address: str) -> PciDevice | None:
-    folder = f"{DEVICES}/{address}"
-    kind = parse_number(source.text(f"{folder}/class"))
-    if kind is None or kind >> 8 not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
-        return None
-    # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
-    # lists them. In the guest that one is given to, it is a device of its own.
-    if source.link(f"{folder}/physfn"):
-        return None
-    vendor, device = (
-        parse_number(source.text(f"{folder}/{name}")) for name in ("vendor", "device")
-    )
-    if vendor is None or device is None:
-        return None
-    link = source.link(f"{folder}/driver")
-    driver = (
-        link.rpartition("/")[2]
-        if link
-        else parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
-    )
-    return PciDevice(normal_address(address), vendor, device, kind >> 8, driver or None)
-
-
 def _ask_windows(source: Source) -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
-    program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
+    program = Path(
+        system,
+        "System32",
+        "WindowsPowerShell",
+        "v1.0",
+        "powershell.exe",
+    )
     command = [str(program), "-NoProfile", "-NonInteractive", "-Command", CIM_QUERY]
-    waiting = f"waiting for Windows, up to {CIM_SECONDS} s"
+    message = f"waiting for Windows, up to {CIM_SECONDS} s"
     (finished,) = run_children(
-        [(command, dict(os.environ))], CIM_SECONDS, lambda: source.wait(waiting)
+        [(command, dict(os.environ))],
+        CIM_SECONDS,
+        waiting=lambda: source.wait(message),
     )
     return finished.out
+
+
+def parse_adapters(text: str) -> Iterator[PciDevice]:
+    """Yield the adapters of a list, or the one that stands without a list."""
+    document = json_or_none(text)
+    adapters = document if isinstance(document, list) else [document]
+    for number, adapter in enumerate(adapters):
+        if not isinstance(adapter, dict):
+            continue
+        match = _IDENTITY.match(str(adapter.get("PNPDeviceID")))
+        if match is None:
+            continue
+        driver = adapter.get("DriverVersion")
+        error = adapter.get("ConfigManagerErrorCode")
+        if isinstance(error, int) and error:
+            driver = f"error code {error}"
+        name = adapter.get("Name")
+        yield PciDevice(
+            f"adapter {number}",
+            vendor=int(match[1], 16),
+            device=int(match[2], 16),
+            kind=VGA,
+            driver=driver if isinstance(driver, str) else None,
+            name=name if isinstance(name, str) else None,
+        )

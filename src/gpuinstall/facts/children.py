@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 NOTICE_AFTER = 3.0
 """Seconds without an answer after which a person is told what is waited for: a healthy driver answers in one."""
 _GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
-NOT_STARTED = 126  # what shells return for a program that cannot be run
 
 
 def time_limit(gpus: int) -> float:
-    """Seconds that a driver may take: 10 for each GPU, which starts anew without persistence; 25 s were seen for 8."""
+    """Return the seconds that a driver may take: 10 for each GPU, which starts anew without persistence.
+
+    25 s were seen for 8.
+    """
     return max(5.0, 10.0 * gpus)
 
 
@@ -34,29 +36,42 @@ def run_children(
     waiting: Callable[[], None],
     each_line: Callable[[int, str], None] | None = None,
 ) -> tuple[Finished, ...]:
-    """Run each (argv, environment) at once, calling ``waiting`` after 3 s; a status is None where the time ran out.
+    """Run commands at once and return how they ended; a status is None if the time ran out.
 
-    ``each_line`` hears each line that one of them, by its position, writes to stdout.
     A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
+
+    Args:
+        commands: the words and the environment of each.
+        waiting: is called once, after 3 s.
+        each_line: is called with each line that one of them, by its position, writes to stdout.
     """
-    done = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
+    ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
 
-    def follow(number: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def follow(
+        number: int,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
         try:
-            heard = partial(each_line, number) if each_line else None
-            done[number] = run(argv, env=environment, seconds=seconds, each_line=heard, group=True)
+            ended[number] = run(
+                argv,
+                env=environment,
+                seconds=seconds,
+                each_line=partial(each_line, number) if each_line else None,
+                group=True,
+            )
         except OSError as error:
-            done[number] = Finished(tuple(argv), NOT_STARTED, "", str(error))
-        except (
-            MemoryError,
-            RuntimeError,
-        ) as error:  # no child was too late: we are short of memory or of threads
+            # 126 is what shells return for a program that cannot be run.
+            ended[number] = Finished(
+                tuple(argv),
+                126,
+                "",
+                str(error),
+            )
+        except (MemoryError, RuntimeError) as error:
+            # No child was too late: we are short of memory or of threads.
             shortages.append(error)
-
-    def join(deadline: float) -> None:
-        for thread in threads:
-            thread.join(max(0.0, deadline - monotonic()))
 
     threads = [
         Thread(target=follow, args=(number, *command), daemon=True)
@@ -65,53 +80,88 @@ def run_children(
     start = monotonic()
     for thread in threads:
         thread.start()
-    join(start + min(NOTICE_AFTER, seconds + _GRACE))
+    _join(threads, start + min(NOTICE_AFTER, seconds + _GRACE))
     if seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads):
         waiting()
-    join(start + seconds + _GRACE)
+    _join(threads, start + seconds + _GRACE)
     for shortage in shortages:
         raise shortage
-    return tuple(done)
+    return tuple(ended)
 
 
-def ask_children(source: Source, who: str, gpus: int, *commands: Command) -> tuple[Finished, ...]:
-    """Run children of somebody who has time for so many GPUs, and say so after the first three seconds."""
+def _join(threads: Sequence[Thread], deadline: float) -> None:
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
+
+
+def ask_children(
+    source: Source,
+    who: str,
+    gpus: int,
+    *commands: Command,
+) -> tuple[Finished, ...]:
+    """Run children that have time for so many GPUs, and write what is waited for after the first three seconds."""
     limit = time_limit(gpus)
+    message = f"waiting for {who}, up to {limit:.0f} s"
     return run_children(
-        commands, limit, lambda: source.wait(f"waiting for {who}, up to {limit:.0f} s")
+        commands,
+        limit,
+        waiting=lambda: source.wait(message),
     )
 
 
-def ask_child(source: Source, name: str, who: str, gpus: int, command: Command) -> Finished | None:
-    """Run a child, or read what it answered on a recorded machine; None where nobody asked there."""
-    return parse_child(
-        source.answer(name, lambda: written_child(*ask_children(source, who, gpus, command)))
-    )
+def ask_child(
+    source: Source,
+    name: str,
+    who: str,
+    gpus: int,
+    command: Command,
+) -> Finished | None:
+    """Run a child, or read what it answered on a recorded machine; None if it was not run there."""
 
+    def ask() -> str:
+        (finished,) = ask_children(source, who, gpus, command)
+        return f"status {finished.status}\n{finished.out}"
 
-def written_child(finished: Finished) -> str:
-    """Write how a child ended, and what it had said by then."""
-    return f"status {finished.status}\n{finished.out}"
+    return parse_child(source.answer(name, ask))
 
 
 def parse_child(text: str) -> Finished | None:
-    """Read that back."""
+    """Return how a recorded child ended, and what it had written by then."""
     match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
-    status = None if match is None or match[1] == "None" else int(match[1])
-    return Finished((), status, text[match.end() :], "") if match else None
+    if match is None:
+        return None
+    status = None if match[1] == "None" else int(match[1])
+    return Finished(
+        (),
+        status,
+        text[match.end() :],
+        "",
+    )
 
 
 def last_answer(finished: Finished) -> dict[str, Any] | None:
-    """The last JSON object among the lines of a child; None where there is none."""
-    answers = map(json_or_none, reversed(finished.out.splitlines()))
-    return next((answer for answer in answers if isinstance(answer, dict)), None)
+    """Return the last JSON object among the lines of a child; None if there is none."""
+    for line in reversed(finished.out.splitlines()):
+        answer = json_or_none(line)
+        if isinstance(answer, dict):
+            return answer
+    return None
 
 
 def death(finished: Finished) -> str:
-    """Say how a child ended that gave no answer."""
-    if finished.status is None:
+    """Return how a child ended that gave no answer."""
+    status = finished.status
+    if status is None:
         return "did not answer in time"
-    if finished.status >= 0:
-        return f"ended with status {finished.status} and no answer"
-    names = {int(member): member.name for member in signal.Signals}
-    return f"was ended by {names.get(-finished.status, f'signal {-finished.status}')}"
+    if status >= 0:
+        return f"ended with status {status} and no answer"
+    return f"was ended by {signal_name(-status)}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as ``SIGKILL``."""
+    for member in signal.Signals:
+        if member == number:
+            return member.name
+    return f"signal {number}"

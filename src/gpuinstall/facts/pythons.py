@@ -15,6 +15,8 @@ from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_no
 from gpuinstall.process import is_trusted
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
+"""A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
+
 _NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")
 _MANAGED = re.compile(rf"^cpython-{_FINAL}-")
 _CONDA = re.compile(rf"^python-{_FINAL}-.*\.json$")
@@ -22,90 +24,133 @@ _FOLDER = re.compile(rf"^{_FINAL}$")
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
-    """Read the versions of the interpreters here, oldest first; ``3.11`` where only that much can be seen."""
-    return parse_pythons(
-        source.answer(
-            "pythons.json", lambda: json.dumps(sorted({version for version, _ in _here()}))
-        )
-    )
+    """Read the versions of the interpreters here, oldest first; ``3.11`` if only that much can be seen."""
 
+    def look() -> str:
+        versions = {version for version, _ in _installed()}
+        return json.dumps(sorted(versions))
 
-def find_python(version: str) -> Path | None:
-    """Find an interpreter here for ``X.Y``, the newest of it; None where there is none."""
-    here = reversed([*_here()])  # of two that are alike the first one counts
-    fitting = {
-        installed: path for installed, path in here if f"{installed}.".startswith(f"{version}.")
-    }
-    return fitting[max(fitting, key=_number)] if fitting else None
+    return parse_pythons(source.answer("pythons.json", look))
 
 
 def parse_pythons(text: str) -> tuple[str, ...]:
-    """Read a list of versions; a bare ``3.11`` is dropped where a full one of it is there."""
+    """Return a list of versions; a bare ``3.11`` is dropped if a full one of it is there."""
     document = json_or_none(text)
-    listed = document if isinstance(document, list) else []
-    versions = {
-        version for version in listed if isinstance(version, str) and _FOLDER.match(version)
-    }
-    full = {version.rpartition(".")[0] for version in versions if version.count(".") == 2}
-    return tuple(sorted(versions - full, key=_number))
+    if not isinstance(document, list):
+        return ()
+    versions = set()
+    minors_of_patches = set()
+    for version in document:
+        if not isinstance(version, str) or not _FOLDER.match(version):
+            continue
+        versions.add(version)
+        minor, _, _ = version.rpartition(".")
+        minors_of_patches.add(minor)
+    return tuple(sorted(versions - minors_of_patches, key=_version_key))
 
 
-def _number(version: str) -> list[int]:
+def find_python(version: str) -> Path | None:
+    """Return the newest interpreter here for ``X.Y``; None if there is none."""
+    paths: dict[str, Path] = {}
+    for installed, path in _installed():
+        # With a dot behind both, 3.1 is not the beginning of 3.11.
+        if f"{installed}.".startswith(f"{version}."):
+            paths.setdefault(installed, path)
+    if not paths:
+        return None
+    newest = max(paths, key=_version_key)
+    return paths[newest]
+
+
+def _version_key(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
 
 
-def _here() -> Iterator[tuple[str, Path]]:
-    program = "python.exe" if sys.platform == "win32" else "bin/python3"
-    yield platform.python_version(), Path(getattr(sys, "_base_executable", sys.executable))
+def _installed() -> Iterator[tuple[str, Path]]:
+    """Yield the version and the path of each interpreter; of one version, the first is taken."""
+    is_windows = sys.platform == "win32"
+    program = "python.exe" if is_windows else "bin/python3"
     home = home_folder()
-    on_path = (Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep))
-    for folder in (folder for folder in on_path if folder.is_absolute() and folder.name != "shims"):
-        for path in (folder / name for name in ThisMachine().names(str(folder))):
-            yield from ((version, path) for version in _version_of(path))
-    yield from _matching(_FOLDER, _folder("PYENV_ROOT", home / ".pyenv") / "versions", program)
-    windows = sys.platform == "win32"
-    data = (
-        _folder("APPDATA", home) if windows else _folder("XDG_DATA_HOME", home / ".local" / "share")
-    )
+    base = getattr(sys, "_base_executable", sys.executable)
+    yield platform.python_version(), Path(base)
+    yield from _on_path()
     yield from _matching(
-        _MANAGED, _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), program
+        _FOLDER,
+        _folder("PYENV_ROOT", home / ".pyenv") / "versions",
+        program,
     )
-    for conda in _condas(home):
-        yield from (
-            (version, conda / program) for version, _ in _matching(_CONDA, conda / "conda-meta", "")
-        )
-    yield from _matching(_FOLDER, Path("/Library/Frameworks/Python.framework/Versions"), program)
+    if is_windows:
+        data = _folder("APPDATA", home)
+    else:
+        data = _folder("XDG_DATA_HOME", home / ".local" / "share")
+    managed = _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python")
+    yield from _matching(_MANAGED, managed, program)
+    for conda in _conda_environments(home):
+        # Conda's own record of the package tells the version; its program does not.
+        for version, _ in _matching(_CONDA, conda / "conda-meta", ""):
+            yield version, conda / program
+    yield from _matching(
+        _FOLDER,
+        Path("/Library/Frameworks/Python.framework/Versions"),
+        program,
+    )
     yield from _registered()
 
 
-def _version_of(program: Path) -> Iterator[str]:
-    """Read the version off a program's name, its real name, or the folder that its manager keeps it in."""
-    if not program.name.startswith("python"):
-        return
+def _on_path() -> Iterator[tuple[str, Path]]:
+    for entry in os.environ.get("PATH", "").split(os.pathsep):
+        folder = Path(entry)
+        # To look into a shim of pyenv or asdf would mean running it.
+        if not folder.is_absolute() or folder.name == "shims":
+            continue
+        for name in ThisMachine().names(entry, "python"):
+            version = _version_of(folder / name)
+            if version:
+                yield version, folder / name
+
+
+def _version_of(program: Path) -> str | None:
+    """Return the version of a program, from the folder of its manager (pyenv, uv) or else from its real name."""
     real = Path(os.path.realpath(program))
-    kept_in = re.search(rf"(?:/versions/|/cpython-){_FINAL}[/-]", str(real))
-    named = _NAMED.match(real.name)
-    if named is not None and is_trusted(program):
-        yield kept_in[1] if kept_in else named[1]
+    name = _NAMED.match(real.name)
+    if name is None or not is_trusted(program):
+        return None
+    # The folder has the patch release too, the name only ``3.11``.
+    folder = re.search(rf"(?:/versions/|/cpython-){_FINAL}[/-]", str(real))
+    match = folder or name
+    return match[1]
 
 
-def _matching(pattern: re.Pattern[str], folder: Path, program: str) -> Iterator[tuple[str, Path]]:
+def _matching(
+    pattern: re.Pattern[str],
+    folder: Path,
+    program: str,
+) -> Iterator[tuple[str, Path]]:
+    """Yield the version and the program of each folder whose name matches a pattern, if it has that program."""
     for name in ThisMachine().names(str(folder)):
         match = pattern.match(name)
-        if match and os.access(folder / name / program, os.F_OK):
-            yield match[1], folder / name / program
+        path = folder / name / program
+        if match and os.access(path, os.F_OK):
+            yield match[1], path
 
 
-def _condas(home: Path) -> Iterator[Path]:
-    bases = [_folder("CONDA_PREFIX", home / "miniconda3"), Path("/opt/conda")]
-    bases += [home / name for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge")]
+def _conda_environments(home: Path) -> Iterator[Path]:
+    bases = [
+        _folder("CONDA_PREFIX", home / "miniconda3"),
+        Path("/opt/conda"),
+        home / "miniconda3",
+        home / "anaconda3",
+        home / "miniforge3",
+        home / "mambaforge",
+    ]
     for base in dict.fromkeys(bases):
         yield base
-        yield from (base / "envs" / name for name in ThisMachine().names(str(base / "envs")))
+        for name in ThisMachine().names(str(base / "envs")):
+            yield base / "envs" / name
 
 
 def _registered() -> Iterator[tuple[str, Path]]:
-    """Read Windows' registry of interpreters (PEP 514)."""
+    """Yield what is in Windows' registry of interpreters (PEP 514)."""
     if sys.platform != "win32":
         return
     import winreg
@@ -114,11 +159,9 @@ def _registered() -> Iterator[tuple[str, Path]]:
         with suppress(OSError), winreg.OpenKey(root, r"Software\Python\PythonCore") as core:
             for number in range(winreg.QueryInfoKey(core)[0]):
                 version = winreg.EnumKey(core, number)
-                yield (
-                    version,
-                    Path(winreg.QueryValue(core, rf"{version}\InstallPath"), "python.exe"),
-                )
+                folder = winreg.QueryValue(core, rf"{version}\InstallPath")
+                yield version, Path(folder, "python.exe")
 
 
 def _folder(variable: str, otherwise: Path) -> Path:
-    return Path(os.environ[variable]) if os.environ.get(variable) else otherwise
+    return Path(os.environ.get(variable) or otherwise)

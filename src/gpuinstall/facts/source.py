@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import getpass
 import json
 import os
@@ -21,35 +20,82 @@ from gpuinstall.reporter import Reporter, SilentReporter
 Access = Literal["open", "denied"]
 
 ENVIRONMENT = "environment.json"
+"""The file of a recording with the environment variables that were read."""
+
+PUBLIC = {
+    "/root",
+    "root",
+    "localhost",
+    "linux",
+    "debian",
+    "ubuntu",
+    "fedora",
+    "rocky",
+    "arch",
+    "nixos",
+    "nvidia",
+    "tegra",
+    "jetson",
+    "cuda",
+    "docker",
+}
+"""Names that many machines and accounts come with: they identify no user, and the facts themselves contain them."""
+
+_NUMBERS = "serial|board_id|board_part_number|chassis_serial_number|pdi"
+"""The elements of nvidia-smi's XML that identify a card."""
+
+_REPLACEMENTS = (
+    (re.compile(rf"<({_NUMBERS})>[^<]*<"), r"<\1>removed<"),
+    # The programs that run on a card.
+    (
+        re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL),
+        "<processes></processes>",
+    ),
+    # What identifies a card in the kernel's topology of compute devices.
+    (re.compile(r"^(unique_id|hive_id) [0-9]+$", re.MULTILINE), r"\1 0"),
+    # Who built the kernel, in its version.
+    (re.compile(r"\([\w.-]+@[\w.-]+\)"), "(builder@host)"),
+    (re.compile(r"(?<=/home/)[^/\s\"|:]+"), "user"),
+)
+"""What is private on every machine, and what a recording has in its place, in the order of replacing."""
+
+PrivateWords = tuple[tuple[str, str], ...]
+"""The words that must not leave a machine, each with the one that replaces it."""
 
 
 class Source(Protocol):
     """A machine's files, its variables, and the answers of its libraries and programs. Paths are absolute."""
 
     def text(self, path: str, most: int = -1) -> str | None:
-        """Read a file, at most its first ``most`` bytes; None where there is none or it may not be read."""
+        """Return a file; None if there is none or it may not be read.
+
+        Args:
+            path: Its path.
+            most: How many bytes to read at most; -1: all.
+        """
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List the names in a folder that begin with ``start``, sorted; empty where there is no such folder."""
+        """Return the names in a folder that begin with ``start``, sorted; empty if there is no such folder."""
 
     def link(self, path: str) -> str | None:
-        """Read where a symbolic link points."""
+        """Return where a symbolic link points."""
 
     def access(self, path: str) -> Access | None:
-        """Say whether a device node may be opened for reading and writing; None where there is none."""
+        """Return whether a device node may be opened for reading and writing; None if there is none."""
 
     def variable(self, name: str) -> str | None:
-        """Read an environment variable."""
+        """Return an environment variable."""
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Ask a library or a program of this machine; of a recorded one, read what was answered then."""
+        """Return what a library or a program of the machine answers.
+
+        Args:
+            name: The file of a recording that holds the answer.
+            ask: Asks; not called for a recorded machine, whose answer is read.
+        """
 
     def wait(self, text: str) -> None:
-        """Say what is waited for."""
-
-    @property
-    def is_recorded(self) -> bool:
-        """Say whether what is read is also written down."""
+        """Report what the probe waits for."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +103,9 @@ class ThisMachine:
     """The machine that this process runs on."""
 
     reporter: Reporter = field(default_factory=SilentReporter)
-    is_recorded: bool = False
 
     def text(self, path: str, most: int = -1) -> str | None:
-        """Read a file."""
+        """Return a file."""
         try:
             with Path(path).open("rb") as file:
                 return file.read(most).decode("utf-8", "replace")
@@ -70,18 +115,17 @@ class ThisMachine:
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
         try:
-            return tuple(
-                sorted(entry.name for entry in Path(path).iterdir() if entry.name.startswith(start))
-            )
+            names = [entry.name for entry in Path(path).iterdir()]
         except OSError:
             return ()
+        return tuple(sorted(name for name in names if name.startswith(start)))
 
     def is_folder(self, path: str) -> bool:
-        """Say whether something is a folder."""
+        """Whether something is a folder."""
         return Path(path).is_dir()
 
     def link(self, path: str) -> str | None:
-        """Read a link."""
+        """Return where a link points."""
         try:
             return str(Path(path).readlink())
         except OSError:
@@ -89,16 +133,21 @@ class ThisMachine:
 
     def access(self, path: str) -> Access | None:
         """Open the node without waiting for the card: the device controller of a container denies only then."""
+        # Windows has no such flag.
+        without_waiting = getattr(os, "O_NONBLOCK", 0)
         try:
-            os.close(os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0)))
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return None
-            return "denied" if error.errno in (errno.EACCES, errno.EPERM) else "open"
+            os.close(os.open(path, os.O_RDWR | without_waiting))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError:
+            return "denied"
+        except OSError:
+            # Such as a card that is lost: the node itself may be used.
+            return "open"
         return "open"
 
     def variable(self, name: str) -> str | None:
-        """Read an environment variable."""
+        """Return an environment variable."""
         return os.environ.get(name)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
@@ -106,48 +155,53 @@ class ThisMachine:
         return ask()
 
     def wait(self, text: str) -> None:
-        """Tell whoever runs the probe."""
+        """Report it to whoever runs the probe."""
         self.reporter.wait(text)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded machine: a folder that holds its files below their own paths, and one file for each answer.
+    """A recorded machine.
 
-    A link is a file that holds its target, a device node one that holds ``open`` or ``denied``; characters that
-    a file system may refuse are percent-encoded.
+    The folder holds its files below their own paths, and one file for each answer. A link is a file that holds its
+    target, a device node one that holds ``open`` or ``denied``; characters that a file system may refuse are
+    percent-encoded.
     """
 
     folder: Path
-    is_recorded: bool = False
 
     def text(self, path: str, most: int = -1) -> str | None:  # noqa: ARG002
-        """Read a file."""
+        """Return a file."""
         return self._read(recorded_name(path))
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
-        names = map(unquote, ThisMachine().names(str(self.folder / recorded_name(path))))
+        recorded = self.folder / recorded_name(path)
+        names = map(unquote, ThisMachine().names(str(recorded)))
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
-        """Read a link."""
+        """Return where a link pointed."""
         target = self.text(path)
         return None if target is None else target.strip()
 
     def access(self, path: str) -> Access | None:
-        """Read what a device node allowed."""
+        """Return what a device node allowed."""
         state = self.text(path)
-        return None if state is None else "denied" if state.strip() == "denied" else "open"
+        if state is None:
+            return None
+        return "denied" if state.strip() == "denied" else "open"
 
     def variable(self, name: str) -> str | None:
-        """Read an environment variable."""
+        """Return an environment variable."""
         variables = json_or_none(self._read(ENVIRONMENT) or "")
-        value = variables.get(name) if isinstance(variables, dict) else None
+        if not isinstance(variables, dict):
+            return None
+        value = variables.get(name)
         return None if value is None else str(value)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
-        """Read what was answered; empty where it was not recorded."""
+        """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
 
     def wait(self, text: str) -> None:
@@ -159,8 +213,84 @@ class Recording:
         return None
 
 
+@dataclass(frozen=True)
+class Recorder:
+    """This machine, every answer of which is also written into ``folder``."""
+
+    folder: Path
+    private: PrivateWords
+    machine: ThisMachine = field(default_factory=ThisMachine)
+
+    def text(self, path: str, most: int = -1) -> str | None:
+        """Return a file."""
+        return self._recorded(recorded_name(path), self.machine.text(path, most))
+
+    def names(self, path: str, start: str = "") -> tuple[str, ...]:
+        """List a folder; its files are noted empty until they are read."""
+        names = self.machine.names(path, start)
+        for name in names:
+            file = recorded_name(f"{path}/{name}")
+            is_noted = (self.folder / file).exists()
+            if not is_noted and not self.machine.is_folder(f"{path}/{name}"):
+                self._recorded(file, "")
+        return names
+
+    def link(self, path: str) -> str | None:
+        """Return where a link points."""
+        return self._recorded(recorded_name(path), self.machine.link(path))
+
+    def access(self, path: str) -> Access | None:
+        """Try a device node."""
+        access = self.machine.access(path)
+        self._recorded(recorded_name(path), access)
+        return access
+
+    def variable(self, name: str) -> str | None:
+        """Return an environment variable."""
+        value = self.machine.variable(name)
+        if value is None:
+            return None
+        file = self.folder / ENVIRONMENT
+        variables = {}
+        if file.exists():
+            variables = json.loads(file.read_text(encoding="utf-8"))
+        variables[name] = value
+        text = json.dumps(variables, indent=1, sort_keys=True)
+        self._recorded(ENVIRONMENT, f"{text}\n")
+        return value
+
+    def answer(self, name: str, ask: Callable[[], str]) -> str:
+        """Ask."""
+        answer = self.machine.answer(name, ask)
+        self._recorded(name, answer)
+        return answer
+
+    def wait(self, text: str) -> None:
+        """Report it to whoever runs the probe."""
+        self.machine.wait(text)
+
+    def _recorded(self, name: str, text: str | None) -> str | None:
+        """Write a text, if there is one, and return it."""
+        if text is None:
+            return None
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # The lines end as the machine ends them.
+        file.write_text(
+            scrubbed(text, self.private),
+            encoding="utf-8",
+            newline="",
+        )
+        return text
+
+
+def recorded_name(path: str) -> str:
+    """Return the file of a recording that stands for ``path``."""
+    return quote(path.lstrip("/"), safe="/+-._~@")
+
+
 def home_folder() -> Path:
-    """Name the user's folder; the root of the file system for a user whom the system does not know."""
+    """Return the user's folder; the root of the file system for a user whom the system does not know."""
     try:
         return Path.home()
     except RuntimeError:
@@ -168,118 +298,56 @@ def home_folder() -> Path:
 
 
 def json_or_none(text: str) -> Any:
-    """Parse JSON; None where it is malformed."""
+    """Return what JSON holds; None if it is malformed."""
     with suppress(ValueError):
         return parse_json(text)
     return None
 
 
-def recorded_name(path: str) -> str:
-    """Name the file of a recording that stands for ``path``."""
-    return quote(path.lstrip("/"), safe="/+-._~@")
-
-
-# What names a card in nvidia-smi's XML, and the programs that run on it.
-_NUMBERS = "serial|board_id|board_part_number|chassis_serial_number|pdi"
-_SERIAL = re.compile(rf"<({_NUMBERS})>[^<]*<")
-_UNIQUE = re.compile(r"^(unique_id|hive_id) [0-9]+$", re.MULTILINE)
-"""What names a card in the kernel's topology of compute devices."""
-_PROCESSES = re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL)
-# Names that many machines and accounts come with: they name nobody, and stand in the facts themselves.
-PUBLIC = {"/root", "root", "localhost", "linux", "debian", "ubuntu", "fedora", "rocky", "arch", "nixos", "nvidia",
-          "tegra", "jetson", "cuda", "docker"}  # fmt: skip
-
-_HOME = re.compile(r"(?<=/home/)[^/\s\"|:]+")
-_BUILDER = re.compile(r"\([\w.-]+@[\w.-]+\)")
-
-
-@dataclass(frozen=True)
-class Recorder:
-    """This machine, every answer of which is also written into ``folder``."""
-
-    folder: Path
-    private: tuple[tuple[str, str], ...]
-    machine: ThisMachine = field(default_factory=ThisMachine)
-    is_recorded: bool = True
-
-    def text(self, path: str, most: int = -1) -> str | None:
-        """Read a file."""
-        return self._kept(recorded_name(path), self.machine.text(path, most))
-
-    def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List a folder; its files are noted empty until they are read."""
-        names = self.machine.names(path, start)
-        for name in names:
-            target = self.folder / recorded_name(f"{path}/{name}")
-            if not self.machine.is_folder(f"{path}/{name}") and not target.exists():
-                self._kept(recorded_name(f"{path}/{name}"), "")
-        return names
-
-    def link(self, path: str) -> str | None:
-        """Read a link."""
-        return self._kept(recorded_name(path), self.machine.link(path))
-
-    def access(self, path: str) -> Access | None:
-        """Try a device node."""
-        access = self.machine.access(path)
-        self._kept(recorded_name(path), access)
-        return access
-
-    def variable(self, name: str) -> str | None:
-        """Read an environment variable."""
-        value = self.machine.variable(name)
-        if value is not None:
-            file = self.folder / ENVIRONMENT
-            variables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-            self._kept(
-                ENVIRONMENT, json.dumps({**variables, name: value}, indent=1, sort_keys=True) + "\n"
-            )
-        return value
-
-    def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Ask."""
-        response = self.machine.answer(name, ask)
-        self._kept(name, response)
-        return response
-
-    def wait(self, text: str) -> None:
-        """Tell whoever runs the probe."""
-        self.machine.wait(text)
-
-    def _kept(self, name: str, text: str | None) -> str | None:
-        if text is not None:
-            file = self.folder / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(scrubbed(text, self.private), encoding="utf-8", newline="")
-        return text
-
-
-def recorder(folder: Path, reporter: Reporter) -> Recorder:
-    """Record this machine into ``folder``."""
-    return Recorder(folder, own_words(), ThisMachine(reporter))
-
-
-def own_words() -> tuple[tuple[str, str], ...]:
-    """Name what must not leave this machine."""
+def own_words() -> PrivateWords:
+    """Return the words that must not leave this machine."""
     user = ""
     with suppress(KeyError, OSError, ImportError):
         user = getpass.getuser()
-    return private_words(platform.node(), user, str(home_folder()))
-
-
-def private_words(host: str, user: str, home: str) -> tuple[tuple[str, str], ...]:
-    """Name what must not leave the machine, and what stands for it; the home folder goes before the user's name."""
-    words = ((home, "/home/user"), (host, "host"), (host.partition(".")[0], "host"), (user, "user"))
-    return tuple(
-        (word, stand_in) for word, stand_in in words if len(word) > 2 and word not in PUBLIC
+    return private_words(
+        platform.node(),
+        user,
+        str(home_folder()),
     )
 
 
-def scrubbed(text: str, private: tuple[tuple[str, str], ...]) -> str:
-    """Take serial numbers, host and user names, and the names of running programs out of a text."""
-    text = _PROCESSES.sub("<processes></processes>", _SERIAL.sub(r"<\1>removed<", text))
-    text = _UNIQUE.sub(r"\1 0", text)
-    text = _HOME.sub("user", _BUILDER.sub("(builder@host)", text))
-    for word, stand_in in private:
-        text = re.sub(rf"(?<![\w]){re.escape(word)}(?![\w])", stand_in, text)
+def private_words(
+    host: str,
+    user: str,
+    home: str,
+) -> PrivateWords:
+    """Return the words that must not leave a machine.
+
+    Args:
+        host: Its name, with or without the domain.
+        user: The name of the user's account.
+        home: The path of the user's folder.
+    """
+    words = (
+        # Before the user's name, which it contains.
+        (home, "/home/user"),
+        (host, "host"),
+        (host.partition(".")[0], "host"),
+        (user, "user"),
+    )
+    private = []
+    for word, replacement in words:
+        # One or two letters stand in many texts without being the name.
+        if len(word) > 2 and word not in PUBLIC:
+            private.append((word, replacement))
+    return tuple(private)
+
+
+def scrubbed(text: str, private: PrivateWords) -> str:
+    """Return a text without serial numbers, host and user names, and the names of running programs."""
+    for pattern, replacement in _REPLACEMENTS:
+        text = pattern.sub(replacement, text)
+    for word, replacement in private:
+        whole_word = rf"(?<!\w){re.escape(word)}(?!\w)"
+        text = re.sub(whole_word, replacement, text)
     return text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuinstall.facts.container import ContainerInfo, Wsl
 from gpuinstall.facts.host import Folder, Host
-from gpuinstall.failures.problems import FixContext, place_keys
+from gpuinstall.failures.problems import FixContext, system_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,35 +26,47 @@ Facts = TypeVar("Facts", bound=Any)
 
 @dataclass(frozen=True)
 class Step(Generic[Facts]):
-    """Where a fact goes and how it is read; those marked ``together`` that stand side by side are read at once."""
+    """How a fact is read."""
 
     fact: str
+    """The field of the facts that it fills."""
+
     read: Callable[[Source, Facts], object]
+    """Returns the fact, of a machine and the facts of the steps before."""
+
     together: bool = False
+    """Whether it is read at the same time as its neighbours that are marked too."""
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What is known of the machine, whoever made its GPUs.
-
-    ``devices`` are those of the bus, ``evidence`` is what each maker's prober read, by the maker's name; ``answered``
-    are the makers whose driver did.
-    """
+    """What is known of the machine, whoever made its GPUs."""
 
     host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
     container: ContainerInfo = field(default_factory=ContainerInfo)
     wsl: Wsl | None = None
     devices: tuple[PciDevice, ...] = ()
+    """The devices of the PCI bus."""
+
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    """What each maker's prober read, by the maker's name."""
+
     answered: tuple[str, ...] = ()
+    """The makers whose driver answered."""
+
     pythons: tuple[str, ...] = ()
     folders: Mapping[str, Folder] = field(default_factory=dict)
     missing_libraries: tuple[str, ...] = ()
 
     def fix_keys(self, *platforms: str) -> tuple[str, ...]:
-        """Say where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""
-        own = (*platforms, *self.host.fix_keys, self.host.os)
-        return place_keys(self.container.engine, *own, wsl=self.wsl is not None)
+        """Return where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""
+        return system_keys(
+            self.container.engine,
+            *platforms,
+            *self.host.fix_keys,
+            self.host.os,
+            wsl=self.wsl is not None,
+        )
 
     @property
     def fix_context(self) -> FixContext:
@@ -62,15 +74,23 @@ class MachineFacts:
         return FixContext(self.fix_keys())
 
 
-def take(steps: Iterable[Step[Facts]], facts: Facts, source: Source) -> Facts:
-    """Take the steps in their order."""
+def take(
+    steps: Iterable[Step[Facts]],
+    facts: Facts,
+    source: Source,
+) -> Facts:
+    """Take the steps in their order, and return the facts with what they read."""
     for together, group in groupby(steps, key=lambda step: step.together):
-        if together:
-            side_by_side = tuple(group)
-            with ThreadPoolExecutor(len(side_by_side)) as pool:
-                read = {step.fact: pool.submit(step.read, source, facts) for step in side_by_side}
-            facts = replace(facts, **{fact: future.result() for fact, future in read.items()})
+        if not together:
+            for step in group:
+                fact = step.read(source, facts)
+                facts = replace(facts, **{step.fact: fact})
             continue
-        for step in group:
-            facts = replace(facts, **{step.fact: step.read(source, facts)})
+        neighbours = list(group)
+        answers = {}
+        with ThreadPoolExecutor(len(neighbours)) as pool:
+            for step in neighbours:
+                answers[step.fact] = pool.submit(step.read, source, facts)
+        read = {fact: answer.result() for fact, answer in answers.items()}
+        facts = replace(facts, **read)
     return facts

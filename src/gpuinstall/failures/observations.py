@@ -11,12 +11,12 @@ from gpuinstall.failures.pattern import Pattern
 from gpuinstall.failures.table import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from gpuinstall.failures.transcript import Transcript
 
-# The name of a group, (?P<it>…), is no word.
-_WORD = re.compile(r"(?<!\?P)<(?P<word>[a-z-]+)>")
+# The name of a group, (?P<it>…), is no macro.
+_MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 
 
 @dataclass(frozen=True)
@@ -42,49 +42,47 @@ class ObservationKind:
     families: Mapping[str, re.Pattern[str]]
 
     def name_of(self, value: str) -> str:
-        """Name an observation by the first family that its value belongs to."""
+        """Return the name of an observation, by the first family that its value belongs to."""
         if not value:
             return self.name
-        family = next(
-            (name for name, values in self.families.items() if values.fullmatch(value)), value
-        )
-        return f"{self.name} {family}"
+        for family, values in self.families.items():
+            if values.fullmatch(value):
+                return f"{self.name} {family}"
+        return f"{self.name} {value}"
 
 
 @cache
 def load_kinds() -> tuple[ObservationKind, ...]:
-    """Read the kinds of observations as shipped."""
+    """Load the kinds of observations as shipped."""
     table = read_table("observations")
-    words: dict[str, str] = table["words"]
-    return tuple(
-        ObservationKind(
+    macros = table["macros"]
+    kinds = []
+    for row in table["observation"]:
+        texts = [_expanded(says, macros) for says in row["says"]]
+        families = row.get("of", {})
+        kind = ObservationKind(
             row["name"],
-            tuple(Pattern(_spelled_out(says, words)) for says in row["says"]),
-            {family: re.compile(values) for family, values in row.get("of", {}).items()},
+            tuple(map(Pattern, texts)),
+            families={family: re.compile(values) for family, values in families.items()},
         )
-        for row in table["observation"]
-    )
+        kinds.append(kind)
+    return tuple(kinds)
+
+
+def _expanded(says: str, macros: Mapping[str, str]) -> str:
+    """Put in the macros of the table, those within them too."""
+    while _MACRO.search(says):
+        says = _MACRO.sub(lambda match: macros[match["name"]], says)
+    return says
 
 
 def observe(transcript: Transcript) -> tuple[Observation, ...]:
     """Return what a text states, in the order of its lines; of a line nothing twice."""
-    first: dict[tuple[int, str], Observation] = {}
-    for observation in _observations(transcript):
-        first.setdefault((observation.line, observation.name), observation)
-    return tuple(sorted(first.values(), key=lambda observation: observation.line))
-
-
-def _observations(transcript: Transcript) -> Iterator[Observation]:
+    observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():
         for pattern in kind.patterns:
-            for place in transcript.places(pattern):
-                yield Observation(
-                    kind.name_of(place.value), place.value, place.line, place.quotation
-                )
-
-
-def _spelled_out(says: str, words: Mapping[str, str]) -> str:
-    """Put the words of the table in their places, those within them too."""
-    while (spelled := _WORD.sub(lambda word: words[word["word"]], says)) != says:
-        says = spelled
-    return says
+            for line, quotation, value in transcript.occurrences(pattern):
+                name = kind.name_of(value)
+                observation = Observation(name, value, line, quotation)
+                observations.setdefault((line, name), observation)
+    return tuple(sorted(observations.values(), key=lambda observation: observation.line))

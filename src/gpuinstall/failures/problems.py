@@ -1,17 +1,17 @@
-"""What to do about a failure on one machine, and findings with the words of the table, which says it for everybody."""
+"""What to do about a failure on one machine, and findings with the words of the table, which has them for all."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.table import (
     FixTable,
     load_distributions,
     load_failures,
+    load_placeholders,
     load_problems,
-    load_words,
 )
 from gpuinstall.finding import Finding, Where
 
@@ -23,11 +23,20 @@ if TYPE_CHECKING:
 ANYWHERE = "any"
 LINUX = "linux"
 
+_NOTE = "   #"
 _OF_THE_HOST = re.compile(
-    r"sudo (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)|[^:]*&& sudo reboot"
+    r"""
+    sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
+    | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
+    """,
+    re.VERBOSE,
 )
 _OF_LINUX = re.compile(
-    r"sudo |env -u |ls -l /|cat /|export LD_LIBRARY|(?!.*Windows).*(\| grep|ldconfig|/etc/ld\.so|~/\.)"
+    r"""
+    sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
+    | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
+    """,
+    re.VERBOSE,
 )
 _UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
 _EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
@@ -35,47 +44,56 @@ _EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
 
 @dataclass(frozen=True)
 class FixContext:
-    """Where a fix will be applied: the keys of the fixes that fit, the closest first, and the words they need."""
+    """Where a fix will be applied."""
 
     keys: tuple[str, ...] = ()
-    words: tuple[tuple[str, str], ...] = ()
+    """The keys of the fixes that fit, the closest first."""
+    placeholders: tuple[tuple[str, str], ...] = ()
+    """The values of what stands in braces in a fix."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
-        """Take from a machine what decides over commands."""
-        environment, version = (
-            machine.environment,
-            machine.driver.version if machine.driver else None,
-        )
-        closer = (
-            *(("jetson",) if environment.l4t else ()),
-            *release_keys(machine.distribution or ""),
-            machine.os,
-        )
-        keys = place_keys(environment.container, *closer, wsl=environment.wsl)
-        words = {"version": version, "running": version.branch} if version else {}
-        return cls(keys).knowing(**words)
+        """Return what of a machine decides over commands."""
+        environment = machine.environment
+        own = [*release_keys(machine.distribution or ""), machine.os]
+        if environment.l4t:
+            own.insert(0, "jetson")
+        keys = system_keys(environment.container, *own, wsl=environment.wsl)
+        context = cls(keys)
+        version = machine.driver.version if machine.driver else None
+        if version is None:
+            return context
+        return context.knowing(version=version, running=version.branch)
 
     def near(self, *keys: str) -> FixContext:
-        """Prefer the fixes of further keys."""
-        return FixContext((*keys, *self.keys), self.words)
+        """Return it with further keys, whose fixes are preferred."""
+        return replace(self, keys=(*keys, *self.keys))
 
-    def knowing(self, **words: object) -> FixContext:
-        """Add words that fixes may name."""
-        return FixContext(
-            self.keys, (*self.words, *((name, str(word)) for name, word in words.items()))
-        )
+    def knowing(self, **placeholders: object) -> FixContext:
+        """Return it with the values of further placeholders."""
+        further = [(name, str(value)) for name, value in placeholders.items()]
+        return replace(self, placeholders=(*self.placeholders, *further))
 
 
-def place_keys(engine: str | None, *own: str, wsl: bool) -> tuple[str, ...]:
-    """Give the keys of a place: those of its container's ``engine`` and of WSL before those of the system itself."""
-    return (*((engine, "container") if engine else ()), *(("wsl",) if wsl else ()), *own)
+def system_keys(
+    engine: str | None,
+    *own: str,
+    wsl: bool,
+) -> tuple[str, ...]:
+    """Return the keys of a place: those of its container's ``engine`` and of WSL before those of the system itself."""
+    keys = []
+    if engine:
+        keys += [engine, "container"]
+    if wsl:
+        keys.append("wsl")
+    return (*keys, *own)
 
 
 def distribution_keys(*names: str) -> tuple[str, ...]:
-    """Give the keys of a distribution and of its package manager, by its name or its IDs; none where it is not known.
+    """Return the keys of a distribution and of its package manager; none if it is not known.
 
-    ``names`` are what os-release(5) says, the closest first: ``Ubuntu 22.04``, or ID and each word of ID_LIKE.
+    Args:
+        names: What os-release(5) tells, the closest first: ``Ubuntu 22.04``, or ID and each word of ID_LIKE.
     """
     for name in names:
         plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
@@ -86,27 +104,47 @@ def distribution_keys(*names: str) -> tuple[str, ...]:
 
 
 def release_keys(distribution: str) -> tuple[str, ...]:
-    """Give the keys of a distribution by its name, that of its release first: ``debian-12``, ``debian``, ``apt``."""
-    keys, release = distribution_keys(distribution), re.search(r"\d+(\.\d+)?", distribution)
-    return (f"{keys[0]}-{release[0]}", *keys) if keys and release else keys
+    """Return the keys of a distribution by its name, that of its release first: ``debian-12``, ``debian``, ``apt``."""
+    keys = distribution_keys(distribution)
+    release = re.search(r"\d+(\.\d+)?", distribution)
+    if not keys or release is None:
+        return keys
+    return (f"{keys[0]}-{release[0]}", *keys)
 
 
-def fix(what: str, context: FixContext, *, legacy: bool = False) -> tuple[str, ...]:
-    """Choose the commands for a failure's id or a problem's code; ``legacy``: for GPUs that need an old driver.
+def fix(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool = False,
+) -> tuple[str, ...]:
+    """Return the commands of the first key that fits, then those that hold anywhere.
 
-    Those of the first key that fits, then those that hold anywhere; raise KeyError for what the table does not have.
+    Args:
+        what: A failure's id or a problem's code.
+        context: Where the commands will be used.
+        legacy: Whether they are for GPUs that need an old driver.
+
+    Raises:
+        KeyError: if the table does not have it.
     """
-    words = _Words({**load_words(), **dict(context.words)})
-    chosen: dict[str, str] = {}
-    for line in said_for(context.keys, _commands(what, context, legacy=legacy)):
-        text = line.format_map(words)
-        command = text.partition("   #")[0]
-        chosen.setdefault(command, text)
-    return tuple(chosen.values())
+    values = _Placeholders(load_placeholders())
+    values.update(context.placeholders)
+    texts: dict[str, str] = {}
+    for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
+        text = line.format_map(values)
+        # Of one command with different notes, the first counts.
+        texts.setdefault(_without_note(text), text)
+    return tuple(texts.values())
 
 
-def fix_of(what: str, context: FixContext, *, legacy: bool = False) -> str | None:
-    """Write the commands of ``fix`` below each other; None where there is nothing to do."""
+def fix_of(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool = False,
+) -> str | None:
+    """Return the commands of :func:`fix` below each other; None if there is nothing to do."""
     return "\n".join(fix(what, context, legacy=legacy)) or None
 
 
@@ -123,58 +161,98 @@ def finding_for(
     blocking: bool = True,
     legacy: bool = False,
 ) -> Finding:
-    """Make a finding with the fixes of its ``code``, or of the failure ``entry`` where the table has no such code.
+    """Return a finding with the fixes of its ``code``, or of the failure ``entry`` if the table has no such code.
 
-    Raise KeyError where the table has neither. A container needs no reboot.
+    Raises:
+        KeyError: if the table has neither.
     """
     kind = load_problems().get(code)
-    needs = (
-        need
-        for need in (kind.needs if kind else ())
-        if need != "reboot" or "container" not in context.keys
-    )
+    what = code if kind else entry or code
+    needs = kind.needs if kind else ()
+    # A container needs no reboot.
+    if "container" in context.keys:
+        needs = tuple(need for need in needs if need != "reboot")
     return Finding(
         code=code,
         message=message,
         id=entry or (kind.id if kind else None),
         why=why,
         evidence=evidence,
-        fixes=fix(code if kind or not entry else entry, context, legacy=legacy),
+        fixes=fix(what, context, legacy=legacy),
         where=where,
         gpus=gpus,
         blocking=blocking,
-        needs=tuple(needs),
+        needs=needs,
     )
 
 
 def code_told(message: str) -> str | None:
-    """Name the problem that the words of our own checks mean; None where they name none."""
-    kinds = load_problems().values()
-    return next((kind.code for kind in kinds if any(words in message for words in kind.told)), None)
+    """Return the problem that the words of our own checks mean; None if they name none."""
+    for kind in load_problems().values():
+        if any(text in message for text in kind.told):
+            return kind.code
+    return None
 
 
-def said_for(keys: Collection[str], lines: Iterable[str]) -> tuple[str, ...]:
-    """Say lines for a place by the keys of its fixes; what has no meaning there is left out where others remain."""
+def lines_for(
+    keys: Collection[str],
+    lines: Iterable[str],
+) -> tuple[str, ...]:
+    """Return lines as a place with these keys needs them; what has no meaning there is left out if others remain."""
     lines = tuple(lines)
     if "container" in keys:
-        return tuple(f"On the host: {line}" if _OF_THE_HOST.match(line) else line for line in lines)
+        return tuple(map(_from_container, lines))
     if "windows" in keys:
-        kept = [line for line in lines if not _OF_LINUX.match(line)] or lines
-        return tuple(map(_in_powershell, kept))
+        meaningful = [line for line in lines if not _OF_LINUX.match(line)]
+        return tuple(map(_in_powershell, meaningful or lines))
     return lines
 
 
-def _commands(what: str, context: FixContext, *, legacy: bool) -> tuple[str, ...]:
-    """Give the commands of the closest key that has any; for an old GPU the ``-legacy`` form of each goes first."""
+def _from_container(line: str) -> str:
+    return f"On the host: {line}" if _OF_THE_HOST.match(line) else line
+
+
+def _in_powershell(line: str) -> str:
+    line = _UNSET.sub(_remove_variables, line)
+    return _EXPORT.sub(r'$env:\1 = "\2"', line)
+
+
+def _remove_variables(unset: re.Match[str]) -> str:
+    names = [f"Env:{name}" for name in unset[1].split()]
+    return f"Remove-Item {', '.join(names)}"
+
+
+def _commands(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool,
+) -> tuple[str, ...]:
+    """Return the first of these that there is, then the commands that hold anywhere.
+
+    1. Those of the closest key; for an old GPU its ``-legacy`` form goes first.
+    2. Those of what the failure is ``like``.
+    3. On Linux, a command for each package manager.
+    4. Nothing, if some hold anywhere.
+    5. Those of Linux, for which most are written; ``lines_for`` adapts them.
+    """
     table = _table(what)
-    old = legacy or table.legacy
-    keys = (form for key in context.keys for form in ((f"{key}-legacy", key) if old else (key,)))
-    own = next((table.commands[key] for key in keys if key in table.commands), None)
-    if own is None:
-        own = tuple(line for name in table.like for line in _commands(name, context, legacy=old))
+    legacy = legacy or table.legacy
+    suffixes = ("-legacy", "") if legacy else ("",)
+    keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
+    fitting = [key for key in keys if key in table.commands]
+    own: tuple[str, ...] = ()
+    if fitting:
+        own = table.commands[fitting[0]]
+    else:
+        for name in table.like:
+            own += _commands(name, context, legacy=legacy)
     if not own and LINUX in context.keys:
-        own = _each_manager(table.commands)
-    return (*own, *table.commands.get(ANYWHERE, ())) or table.commands.get(LINUX, ())
+        own = _of_each_manager(table.commands)
+    anywhere = table.commands.get(ANYWHERE, ())
+    if own or anywhere:
+        return own + anywhere
+    return table.commands.get(LINUX, ())
 
 
 def _table(what: str) -> FixTable:
@@ -183,38 +261,34 @@ def _table(what: str) -> FixTable:
         return load_failures()[what].fix
     if kind.fix is not None:
         return kind.fix
-    return load_failures()[kind.id].fix if kind.id else FixTable({})
+    if kind.id is None:
+        return FixTable({})
+    return load_failures()[kind.id].fix
 
 
-def _each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Give one command for each package manager, where nobody knows which it is, then what is said for all of them."""
-    managers = [
-        name
-        for name in dict.fromkeys(family.manager for family in load_distributions())
-        if name in commands
-    ]
-    prose = dict.fromkeys(
-        line for name in managers for line in commands[name] if line[:1].isupper()
-    )
-    plain = {
-        name: [line.partition("   #")[0] for line in commands[name] if line not in prose]
-        for name in managers
-    }
-    return (
-        *(f"{' && '.join(lines)}   # with {name}" for name, lines in plain.items() if lines),
-        *prose,
-    )
+def _of_each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return one command for each package manager, as it is unknown which it is, then the prose of all of them."""
+    rows = []
+    prose: dict[str, None] = {}
+    for manager in dict.fromkeys(family.manager for family in load_distributions()):
+        steps = []
+        for line in commands.get(manager, ()):
+            is_prose = line[:1].isupper()
+            if is_prose:
+                prose[line] = None
+            else:
+                steps.append(_without_note(line))
+        if steps:
+            rows.append(f"{' && '.join(steps)}   # with {manager}")
+    return (*rows, *prose)
 
 
-class _Words(dict[str, str]):
-    """A word that nobody knows stays as its own name."""
+def _without_note(line: str) -> str:
+    return line.partition(_NOTE)[0]
+
+
+class _Placeholders(dict[str, str]):
+    """Values of placeholders; an unknown one stays as its own name."""
 
     def __missing__(self, name: str) -> str:
         return f"<{name}>"
-
-
-def _in_powershell(line: str) -> str:
-    line = _UNSET.sub(
-        lambda names: "Remove-Item " + ", ".join(f"Env:{name}" for name in names[1].split()), line
-    )
-    return _EXPORT.sub(r'$env:\1 = "\2"', line)

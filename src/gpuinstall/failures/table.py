@@ -1,96 +1,99 @@
 """The one table of failures, as frozen values read from ``data/*.toml``: an entry for each, and the problems below it.
 
-Keys of an entry: a sign ``sees`` observations by a pattern of their names (``observations.toml``), or ``says`` what
-stands in the text, where only the words themselves tell (:mod:`gpuinstall.failures.pattern`). ``weight`` is how sure it
-makes us, 0 to 1; ``when`` and ``unless`` name circumstances and observations that must and must not hold, of an entry
-as a whole too. ``aliases`` are the ids of entries that were found to be the same cause; ``behind`` names entries that
-are mere consequences of this one; ``narrows``, of a symptom that names no cause, its likely causes, the likeliest
-first; ``bounds`` are versions at which it begins or ends; ``detected`` says whether we see it before an installation,
-after it, or only in a text; ``another`` says that a build of another ``code`` or ``toolkit`` may do without it. Sources
-are threads (owner/repository#number) or addresses.
-
-``fix`` has one list of commands for each kind of machine: a container engine or ``container``, ``wsl``, ``jetson``,
-``conda``, a distribution, its package manager, the operating system; ``-legacy`` after a key is for GPUs that current
-drivers no longer serve. ``any`` follows whichever it is; ``like`` names the entries and codes whose commands hold where
-there are none here; ``legacy = true`` in an entry says that it is always about such GPUs.
-
-Words in braces in a fix are filled in: by the environment that is meant, by what ``readings.toml`` takes from the text
-itself (the ``value`` of the first row that is found, with the groups of its pattern), else by their defaults.
-
-``[[failure.problem]]`` is a code under which an entry is reported: what doing something about it ``needs``, the words
-for it where they are always the same, ``errors.<library>.<number>`` with the names of a library's headers, ``told`` for
-the words of our own checks that mean it, and a ``fix`` only where the code says more than the entry.
+What a key means stands at the field of its name; an unknown key is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.failures.pattern import Pattern
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 DATA = Path(__file__).with_name("data")
-_Row = TypeVar(
-    "_Row",
-    "Sign",
-    "ProblemKind",
-    "Failure",
-    "RefutedAdvice",
-    "Lookalike",
-    "Reading",
-    "Distribution",
+_Row = TypeVar("_Row", bound="DataclassInstance")
+GROUPS = (
+    "driver",
+    "detection",
+    "wheel",
+    "libraries",
+    "runtime",
+    "makers",
+    "symptoms",
 )
-GROUPS = ("driver", "detection", "wheel", "libraries", "runtime", "makers", "symptoms")
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What points to a failure: an observation, or a message by its words."""
+    """What points to a failure: an observation, or a message by its words if only they tell."""
 
     weight: float
+    """How sure it makes us, from 0 to 1."""
     pattern: Pattern | None = None
-    """The words of a message."""
+    """The words of a message; the key is ``says``."""
     sees: re.Pattern[str] | None = None
-    """The names of observations."""
+    """The names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
+    """The circumstances and observations that must hold."""
     unless: tuple[str, ...] = ()
+    """Those that must not."""
 
 
 @dataclass(frozen=True)
 class FixTable:
-    """Commands by the kind of machine, as they stand in the file."""
+    """Commands by the kind of machine, as they stand in the file.
+
+    A line that begins with a capital is prose; three spaces and ``#`` begin a note. Placeholders in braces are filled in:
+    by the environment that is meant, by what ``readings.toml`` takes from the text itself, else by their defaults.
+    """
 
     commands: Mapping[str, tuple[str, ...]]
+    """By a container engine or ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the
+    operating system; a key with ``-legacy`` is for GPUs that current drivers no longer serve. Those of ``any`` follow
+    whichever it is."""
     like: tuple[str, ...] = ()
+    """The entries and codes whose commands hold if there are none here."""
     legacy: bool = False
+    """Whether the entry is always about GPUs that current drivers no longer serve."""
 
 
 @dataclass(frozen=True)
 class ErrorNumber:
-    """A number that a library of the driver returns, its name in the library's headers, and the code that it means."""
+    """A number that a library of the driver returns."""
 
     library: str
     number: int
     name: str
+    """Its name in the library's headers."""
     code: str
+    """The code of the problem that it means."""
 
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """A code under which a failure is reported; ``id`` None: of no single entry. ``fix`` None: the entry's own."""
+    """A code under which a failure is reported."""
 
     code: str
     id: str | None
+    """Its entry; None if it belongs to no single one."""
     message: str = ""
+    """What is reported, if that is always the same; so is ``why``."""
     why: str = ""
     needs: tuple[str, ...] = ()
+    """What its fix needs, such as ``reboot``."""
     fix: FixTable | None = None
+    """Only if the code says more than the entry; None: the entry's own."""
     told: tuple[str, ...] = ()
+    """The words of our own checks that mean it."""
     errors: tuple[ErrorNumber, ...] = ()
+    """By library in the file: each number with its name in the library's headers."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +107,36 @@ class Failure:
     messages: tuple[str, ...]
     cause: str
     apart: str
+    """How to tell it from others."""
     detected: tuple[str, ...]
+    """Whether we see it before an installation, after it, or only in a text."""
     signs: tuple[Sign, ...]
     fix: FixTable
     problems: tuple[ProblemKind, ...]
+    """The codes under which it is reported: ``[[failure.problem]]``."""
     sources: tuple[str, ...]
+    """Threads (owner/repository#number) or addresses."""
     aliases: tuple[str, ...] = ()
+    """The ids of entries that were found to be the same cause."""
     unless: tuple[str, ...] = ()
+    """The circumstances and observations that rule it out."""
     advice: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
+    """The wrong advice that is often given for it."""
+    consequences: tuple[str, ...] = ()
+    """The entries that follow from this one."""
     narrows: tuple[str, ...] = ()
+    """Of a mere symptom: its likely causes, the likeliest first."""
     another: str | None = None
+    """``code`` or ``toolkit``: a build with another one may not have it."""
     level: str = "reported"
+    """``inferred`` if no thread shows it."""
     bounds: Mapping[str, str] = field(default_factory=dict)
+    """The versions at which it begins or ends."""
+
+    @property
+    def is_symptom(self) -> bool:
+        """Whether it names no cause."""
+        return bool(self.narrows)
 
     @property
     def page(self) -> str:
@@ -126,13 +146,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class RefutedAdvice:
-    """What people are often told to do, and why not; ``right`` names the failures for which it is good advice."""
+    """What is often advised and is wrong."""
 
     id: str
     told: str
     why: str
+    """Why it is wrong."""
     patterns: tuple[Pattern, ...]
     right: tuple[str, ...] = ()
+    """The failures for which it is good advice."""
 
 
 @dataclass(frozen=True)
@@ -148,142 +170,172 @@ class Lookalike:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text itself says of a word that fixes name; ``value`` may hold the groups of the pattern."""
+    """What a text itself tells of a placeholder of fixes."""
 
-    word: str
+    placeholder: str
     value: str
+    """It may hold the groups of the pattern."""
     pattern: Pattern
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A family of distributions: the beginnings of their names, their key in a fix, their package manager."""
+    """A family of distributions."""
 
     key: str
+    """Its key in a fix."""
     manager: str
+    """Its package manager."""
     names: tuple[str, ...]
+    """The beginnings of the names of its members."""
 
 
 @cache
 def load_failures() -> Mapping[str, Failure]:
-    """Read the entries by their ids, in order."""
-    entries = [_failure(item, page) for page in map(read_table, GROUPS) for item in page["failure"]]
-    return {
-        failure.id: failure
-        for failure in sorted(entries, key=lambda failure: (len(failure.id), failure.id))
-    }
+    """Return the entries by their ids, in order."""
+    failures = []
+    for name in GROUPS:
+        page = read_table(name)
+        failures += [_failure(row, page) for row in page["failure"]]
+    # F9 stands before F10.
+    failures.sort(key=lambda failure: (len(failure.id), failure.id))
+    return {failure.id: failure for failure in failures}
 
 
 @cache
 def load_aliases() -> Mapping[str, str]:
-    """Read under which id the cause of an entry that is no more is found."""
-    return {alias: failure.id for failure in load_failures().values() for alias in failure.aliases}
+    """Return under which id the cause of an entry that is no more is found."""
+    aliases: dict[str, str] = {}
+    for failure in load_failures().values():
+        aliases |= dict.fromkeys(failure.aliases, failure.id)
+    return aliases
 
 
 @cache
 def load_problems() -> Mapping[str, ProblemKind]:
-    """Read the codes of all problems: those of the entries, then those that belong to none or to several."""
-    of_entries = [kind for failure in load_failures().values() for kind in failure.problems]
-    return {
-        kind.code: kind
-        for kind in (
-            *of_entries,
-            *(_problem(item, None) for item in read_table("problems")["problem"]),
-        )
-    }
+    """Return the codes of all problems: those of the entries, then those that belong to none or to several."""
+    kinds: list[ProblemKind] = []
+    for failure in load_failures().values():
+        kinds += failure.problems
+    kinds += [_problem(row, None) for row in read_table("problems")["problem"]]
+    return {kind.code: kind for kind in kinds}
 
 
 @cache
 def load_errors(library: str) -> Mapping[int, ErrorNumber]:
-    """Read what a library's error numbers mean, by the number."""
-    errors = (error for kind in load_problems().values() for error in kind.errors)
-    return {error.number: error for error in errors if error.library == library}
+    """Return what a library's error numbers mean, by the number."""
+    errors = {}
+    for kind in load_problems().values():
+        for error in kind.errors:
+            if error.library == library:
+                errors[error.number] = error
+    return errors
 
 
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
-    """Read the distributions, each family after its members."""
-    rows = read_table("distributions")["distribution"]
-    return tuple(_value(Distribution, row) for row in rows)
+    """Return the distributions, each family after its members."""
+    return _values(Distribution, read_table("distributions")["distribution"])
 
 
 @cache
-def load_words() -> Mapping[str, str]:
-    """Read what stands for the words of a fix where nobody knows better."""
-    words: dict[str, str] = read_table("distributions")["words"]
-    return words
+def load_placeholders() -> Mapping[str, str]:
+    """Return what fills the placeholders of fixes if nothing better is known."""
+    values: dict[str, str] = read_table("distributions")["placeholders"]
+    return values
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
-    """Read which words of a fix a text may say; the first row of a word that is found counts."""
-    return tuple(
-        _value(Reading, row, pattern=Pattern(row["says"]))
-        for row in read_table("readings")["reading"]
-    )
+    """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
+    return _values(Reading, read_table("readings")["reading"])
 
 
 @cache
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
-    """Read the circumstances: the patterns of each by its name."""
-    named = read_table("circumstances").items()
-    return {
-        name: tuple(map(Pattern, says))
-        for name, says in named
-        if name not in {"machine", "shown_by"}
-    }
+    """Return the circumstances: the patterns of each by its name."""
+    rows = dict(read_table("circumstances"))
+    # These two tables of the file are about the circumstances.
+    del rows["machine"]
+    del rows["shown_by"]
+    patterns = {}
+    for name, says in rows.items():
+        patterns[name] = tuple(map(Pattern, says))
+    return patterns
 
 
 @cache
 def load_shown_by() -> Mapping[str, str]:
-    """Read the commands that show whether a circumstance holds."""
+    """Return the commands that show whether a circumstance holds."""
     commands: dict[str, str] = read_table("circumstances")["shown_by"]
     return commands
 
 
 @cache
 def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
-    """Read which circumstances a machine shows by its driver and its GPUs."""
+    """Return which circumstances a machine shows by its driver and its GPUs."""
     return tuple(read_table("circumstances")["machine"])
 
 
 @cache
 def load_advice() -> Mapping[str, RefutedAdvice]:
-    """Read the common wrong advice, by its ids."""
-    rows = read_table("advice")["advice"]
-    return {
-        row["id"]: _value(RefutedAdvice, row, patterns=tuple(map(Pattern, row["says"])))
-        for row in rows
-    }
+    """Return the common wrong advice, by its ids."""
+    refuted = _values(RefutedAdvice, read_table("advice")["advice"])
+    return {advice.id: advice for advice in refuted}
 
 
 @cache
 def load_lookalikes() -> tuple[Lookalike, ...]:
-    """Read what only looks like a fault of the GPU's stack."""
-    rows = read_table("lookalikes")["lookalike"]
-    return tuple(_value(Lookalike, row, patterns=tuple(map(Pattern, row["says"]))) for row in rows)
+    """Return what only looks like a fault of the GPU's stack."""
+    return _values(Lookalike, read_table("lookalikes")["lookalike"])
 
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read a file of the table."""
+    """Return a file of the table."""
     import tomli
 
-    return tomli.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
+    text = (DATA / f"{name}.toml").read_text(encoding="utf-8")
+    return tomli.loads(text)
 
 
-def _value(kind: type[_Row], row: Mapping[str, Any], **made: Any) -> _Row:
-    """Make a value of a row of a file, whose lists are tuples; some of its fields are ``made`` of the row already."""
-    named = {field.name for field in fields(kind)}
-    plain = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in row.items()
-        if key in named
-    }
-    return kind(**{**plain, **made})
+def _values(
+    kind: type[_Row],
+    rows: Iterable[Mapping[str, Any]],
+) -> tuple[_Row, ...]:
+    return tuple(_value(kind, row) for row in rows)
 
 
-def _failure(row: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
+def _value(
+    kind: type[_Row],
+    row: Mapping[str, Any],
+    **values: Any,
+) -> _Row:
+    """Return a value of a row of a file, whose lists are tuples.
+
+    Args:
+        kind: Its class.
+        row: The row.
+        values: The fields that the caller made of the row.
+
+    Raises:
+        TypeError: if the row has an unknown key.
+    """
+    says = row.get("says")
+    if isinstance(says, str):
+        values["pattern"] = Pattern(says)
+    elif says is not None:
+        values["patterns"] = tuple(map(Pattern, says))
+    for name, value in row.items():
+        if name not in {"says", "problem", "legacy", *values}:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def _failure(
+    row: Mapping[str, Any],
+    page: Mapping[str, Any],
+) -> Failure:
     return _value(
         Failure,
         row,
@@ -298,20 +350,32 @@ def _failure(row: Mapping[str, Any], page: Mapping[str, Any]) -> Failure:
 def _sign(row: Mapping[str, Any]) -> Sign:
     if "sees" in row:
         return _value(Sign, row, sees=re.compile(row["sees"]))
-    return _value(Sign, row, pattern=Pattern(row["says"]))
+    return _value(Sign, row)
 
 
-def _problem(row: Mapping[str, Any], identity: str | None) -> ProblemKind:
-    errors = tuple(
-        ErrorNumber(library, int(number), name, row["code"])
-        for library, names in row.get("errors", {}).items()
-        for number, name in names.items()
-    )
+def _problem(
+    row: Mapping[str, Any],
+    identity: str | None,
+) -> ProblemKind:
+    errors = []
+    for library, names in row.get("errors", {}).items():
+        for number, name in names.items():
+            error = ErrorNumber(library, int(number), name, row["code"])
+            errors.append(error)
     return _value(
-        ProblemKind, row, id=identity, fix=_fix(row["fix"]) if "fix" in row else None, errors=errors
+        ProblemKind,
+        row,
+        id=identity,
+        fix=_fix(row["fix"]) if "fix" in row else None,
+        errors=tuple(errors),
     )
 
 
-def _fix(item: Mapping[str, list[str]], *, legacy: bool = False) -> FixTable:
-    commands = {key: tuple(lines) for key, lines in item.items() if key != "like"}
-    return FixTable(commands, tuple(item.get("like", ())), legacy)
+def _fix(
+    row: Mapping[str, list[str]],
+    *,
+    legacy: bool = False,
+) -> FixTable:
+    commands = {key: tuple(lines) for key, lines in row.items()}
+    like = commands.pop("like", ())
+    return FixTable(commands, like, legacy)

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
     from gpuinstall.failures.pattern import Pattern
 
-# So much is read for one pattern, in signs, that a long log cannot keep us busy.
+# So much is read for one pattern that a long log cannot keep us busy.
 OCCURRENCES = 2000
-REACH, WIDEST = 1500, 4000
+"""Lines with a needle."""
+REACH = 1500
+"""Characters that a window has before a line and after it, without spaces; so are the next two."""
+WIDEST = 4000
+"""Characters of a window of several lines."""
 SEARCHED = 150_000
+"""Characters in all windows."""
 NARROWEST = 30
 """Columns: a line that is shorter was not cut by a terminal's edge."""
 
@@ -47,22 +52,31 @@ _FRAMES = (
     r"#\d+ \d+\.\d+",  # BuildKit
 )
 _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(_FRAMES)}))+\s*")
-_BORDERS = (" |", " │", " ┃")
+_BORDERS = (
+    " |",
+    " │",
+    " ┃",
+)
 _TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
-_URL_ESCAPES = {"%20": " ", "%2B": "+", "%2b": "+"}
+_URL_ESCAPES = {
+    "%20": " ",
+    "%2B": "+",
+    "%2b": "+",
+}
 _BACKSLASHED = re.compile(r'\\(["t\\])')
 # JSON's way to write other letters; halves of a pair are no letter.
 _CODE_POINT = re.compile(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
 _QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
 _WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
-_BREAKS = 2
+_PARTS = 2
+"""A text with at most so many parts between quoted breaks was hardly pasted as one string."""
 
 
 class Passage(NamedTuple):
     """Where a pattern is found."""
 
     line: int
-    """The number of the line in the text, from 1."""
+    """The number of the line, from 1: in the text, or in its excerpt if it is longer than ``LONG_TEXT``."""
     quotation: str
     """The line, or the wrapped lines."""
     value: str
@@ -70,6 +84,8 @@ class Passage(NamedTuple):
 
 
 class _Span(NamedTuple):
+    """The first and the last line of a match."""
+
     first: int
     last: int
     value: str
@@ -79,14 +95,13 @@ class Transcript:
     """The lines of a text, and where in them a pattern is found."""
 
     def __init__(self, text: str) -> None:
-        numbered = [
-            (number, part)
-            for number, line in enumerate(excerpt(text).split("\n"), 1)
-            for part in _parts(line)
-        ]
-        self.lines = [part for _, part in numbered]
-        self._numbers = [number for number, _ in numbered]
-        self._clean = [" ".join(_unframed(line).lower().split()) for line in self.lines]
+        self.lines: list[str] = []
+        self._numbers: list[int] = []
+        for number, line in enumerate(excerpt(text).split("\n"), 1):
+            parts = _parts(line)
+            self.lines += parts
+            self._numbers += [number] * len(parts)
+        self._clean = list(map(_clean, self.lines))
         self._bare = [line.replace(" ", "") for line in self._clean]
         self._ends = list(accumulate(map(len, self._bare)))
         self._squashed = "".join(self._bare)
@@ -95,85 +110,122 @@ class Transcript:
     def first(self, pattern: Pattern) -> Passage | None:
         """Return where ``pattern`` is first found."""
         if pattern not in self._first:
-            self._first[pattern] = next(self.places(pattern), None)
+            self._first[pattern] = next(self.occurrences(pattern), None)
         return self._first[pattern]
 
     def find(self, pattern: Pattern) -> str | None:
         """Return the line, or the wrapped lines, where ``pattern`` is first found."""
-        place = self.first(pattern)
-        return place.quotation if place else None
+        passage = self.first(pattern)
+        return passage.quotation if passage else None
 
     def read(self, pattern: Pattern, value: str) -> str | None:
-        """Fill ``value`` with the groups of ``pattern`` where it is first found."""
-        match = pattern.wrapped.search((self.find(pattern) or "").lower())
-        return match.expand(value).rstrip(".") if match else None  # a sentence may end there
+        """Return ``value`` with the groups of ``pattern``, as it is first found."""
+        line = self.find(pattern) or ""
+        match = pattern.wrapped.search(line.lower())
+        # A sentence may end there.
+        return match.expand(value).rstrip(".") if match else None
 
-    def places(self, pattern: Pattern) -> Iterator[Passage]:
+    def occurrences(self, pattern: Pattern) -> Iterator[Passage]:
         """Yield where the pattern is found, until enough has been read.
 
         It is tried around each line in which one of its needles stands.
         """
         left = SEARCHED
-        lines = {line for needle in pattern.needles for line in self._lines_with(needle)}
-        for first, last in self._windows(sorted(lines)):
-            bare = "".join(self._bare[first:last])
-            if not all(any(needle in bare for needle in choice) for choice in pattern.contains):
+        numbers: set[int] = set()
+        for needle in pattern.needles:
+            numbers.update(self._lines_with(needle))
+        # Most patterns are nowhere: nothing is prepared for them.
+        if not numbers:
+            return
+        for start, stop in self._windows(sorted(numbers)):
+            bare = "".join(self._bare[start:stop])
+            if not pattern.may_match(bare):
                 continue
-            for span in self._in_window(pattern, first, last, bare):
-                quotation = "\n".join(self.lines[span.first : span.last + 1]).strip()
-                yield Passage(self._numbers[span.first], quotation, span.value)
+            for span in self._in_window(pattern, start, stop, bare):
+                lines = self.lines[span.first : span.last + 1]
+                yield Passage(
+                    line=self._numbers[span.first],
+                    quotation="\n".join(lines).strip(),
+                    value=span.value,
+                )
             left -= len(bare)
             if left < 0:
                 return
 
-    def _lines_with(self, needle: str) -> Iterator[int]:
-        offset, count = -1, 0
-        while count < OCCURRENCES and (offset := self._squashed.find(needle, offset + 1)) >= 0:
+    def _lines_with(self, needle: str) -> list[int]:
+        lines: list[int] = []
+        offset = self._squashed.find(needle)
+        while offset >= 0 and len(lines) < OCCURRENCES:
             line = bisect_right(self._ends, offset)
-            yield line
-            offset = self._ends[line] - 1
-            count += 1
+            lines.append(line)
+            offset = self._squashed.find(needle, self._ends[line])
+        return lines
 
     def _windows(self, lines: list[int]) -> Iterator[tuple[int, int]]:
         """Draw a window around each line, one for those that are near each other; none is wide."""
-        first = last = 0
+        start = stop = 0
         for line in lines:
-            start, end = self._around(line)
-            if start >= last or self._ends[end - 1] - self._start(first) > WIDEST:
-                if last:
-                    yield first, last
-                first = start
-            last = end
-        if last:
-            yield first, last
+            next_start, next_stop = self._around(line)
+            width = self._ends[next_stop - 1] - self._offset(start)
+            if next_start >= stop or width > WIDEST:
+                if stop:
+                    yield start, stop
+                start = next_start
+            stop = next_stop
+        if stop:
+            yield start, stop
 
     def _around(self, line: int) -> tuple[int, int]:
-        first = bisect_right(self._ends, self._start(line) - REACH)
-        last = bisect_right(self._ends, self._ends[line] + REACH) + 1
-        return max(first, line - BEFORE, 0), min(last, line + AFTER, len(self._ends))
+        """Return which lines are near a line, by their number and by their characters: the first, and past the last."""
+        ends = self._ends
+        within_reach = bisect_right(ends, self._offset(line) - REACH)
+        beyond_reach = bisect_right(ends, ends[line] + REACH) + 1
+        start = max(within_reach, line - BEFORE, 0)
+        stop = min(beyond_reach, line + AFTER, len(ends))
+        return start, stop
 
-    def _start(self, line: int) -> int:
+    def _offset(self, line: int) -> int:
+        """Return where a line begins in the text without spaces."""
         return self._ends[line - 1] if line else 0
 
-    def _in_window(self, pattern: Pattern, first: int, last: int, bare: str) -> Iterator[_Span]:
+    def _in_window(
+        self,
+        pattern: Pattern,
+        start: int,
+        stop: int,
+        bare: str,
+    ) -> Iterator[_Span]:
         """Yield where a pattern is found in some lines: as they are, or with the words joined that an edge has cut."""
-        window = "\n".join(self._clean[first:last])
+        window = "\n".join(self._clean[start:stop])
         matches = list(pattern.wrapped.finditer(window))
         for match in matches:
-            start = first + window.count("\n", 0, match.start())
-            yield _Span(start, first + window.count("\n", 0, match.end()), _value(match))
+            yield _Span(
+                first=start + window.count("\n", 0, match.start()),
+                last=start + window.count("\n", 0, match.end()),
+                value=_value(match),
+            )
         # A value is read in both, since an edge may have cut it.
         if not matches or pattern.reads_value:
-            cut = self._cut(pattern, bare, self._start(first))
-            yield from (span for span in cut if not matches or span.first != span.last)
+            for span in self._cut(pattern, bare, self._offset(start)):
+                if not matches or span.first != span.last:
+                    yield span
 
-    def _cut(self, pattern: Pattern, bare: str, before: int) -> Iterator[_Span]:
+    def _cut(
+        self,
+        pattern: Pattern,
+        bare: str,
+        offset: int,
+    ) -> Iterator[_Span]:
         """Yield messages whose words an edge has cut: the first of its lines and one of any two are long enough."""
-        for match in pattern.squashed.finditer(bare) if pattern.squashed else ():
-            first = bisect_right(self._ends, before + match.start())
-            last = bisect_right(self._ends, before + match.end() - 1)
-            reaches = [len(line) >= NARROWEST for line in self.lines[first : last + 1]]
-            if first == last or (reaches[0] and all(map(any, pairwise(reaches)))):
+        if pattern.squashed is None:
+            return
+        for match in pattern.squashed.finditer(bare):
+            first = bisect_right(self._ends, offset + match.start())
+            last = bisect_right(self._ends, offset + match.end() - 1)
+            lines = self.lines[first : last + 1]
+            are_long = [len(line) >= NARROWEST for line in lines]
+            is_wrapped = are_long[0] and all(map(any, pairwise(are_long)))
+            if first == last or is_wrapped:
                 yield _Span(first, last, _value(match))
 
 
@@ -184,33 +236,39 @@ def _value(match: re.Match[str]) -> str:
 
 def _parts(line: str) -> list[str]:
     """Part a line at what a progress bar or a string has broken it, without colours and quoting."""
-    return [
-        part
-        for piece in pieces(line.split("\r"))
-        for part in _unquoted(_plain(piece))
-        if part.strip()
-    ]
-
-
-def _unframed(line: str) -> str:
-    """Take off what a logger, a launcher or a box has put around a line."""
-    prefix = _PREFIX.match(line)
-    message = line[prefix.end() if prefix else 0 :].strip()
-    return message[:-1].rstrip() if message.endswith(_BORDERS) else message
+    parts = []
+    for piece in pieces(line.split("\r")):
+        parts += _unquoted(_plain(piece))
+    return [part for part in parts if part.strip()]
 
 
 def _plain(line: str) -> str:
-    plain = html.unescape(_ESCAPES.sub("", line)).translate(_TYPOGRAPHY)
-    for code, sign in _URL_ESCAPES.items():
-        plain = plain.replace(code, sign)
-    return _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), plain)
+    """Return a line without colours, in plain characters."""
+    text = html.unescape(_ESCAPES.sub("", line))
+    text = text.translate(_TYPOGRAPHY)
+    for code, character in _URL_ESCAPES.items():
+        text = text.replace(code, character)
+    return _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
 
 
 def _unquoted(line: str) -> list[str]:
     """Part the lines of a text that was pasted as one string, of JSON or Python."""
-    breaks = _QUOTED_BREAK.split(line)
-    if len(breaks) <= _BREAKS or _WINDOWS_PATH.search(line):
+    parts = _QUOTED_BREAK.split(line)
+    if len(parts) <= _PARTS or _WINDOWS_PATH.search(line):
         return [line]
-    return [
-        _BACKSLASHED.sub(lambda sign: " " if sign[1] == "t" else sign[1], part) for part in breaks
-    ]
+    return [_BACKSLASHED.sub(_unescaped, part) for part in parts]
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    character = escape[1]
+    return " " if character == "t" else character
+
+
+def _clean(line: str) -> str:
+    """Return a line in lower case, without what a logger, a launcher or a box has put around it."""
+    prefix = _PREFIX.match(line)
+    message = line[prefix.end() :] if prefix else line
+    message = message.strip()
+    if message.endswith(_BORDERS):
+        message = message[:-1]
+    return " ".join(message.lower().split())

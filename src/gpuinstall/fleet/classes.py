@@ -18,7 +18,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName
 from gpuinstall.machine import MAKERS_WITH_FACTS, Driver, Gpu, Machine
-from gpuinstall.support import kinds_of, known_drivers
+from gpuinstall.support import capabilities_by_kind, known_drivers
 from gpuinstall.words import gpu_in_words
 
 _OF_A_GPU = (
@@ -213,7 +213,7 @@ def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
         yield from _known_gpus(catalog)
         return
     series = {}
-    for capability in kinds_of(catalog).values():
+    for capability in capabilities_by_kind(catalog).values():
         for name in series_of(str(capability)):
             series[name.lower()] = capability
     for name in names:
@@ -230,7 +230,7 @@ def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
 
 
 def _known_gpus(catalog: Catalog) -> Iterator[Gpu]:
-    for capability in kinds_of(catalog).values():
+    for capability in capabilities_by_kind(catalog).values():
         name = "/".join(series_of(str(capability))) or capability.sm
         yield Gpu(
             0,

@@ -247,7 +247,7 @@ class Fleet:
         first = list[NodeName]()
         for group in groups:
             builds = source_builds(parse_toml(group_lock(group, self.folder).text))
-            if any(build.known and build.known.compiles for build in builds):
+            if any(build.known.compiles for build in builds):
                 classes, _ = self._classes(group.nodes)
                 first += [kind.nodes[0] for kind in classes]
         return first

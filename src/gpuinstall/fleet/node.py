@@ -184,7 +184,7 @@ def verify_node(
     verdict = verify_environment(
         interpreter(venv),
         machine,
-        asked_cpu=origin.for_cpu,
+        for_cpu=origin.for_cpu,
         gpus=origin.gpus,
         deep=deep,
         reporter=reporter,

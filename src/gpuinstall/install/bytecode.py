@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.packages import bytecode_of, read_packages
-from gpuinstall.environments.paths import packages_folders
+from gpuinstall.environments.environment import packages_called
+from gpuinstall.environments.packages import bytecode_of
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, remove_path
 from gpuinstall.folders import own_folder
@@ -34,11 +34,11 @@ def keep_bytecode(venv: Path, names: Collection[str]) -> None:
         return
     with suppress(OSError, InstallationError):
         root = own_folder(_root())
-        for package in _packages(venv, names):
+        for package in packages_called(names, venv):
             _link_compiled(package, package.record.parent, _folder(package))
-        kept = root.glob(f"*-{'[0-9a-f]' * 32}")
-        folders = sorted(kept, key=lambda folder: folder.stat().st_mtime)
-        for folder in folders[:-MOST_PACKAGES]:
+        folders = root.glob(f"*-{'[0-9a-f]' * 32}")
+        by_use = sorted(folders, key=lambda folder: folder.stat().st_mtime)
+        for folder in by_use[:-MOST_PACKAGES]:
             remove_path(folder)
 
 
@@ -49,15 +49,11 @@ def link_bytecode(venv: Path, names: Collection[str]) -> None:
     # What Python runs comes from no folder that another user can write to.
     with suppress(OSError, InstallationError):
         own_folder(_root(), make=False)
-        for package in _packages(venv, names):
+        for package in packages_called(names, venv):
             kept = _folder(package)
             if kept.is_dir():
                 os.utime(kept)
                 _link_compiled(package, kept, package.record.parent)
-
-
-def _packages(venv: Path, names: Collection[str]) -> list[InstalledPackage]:
-    return [package for package in read_packages(packages_folders(venv)) if package.name in names]
 
 
 def _root() -> Path:
@@ -69,8 +65,12 @@ def _folder(package: InstalledPackage) -> Path:
     return _root() / f"{package.name}-{digest}"
 
 
-def _link_compiled(package: InstalledPackage, source: Path, destination: Path) -> None:
-    """Link the bytecode of a package's recorded modules from one folder to another, where it is missing."""
+def _link_compiled(
+    package: InstalledPackage,
+    source: Path,
+    destination: Path,
+) -> None:
+    """Link the bytecode of a package's recorded modules from one folder to another, if it is missing."""
     for path in bytecode_of(package, source):
         target = destination / path
         target.parent.mkdir(parents=True, exist_ok=True)

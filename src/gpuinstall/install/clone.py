@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import remove_path
 from gpuinstall.install.disposal import discard
 from gpuinstall.lock.declaration import PROJECT_FILES
+from gpuinstall.proof_record import file_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.lock import Lock
 
-    Files = Mapping[str, os.stat_result]
-
-_TORCH = "torch"
+    _DeviceAndInode = tuple[int, int]
+    Files = Mapping[str, _DeviceAndInode]
 
 
 def unchanged_packages(
     existing: ExistingEnvironment,
+    *,
     versions: Mapping[str, str],
     hashes: Mapping[str, Collection[str]],
     editable: Mapping[str, Path],
@@ -45,47 +46,48 @@ def unchanged_packages(
         python: The Python of the changed one, ``X.Y``.
     """
     lock = existing.lock
-    if lock is None or not (existing.made_here and existing.has_python and lock.python == python):
+    if lock is None or lock.python != python:
         return frozenset()
-    locked = lock.hashes_by_package
-    unchanged = frozenset(
-        name
-        for name, version in versions.items()
-        # What comes from a folder or a repository has no hash, and may be another by now.
-        if name not in lock.addresses
-        and existing.packages.get(name) == version == lock.versions.get(name)
-        and not locked[name].isdisjoint(hashes.get(name, ()))
-    )
-    if _TORCH not in unchanged:
+    if not existing.made_here or not existing.has_python:
+        return frozenset()
+    unchanged = set()
+    for name, version in versions.items():
+        if name in lock.addresses:
+            # What comes from a folder or a repository has no hash, and may be another by now.
+            continue
+        is_same_version = existing.packages.get(name) == version == lock.versions.get(name)
+        if is_same_version and not lock.hashes_by_package[name].isdisjoint(hashes.get(name, ())):
+            unchanged.add(name)
+    if "torch" not in unchanged:
         return frozenset()
     before = editable_folders(lock, existing.paths.folder)
-    return unchanged.union(
-        name
-        for name, place in editable.items()
-        if before.get(name) == place and _is_built_since(place, existing.built_ns)
-    )
+    for name, folder in editable.items():
+        if before.get(name) == folder and _is_built_since(folder, existing.built_ns):
+            unchanged.add(name)
+    return frozenset(unchanged)
 
 
 def editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
     """Return the folder of each editable package of a lock that lies in ``folder``."""
-    directories = {
-        package.name: package.directory for package in lock.pylock.packages if package.directory
-    }
-    return {
-        name: (folder / one.path).resolve() for name, one in directories.items() if one.editable
-    }
+    folders = {}
+    for package in lock.pylock.packages:
+        if package.directory and package.directory.editable:
+            folders[str(package.name)] = (folder / package.directory.path).resolve()
+    return folders
 
 
 def _is_built_since(project: Path, built_ns: int) -> bool:
     """Whether a project was built after the last change of the files for which uv builds it anew."""
-    times = []
-    for name in PROJECT_FILES:
-        with suppress(FileNotFoundError):
-            times.append((project / name).stat().st_mtime_ns)
-    return max(times, default=0) <= built_ns
+    files = [project / name for name in PROJECT_FILES]
+    return all(file_stamp(str(file))[1] <= built_ns for file in files)
 
 
-def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -> frozenset[str]:
+def link_packages(
+    old: Path,
+    new: Path,
+    names: Collection[str],
+    built_ns: int,
+) -> frozenset[str]:
     """Give one environment the packages ``names`` of another; return those that it got, whole.
 
     Nothing writes through the links: installers and Python replace a file, and never write into it. Only what an
@@ -103,61 +105,57 @@ def link_packages(old: Path, new: Path, names: Collection[str], built_ns: int) -
     """
     old = old.resolve()
     # pip belongs to no lock, and every environment has one.
-    wanted = {*names, "pip"}
-    present = read_packages(packages_folders(old))
-    packages = [package for package in present if package.name in wanted]
-    shared = _shared_files(present, wanted)
+    staying = {*names, "pip"}
+    packages = read_packages(packages_folders(old))
     counts = Counter(package.name for package in packages)
+    shared = _shared_files(packages, staying)
     files: dict[str, Files] = {}
+    all_files: dict[str, _DeviceAndInode] = {}
     for package in packages:
-        if counts[package.name] > 1:
-            continue
-        with suppress(OSError):
-            files[package.name] = dict(_installed_files(package, old, built_ns, shared))
-    placed = _keep_links(
-        new, {path: status for each in files.values() for path, status in each.items()}
-    )
+        if package.name in staying and counts[package.name] == 1:
+            with suppress(OSError):
+                own = dict(_installed_files(package, old, built_ns, shared))
+                files[package.name] = own
+                all_files |= own
+    placed = _keep_links(new, all_files)
     return frozenset(name for name, paths in files.items() if _link_files(paths, old, new, placed))
 
 
 def _shared_files(
-    packages: Sequence[InstalledPackage], staying: Collection[str]
+    packages: Sequence[InstalledPackage],
+    staying: Collection[str],
 ) -> dict[str, frozenset[int]]:
     """Return the files that several packages have recorded, by path, with the sizes that each may have as it was.
 
-    The last that was installed has written it. Where that may be one that does not stay, there is no such size.
+    The last that was installed has written it. If that may be one that does not stay, there is no such size.
     """
-    seen = set[str]()
-    several = set[str]()
+    recorded: dict[str, list[tuple[str, RecordedFile]]] = defaultdict(list)
     for package in packages:
-        paths = {row.path for row in package.recorded}
-        several |= seen & paths
-        seen |= paths
-    rows: dict[str, list[RecordedFile]] = {path: [] for path in several}
-    leaving = set[str]()
-    for package in packages if several else ():
-        shared = [row for row in package.recorded if row.path in several]
-        for row in shared:
-            rows[row.path].append(row)
-        if package.name not in staying:
-            leaving.update(row.path for row in shared)
+        for row in package.recorded:
+            recorded[row.path].append((package.name, row))
     sizes = {}
-    for path, recorded in rows.items():
-        is_of_one_content = len({(row.digest, row.size) for row in recorded}) == 1
-        is_safe = is_of_one_content or path not in leaving
-        sizes[path] = frozenset(row.size for row in recorded) if is_safe else frozenset()
+    for path, rows in recorded.items():
+        if len(rows) == 1:
+            continue
+        contents = {(row.digest, row.size) for _, row in rows}
+        names = {name for name, _ in rows}
+        is_safe = len(contents) == 1 or names.issubset(staying)
+        sizes[path] = frozenset(row.size for _, row in rows if is_safe)
     return sizes
 
 
 def _installed_files(
-    package: InstalledPackage, old: Path, built_ns: int, shared: Mapping[str, Collection[int]]
-) -> Iterator[tuple[str, os.stat_result]]:
+    package: InstalledPackage,
+    old: Path,
+    built_ns: int,
+    shared: Mapping[str, Collection[int]],
+) -> Iterator[tuple[str, _DeviceAndInode]]:
     """Yield the files of a package, by their path in the environment; raise OSError if one of them is not as it was."""
     site = package.record.parent.relative_to(old).as_posix()
     for row in package.recorded:
-        path = f"{site}/{row.path}"
-        if path.endswith(".pyc"):
+        if row.path.endswith(".pyc"):
             continue
+        path = f"{site}/{row.path}"
         if ".." in row.path:
             path = os.path.normpath(path)
         if path.startswith(".."):
@@ -167,10 +165,11 @@ def _installed_files(
         # RECORD has no size for itself. Whoever installs the same version again writes another one.
         if status.st_mtime_ns > built_ns or (row.size and status.st_size not in sizes):
             raise OSError(f"{row.path} is not as it was installed")
-        yield path, status
+        yield path, (status.st_dev, status.st_ino)
     for name in bytecode_of(package, package.record.parent):
         path = f"{site}/{name}"
-        yield path, os.stat(f"{old}/{path}")
+        status = os.stat(f"{old}/{path}")
+        yield path, (status.st_dev, status.st_ino)
 
 
 def _keep_links(new: Path, files: Files) -> set[str]:
@@ -190,10 +189,7 @@ def _keep_links(new: Path, files: Files) -> set[str]:
                     else:
                         remove_path(Path(entry.path))
                 # Its folder has its inode: another stat of each of 17,000 takes longer than all else here.
-                elif path in files and (files[path].st_ino, files[path].st_dev) == (
-                    entry.inode(),
-                    device,
-                ):
+                elif files.get(path) == (device, entry.inode()):
                     placed.add(path)
                 else:
                     os.unlink(entry.path)
@@ -203,11 +199,20 @@ def _keep_links(new: Path, files: Files) -> set[str]:
     return placed
 
 
-def _link_files(paths: Iterable[str], old: Path, new: Path, placed: set[str]) -> bool:
+def _link_files(
+    paths: Iterable[str],
+    old: Path,
+    new: Path,
+    placed: set[str],
+) -> bool:
     """Link the files of one package; if one of them is gone, link none, and return False.
 
-    ``placed`` are the paths that are there already: packages share files, as those of NVIDIA share their
-    ``nvidia/__init__.py``.
+    Args:
+        paths: The files.
+        old: The environment that has them.
+        new: The environment that gets them.
+        placed: The paths that are there already: packages share files, as those of NVIDIA share their
+            ``nvidia/__init__.py``.
     """
     links = [path for path in paths if path not in placed]
     try:
@@ -230,5 +235,6 @@ def _link(source: str, destination: str) -> None:
         os.link(source, destination)
     except FileExistsError:
         raise
-    except OSError:  # the file system has no such links, or no more of this file
+    except OSError:
+        # The file system has no such links, or no more of this file.
         shutil.copy2(source, destination)

@@ -22,10 +22,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.environment import added_packages
+from gpuinstall.environments.environment import added_packages, packages_called
 from gpuinstall.environments.ownership import left_paths, only_copies
-from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import is_folder, remove_file, remove_path, unwritable
 from gpuinstall.shell import quoted
@@ -43,7 +41,11 @@ _DISCARDED = re.compile(r"\.discarded-[0-9a-f]{8}")
 
 
 def dispose(
-    folder: Path, paths: EnvironmentPaths, reporter: Reporter, *, leave_user_files: bool = False
+    folder: Path,
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+    *,
+    leave_user_files: bool = False,
 ) -> None:
     """Delete an environment, but nothing of the user's: that is named, and kept in a dated folder.
 
@@ -83,7 +85,8 @@ def finish_disposals(paths: EnvironmentPaths, reporter: Reporter) -> None:
 def discard(folder: Path) -> None:
     """Delete an environment of ours that nothing of the user's is in; what resists is tried again by the next run."""
     with suppress(FileNotFoundError):
-        remove_path(folder.rename(folder.with_name(f".discarded-{os.urandom(4).hex()}")))
+        discarded = folder.rename(folder.with_name(f".discarded-{os.urandom(4).hex()}"))
+        remove_path(discarded)
 
 
 def _take_apart(
@@ -96,8 +99,9 @@ def _take_apart(
 ) -> None:
     """Move the user's own files out of what was ``folder``, and delete the rest; raise OSError."""
     names = left_paths(leaving, paths.venv)
+    copies = only_copies(leaving)
     reason = ""
-    if copies := only_copies(leaving):
+    if copies:
         reason = f"it has the only copy of {', '.join(copies)}"
     elif names:
         destination = folder if leave_user_files else _dated_folder(paths)
@@ -112,7 +116,8 @@ def _take_apart(
         kept = leaving.rename(_dated_folder(paths) / folder.name)
         reporter.notice("Kept", f"{kept}, complete: {reason}")
         return
-    if packages := added_packages(leaving):
+    packages = added_packages(leaving)
+    if packages:
         text = f"{', '.join(packages)}: added by pip or uv to {folder}"
         reporter.notice("Removed", text)
     if _has_same_torch(leaving, paths.venv):
@@ -124,20 +129,18 @@ def _take_apart(
 
 def _has_same_torch(first: Path, second: Path) -> bool:
     """Whether torch in two environments is of the same links, so that one of them takes hardly any space."""
-    records = []
-    for folder in (first, second):
-        torch = (
-            package
-            for package in read_packages(packages_folders(folder))
-            if package.name == "torch"
-        )
-        records += [package.record / "RECORD" for package in torch]
+    torches = packages_called({"torch"}, first) + packages_called({"torch"}, second)
+    records = [torch.record / "RECORD" for torch in torches]
     with suppress(OSError):
         return len(records) == 2 and records[0].samefile(records[1])
     return False
 
 
-def _move_all(names: Sequence[str], source: Path, destination: Path) -> None:
+def _move_all(
+    names: Sequence[str],
+    source: Path,
+    destination: Path,
+) -> None:
     for name in names:
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,9 +152,11 @@ def _move_all(names: Sequence[str], source: Path, destination: Path) -> None:
 def _dated_folder(paths: EnvironmentPaths) -> Path:
     """Make a new folder for what is kept; raise InstallationError if a link or a file is in its place."""
     if os.path.lexists(paths.kept) and not is_folder(paths.kept):
-        message = f"{paths.kept}, for files of yours, is not a folder"
-        hint = f"mv {quoted(paths.kept)} {quoted(f'{paths.kept}.old')}"
-        raise InstallationError("not-writable", message, hint=hint)
+        raise InstallationError(
+            "not-writable",
+            f"{paths.kept}, for files of yours, is not a folder",
+            hint=f"mv {quoted(paths.kept)} {quoted(f'{paths.kept}.old')}",
+        )
     date = time.strftime("%Y%m%d-%H%M%S")
     for number in itertools.count(1):
         folder = paths.kept / (date if number == 1 else f"{date}-{number}")

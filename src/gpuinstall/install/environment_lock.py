@@ -27,18 +27,24 @@ WAIT_S = 600.0
 """The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
 _OWNER = "owner"
-"""Which run it is that works there."""
+"""The file that names the run that works there."""
 
 _KEPT = ("lock", ".gitignore")
-"""What lies beside a previous environment while nobody works; Git sees none of it while the first is there."""
+"""What lies beside a previous environment while no run works; Git sees none of it while the first is there."""
 
 
 @contextmanager
-def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -> Iterator[bool]:
+def environment_lock(
+    paths: EnvironmentPaths,
+    wait: float,
+    reporter: Reporter,
+) -> Iterator[bool]:
     """Hold the environment for one run, and yield whether it had to wait for another.
 
-    Raise InstallationError after ``wait`` seconds of that.
     What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
     """
     from filelock import FileLock
 
@@ -47,7 +53,8 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     try:
         try:
             has_waited = _acquire(guard, paths, wait, reporter)
-            with suppress(OSError):  # on a full disk: who waits reads of "another run" then
+            # On a full disk those who wait read of "another run".
+            with suppress(OSError):
                 owner = f"process {os.getpid()} since {time.strftime('%H:%M:%S')}"
                 write_anew(paths.work / _OWNER, owner)
             finish_swap(paths, reporter)
@@ -58,27 +65,32 @@ def environment_lock(paths: EnvironmentPaths, wait: float, reporter: Reporter) -
     finally:
         if guard.is_locked:
             with defer_interrupts():
-                with suppress(
-                    OSError, InstallationError
-                ):  # what cannot be done now is left to the next run
+                # What cannot be done now is left to the next run.
+                with suppress(OSError, InstallationError):
                     finish_swap(paths, reporter)
                 with suppress(OSError):
                     (paths.work / _OWNER).unlink(missing_ok=True)
                 _tidy(paths, made)
                 guard.release()
-                if os.name == "nt":  # which does not remove a file that is open
+                if os.name == "nt":
+                    # Windows does not remove a file that is open.
                     _tidy(paths, made)
 
 
 def is_idle(paths: EnvironmentPaths) -> bool:
-    """Say whether nobody works on the environment, and nobody died while doing so."""
-    return not paths.work.exists() or _entries(paths) - {paths.spare.name} == {
-        *_KEPT,
-        paths.previous.name,
-    }
+    """Whether no run works on the environment, and none died while doing so."""
+    if not paths.work.exists():
+        return True
+    at_rest = {*_KEPT, paths.previous.name}
+    return _entries(paths) - {paths.spare.name} == at_rest
 
 
-def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Reporter) -> bool:
+def _acquire(
+    guard: FileLock,
+    paths: EnvironmentPaths,
+    wait: float,
+    reporter: Reporter,
+) -> bool:
     """Lock the guard; return whether another run had it."""
     if _try(guard, paths, 0):
         return False
@@ -86,21 +98,28 @@ def _acquire(guard: FileLock, paths: EnvironmentPaths, wait: float, reporter: Re
     deadline = time.monotonic() + wait
     while not _try(guard, paths, max(0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
-            message = f"{paths.venv} is still in use by {_owner(paths)}"
             raise InstallationError(
-                "busy", message, hint="the same with --wait 1800   # or wait for it to end"
+                "busy",
+                f"{paths.venv} is still in use by {_owner(paths)}",
+                hint="the same with --wait 1800   # or wait for it to end",
             )
     return True
 
 
-def _try(guard: FileLock, paths: EnvironmentPaths, seconds: float) -> bool:
-    """Lock the guard; False after ``seconds``, or where the run before takes the folder away just now."""
+def _try(
+    guard: FileLock,
+    paths: EnvironmentPaths,
+    seconds: float,
+) -> bool:
+    """Lock the guard; return False after ``seconds``, or if the run before takes the folder away just now."""
     from filelock import Timeout
 
+    # A place that takes no folder is a fault, and no reason to wait.
     paths.work.mkdir(parents=True, exist_ok=True)
     with suppress(Timeout, FileNotFoundError):
         _open(paths)
         guard.acquire(timeout=seconds)
+        # The run before may have taken the folder away between the two.
         _open(paths)
         return True
     return False
@@ -110,15 +129,16 @@ def _open(paths: EnvironmentPaths) -> None:
     """Make the folder and what git reads in it; only a regular file is ever opened to be locked."""
     paths.work.mkdir(parents=True, exist_ok=True)
     ignored = paths.work / ".gitignore"
-    if not _is_ours(ignored):
-        with suppress(OSError):  # the disk is full, or another run has just written it
+    if not _is_regular(ignored):
+        # The disk may be full, or another run has just written it.
+        with suppress(OSError):
             write_anew(ignored, "*\n")
-    if not _is_ours(paths.guard):
+    if not _is_regular(paths.guard):
         remove_file(paths.guard)
 
 
-def _is_ours(path: Path) -> bool:
-    """Say whether a regular file lies there that has no other name."""
+def _is_regular(path: Path) -> bool:
+    """Whether a regular file lies there that has no other name."""
     with suppress(OSError):
         status = path.lstat()
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -141,9 +161,9 @@ def _entries(paths: EnvironmentPaths) -> set[str]:
 
 
 def _owner(paths: EnvironmentPaths) -> str:
+    """Return which run holds the environment, as far as its own words can be believed."""
     with suppress(OSError, ValueError):
-        owner = re.fullmatch(
-            r"process \d+ since [\d:]+", read_document(paths.work / _OWNER, paths.work)
-        )
-        return owner[0] if owner else "another run"
+        text = read_document(paths.work / _OWNER, paths.work)
+        if re.fullmatch(r"process \d+ since [\d:]+", text):
+            return text
     return "another run"

@@ -1,12 +1,12 @@
-"""An environment that others made: what its interpreter says of itself, and whether anything may be put into it."""
+"""An environment that others made: what its interpreter reports, and whether anything may be installed into it."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -18,7 +18,7 @@ from gpuinstall.fields import Fields
 from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
 ENVIRONMENT_NAMES: dict[EnvironmentKind, str] = {
@@ -28,7 +28,7 @@ ENVIRONMENT_NAMES: dict[EnvironmentKind, str] = {
     "colab": "the Python of Colab",
     "system": "the Python of the system",
 }
-_Answer = TypeVar("_Answer")
+_FOLDERS = ("purelib", "platlib", "scripts", "data")
 
 _LOOK = """
 import json, os, re, sys, sysconfig
@@ -56,96 +56,123 @@ print(json.dumps(answer))
 
 @dataclass(frozen=True)
 class ForeignEnvironment:
-    """An environment by its interpreter, of Python ``X.Y``; ``paths`` are its folders by the names of sysconfig.
-
-    ``versions`` are its packages, under canonical names; ``requires`` are what each of them asks for.
-    """
+    """An environment by its interpreter."""
 
     python: Path
     version: str
+    """The version of Python, ``X.Y``."""
     kind: EnvironmentKind
     prefix: Path
     paths: Mapping[str, Path]
+    """Its folders, by the names of sysconfig."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of its packages, by canonical names."""
     requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What each package requires."""
+    files: tuple[str, ...] = ()
+    """The files of the packages that were asked for."""
 
     @classmethod
     def read(cls, python: Path, fields: Fields) -> ForeignEnvironment:
-        """Read what its interpreter says; raise MalformedError."""
-        signs: dict[EnvironmentKind, bool | None] = {
-            "venv": fields.flag("venv"),
-            "system": fields.flag("managed"),
-            "conda": fields.flag("conda"),
-            "embedded": fields.flag("embedded"),
-            "colab": "COLAB_RELEASE_TAG" in os.environ,
-        }
-        kind: EnvironmentKind = next((kind for kind, holds in signs.items() if holds), "system")
-        paths = fields.fields("paths")
-        folders = {
-            name: (paths or fields).needed(name, _folder)
-            for name in ("purelib", "platlib", "scripts", "data")
-        }
-        packages = {
-            str(canonicalize_name(each.needed("name", str))): each
-            for each in fields.each("packages")
-        }
-        versions = {name: package.text("version") or "" for name, package in packages.items()}
-        requires = {name: package.texts("requires") for name, package in packages.items()}
-        version, prefix = fields.needed("version", str), fields.needed("prefix", _folder)
-        return cls(python, version, kind, prefix, folders, versions, requires)
+        """Return what its interpreter reports; raise MalformedError."""
+        paths = fields.fields("paths") or fields
+        folders = {name: paths.needed(name, _folder) for name in _FOLDERS}
+        versions = {}
+        requires = {}
+        files: list[str] = []
+        for package in fields.each("packages"):
+            name = str(canonicalize_name(package.needed("name", str)))
+            versions[name] = package.text("version") or ""
+            requires[name] = package.texts("requires")
+            files += package.texts("files")
+        return cls(
+            python,
+            version=fields.needed("version", str),
+            kind=_kind(fields),
+            prefix=fields.needed("prefix", _folder),
+            paths=folders,
+            versions=versions,
+            requires=requires,
+            files=tuple(files),
+        )
 
     @property
     def root(self) -> Path:
         """The folder below which everything lies that belongs to it."""
         return Path(os.path.commonpath([self.prefix, *self.paths.values()]))
 
-    def files_of(self, packages: Collection[str]) -> list[Path]:
-        """The files of some of its packages, as far as their installers wrote them down, below ``root``."""
-        listed = map(Path, map(os.path.normpath, _query(self.python, _files, *packages)))
-        return [file for file in listed if file.is_relative_to(self.root)]
+    @property
+    def packages_folders(self) -> list[Path]:
+        """The folders of its packages, each once."""
+        return list(dict.fromkeys((self.paths["purelib"], self.paths["platlib"])))
+
+    def files_of(self, packages: Iterable[str]) -> list[Path]:
+        """Return the files of some of its packages that lie below ``root``, as their installers recorded them."""
+        recorded = _query(self.python, *packages).files
+        files = [Path(os.path.normpath(name)) for name in recorded]
+        root = self.root
+        return [file for file in files if file.is_relative_to(root)]
 
     def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
-        """Say which of its packages ask for another version than one that is about to come."""
+        """Yield which of its packages require another version than one that is about to come."""
         for name, requirements in sorted(self.requires.items()):
-            for text in requirements if name not in changed else ():
-                requirement = _applicable(text)
-                version = changed.get(canonicalize_name(requirement.name)) if requirement else None
-                if (
-                    requirement
-                    and version
-                    and not requirement.specifier.contains(version, prereleases=True)
-                ):
-                    wanted = f"{requirement.name}{requirement.specifier}"
-                    yield f"{name} {self.versions[name]} requires {wanted}, but would get {version}"
+            if name in changed:
+                continue
+            for requirement in _applicable(requirements):
+                version = changed.get(canonicalize_name(requirement.name))
+                if version and not requirement.specifier.contains(version, prereleases=True):
+                    text = f"{requirement.name}{requirement.specifier}"
+                    yield f"{name} {self.versions[name]} requires {text}, but would get {version}"
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
-    """Look at the environment of an interpreter; raise UsageError where it is none, or the system's own."""
-    environment = _query(python, partial(ForeignEnvironment.read, python))
+    """Return the environment of an interpreter.
+
+    Raises:
+        UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
+    """
+    environment = _query(python)
     if read_marker(environment.prefix):
-        message = f"{environment.prefix} was made by gpuinstall, which replaces it completely"
-        raise UsageError("ours", message, hint="the same without --into")
+        raise UsageError(
+            "ours",
+            f"{environment.prefix} was made by gpuinstall, which replaces it completely",
+            hint="the same without --into",
+        )
     if environment.kind == "system":
-        message = f"{python} is the system's Python; gpuinstall does not change it"
-        why = "other programs depend on it, and the system's package manager manages it"
-        hint = "gpuinstall install   # makes an environment in .venv"
-        raise UsageError("system-python", message, why=why, hint=hint)
+        raise UsageError(
+            "system-python",
+            f"{python} is the system's Python; gpuinstall does not change it",
+            why="other programs depend on it, and the system's package manager manages it",
+            hint="gpuinstall install   # makes an environment in .venv",
+        )
     return environment
 
 
-def _query(python: Path, read: Callable[[Fields], _Answer], *names: str) -> _Answer:
+def _query(python: Path, *packages: str) -> ForeignEnvironment:
+    """Run an interpreter; return its environment, with the files of some packages."""
     try:
-        done = process.ask([python, "-I", "-c", _LOOK, *names])
-        return read(Fields(parse_json(done.out)))
+        done = process.ask([python, "-I", "-c", _LOOK, *packages])
+        return ForeignEnvironment.read(python, Fields(parse_json(done.out)))
     except (OSError, ValueError):
-        message = f"{python} cannot be run as a Python interpreter"
         raise UsageError(
-            "python-unusable", message, hint="Use another with --python PATH or --venv DIR"
+            "python-unusable",
+            f"{python} cannot be run as a Python interpreter",
+            hint="Use another with --python PATH or --venv DIR",
         ) from None
 
 
-def _files(fields: Fields) -> list[str]:
-    return [file for package in fields.each("packages") for file in package.texts("files")]
+def _kind(fields: Fields) -> EnvironmentKind:
+    signs: dict[EnvironmentKind, bool | None] = {
+        "venv": fields.flag("venv"),
+        "system": fields.flag("managed"),
+        "conda": fields.flag("conda"),
+        "embedded": fields.flag("embedded"),
+        "colab": "COLAB_RELEASE_TAG" in os.environ,
+    }
+    for kind, is_shown in signs.items():
+        if is_shown:
+            return kind
+    return "system"
 
 
 def _folder(text: str) -> Path:
@@ -154,13 +181,10 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _applicable(text: str) -> Requirement | None:
-    try:
-        requirement = Requirement(text)
-    except (InvalidRequirement, RecursionError):
-        return None
-    return (
-        None
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""})
-        else requirement
-    )
+def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
+    """Yield the requirements that hold here without an extra; none that is malformed."""
+    for text in texts:
+        with suppress(InvalidRequirement, RecursionError):
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                yield requirement

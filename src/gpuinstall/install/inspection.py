@@ -1,4 +1,4 @@
-"""What lies where an environment is to go, looked at once; what of it is the user's is not replaced unasked."""
+"""What lies where an environment is to go, looked at once; the user's own files are not replaced unasked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from gpuinstall.environments.environment import (
     damaged_torch,
     fingerprint,
     installed_packages,
+    packages_called,
     read_marker,
     unlocked_packages,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import read_packages, top_packages
+from gpuinstall.environments.packages import top_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import LockError, UsageError
@@ -43,28 +44,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExistingEnvironment:
-    """What lies at ``paths.venv``; ``is_empty`` says that it is nothing, or an empty folder.
-
-    ``marker`` is None where it is not ours. ``lock`` is the copy of its lock that it holds, None where that is gone or
-    damaged; ``packages`` are the versions in it by name. ``locks`` are those in the folder that holds it. What was not
-    ``made_here`` may have come with the folder: its marker is not believed.
-    """
+    """What lies where an environment is to go."""
 
     paths: EnvironmentPaths
     is_empty: bool = True
+    """Whether nothing lies there, or an empty folder."""
     marker: Marker | None = None
+    """None if it is not ours."""
     lock: Lock | None = None
+    """The copy of its lock that it holds; None if that is gone or damaged."""
     packages: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the packages in it, by name."""
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
+    """The locks in the folder that holds it."""
     made_here: bool = True
+    """Whether this user made it; else it may have come with the folder, and its marker is not believed."""
     proof: ProofRecord | None = None
     """Its proof on this machine, if all that it covers is as it was."""
 
     @property
     def built_ns(self) -> int:
-        """When it was built, in nanoseconds: its lock comes last, and is not written again; 0 without one."""
-        return (self.paths.venv / self.lock.name).stat().st_mtime_ns if self.lock else 0
+        """When it was built, in nanoseconds; 0 without a lock, which comes last and is not written again."""
+        if self.lock is None:
+            return 0
+        return (self.paths.venv / self.lock.name).stat().st_mtime_ns
 
     @property
     def is_proven(self) -> bool:
@@ -74,47 +78,49 @@ class ExistingEnvironment:
     @property
     def verdict(self) -> dict[str, Any]:
         """The Verdict document of its last proof; empty if there was none."""
-        if self.proof is not None:
+        if self.proof:
             return self.proof.verdict
         return self.marker.verdict if self.marker else {}
 
     @cached_property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
-        if (
-            self.made_here
-            and self.lock
-            and self.has_python
-            and self.packages.keys() == self.lock.names
-        ):
-            return (
-                None
-                if self.changed_build or unlocked_packages(self.packages, self._locked)
-                else self.lock
-            )
-        return None
+        if self.lock is None or self.packages.keys() != self.lock.names:
+            return None
+        if not self.made_here or not self.has_python:
+            return None
+        if self.changed_build or unlocked_packages(self.packages, self._locked):
+            return None
+        return self.lock
 
     @cached_property
     def changed_build(self) -> str:
-        """How torch, or what comes with its build, is not what was proven, by what lies there; empty where it is."""
+        """How torch, or what comes with its build, is not what was proven; empty if it is."""
         if self.lock is None:
             return ""
-        venv, is_tied = self.paths.venv, load_catalog().is_tied
-        changed = changed_build(venv, self.packages, self._locked, is_tied)
-        # The files of torch that a proof covers are whole; to look at all 12,000 takes a tenth of a second.
-        return changed or ("" if self.proof else damaged_torch(venv))
+        venv = self.paths.venv
+        changed = changed_build(venv, self.packages, self._locked, load_catalog().is_tied)
+        if changed or self.proof:
+            # The files of torch that a proof covers are whole; to look at all 12,000 takes a tenth of a second.
+            return changed
+        return damaged_torch(venv)
 
     def check_unchanged(self) -> None:
-        """Raise LockError if torch, or what comes with its build, is not what was proven.
+        """Check, before anything starts in it, that torch is what was proven.
 
-        Whatever starts in an environment asks here first.
+        Raises:
+            LockError: torch, or what comes with its build, is not what was proven.
         """
         changed = self.changed_build
-        if self.marker and self.lock is None:  # by which nobody can say what belongs there
+        if self.marker and self.lock is None:
             changed = f"{self.marker.lock} in {self.paths.venv} is gone, or is not the lock that it was made from"
         if changed:
-            why = "the environment as it is now was never proven on this machine"
-            raise LockError("environment-changed", changed, why=why, hint=self.restoring)
+            raise LockError(
+                "environment-changed",
+                changed,
+                why="the environment as it is now was never proven on this machine",
+                hint=self.restoring,
+            )
 
     @property
     def restoring(self) -> str:
@@ -131,29 +137,24 @@ class ExistingEnvironment:
     @property
     def evidence(self) -> list[str]:
         """The files that a judgement of it was read from: of torch, all but its headers."""
-        venv, folders = self.paths.venv, packages_folders(self.paths.venv)
-        torch = (package for package in read_packages(folders) if package.name == "torch")
-        own = (
-            venv / NAME,
-            venv / "pyvenv.cfg",
-            interpreter(venv),
-            *([venv / self.lock.name] if self.lock else []),
-        )
-        parts = (
-            f"{one.record.parent}/{file.path}"
-            for one in torch
-            for file in one.files
-            if "/include/" not in file.path
-        )
-        return [*map(str, (*own, *folders)), *(part for part in parts if not part.endswith(".pyc"))]
+        venv = self.paths.venv
+        files = [venv / NAME, venv / "pyvenv.cfg", interpreter(venv), *packages_folders(venv)]
+        if self.lock:
+            files.append(venv / self.lock.name)
+        evidence = list(map(str, files))
+        for torch in packages_called({"torch"}, venv):
+            for file in torch.files:
+                path = f"{torch.record.parent}/{file.path}"
+                if "/include/" not in file.path and not path.endswith(".pyc"):
+                    evidence.append(path)
+        return evidence
 
     @property
-    def held_by(self) -> Lock | None:
-        """The lock whose versions stay where something else changes: the environment's, as the folder has it now."""
-        name = self.lock.name if self.lock else ""
-        return next((lock for lock in self.locks if lock.name == name), self.lock) or next(
-            iter(self.locks), None
-        )
+    def pinned_locks(self) -> list[Lock]:
+        """The lock whose versions stay if something else changes: the environment's, as the folder has it now."""
+        if self.lock is None:
+            return [*self.locks[:1]]
+        return [lock for lock in self.locks if lock.name == self.lock.name] or [self.lock]
 
     @property
     def _locked(self) -> dict[str, str]:
@@ -161,60 +162,77 @@ class ExistingEnvironment:
         if self.lock is None:
             return {}
         names = self.lock.names
-        return {
-            name: version for name, version in self.packages.items() if name in names
-        } | self.lock.versions
+        installed = {name: version for name, version in self.packages.items() if name in names}
+        return installed | self.lock.versions
 
     def check_ownership(self, *, restoring: bool = False) -> None:
-        """Raise UsageError where something of the user's lies there.
+        """Check that nothing of the user's lies there.
 
-        Where torch is not what was proven, ``restoring`` goes on: all that lies there remains in the previous one.
+        Args:
+            restoring: Whether a torch that is not what was proven may be replaced: all that lies there remains in
+                the previous environment.
+
+        Raises:
+            UsageError: something of the user's lies there.
         """
-        venv, previous = self.paths.venv, self.paths.previous
-        if not (self.is_empty or self.marker):
-            is_venv = is_environment(venv)
-            kind = "an environment gpuinstall did not make" if is_venv else "not ours"
-            files = user_paths(venv)
-            hints = [
-                "the same with --venv DIR   # another folder",
-                "the same with --into   # installs torch into it, and keeps the rest",
-                f"the same with --replace   # replaces it; the old one is kept in {previous}",
-            ]
-            raise UsageError(
-                "not-ours",
-                f"{venv} is {kind}",
-                why=f"it has files that no installer wrote: {some(files)}" if files else None,
-                hint="\n".join(hints if is_venv else (hints[0], hints[2])),
-            )
+        if not self.is_empty and self.marker is None:
+            raise self._not_ours()
         extra = unlocked_packages(self.packages, self._locked)
-        if extra and self.changed_build:
-            if not restoring:
-                why = "pip, uv or another program changed it since it was proven"
-                raise UsageError("users-packages", self.changed_build, why=why, hint=self.restoring)
-        elif extra:
-            changed = {text.partition(" ")[0] for text in extra}
-            users = [one for one in read_packages(packages_folders(venv)) if one.name in changed]
-            names = [
-                f"{one.name}=={one.version}"
-                for one in users
-                if one in top_packages(users) or one.name in self._locked
-            ]
+        if not extra:
+            return
+        if not self.changed_build:
+            raise self._users_packages(extra)
+        if not restoring:
             raise UsageError(
                 "users-packages",
-                f"{venv} has packages that are not in its lock: {some(extra)}",
-                why="pip or uv installed them; a new environment would not have them",
-                hint=f"the same with --replace   # without them; they stay in {previous}\n"
-                f"gpuinstall install --replace{self._option} {joined(names)}   # with them, at these versions",
-                data={"packages": list(extra)},
+                self.changed_build,
+                why="pip, uv or another program changed it since it was proven",
+                hint=self.restoring,
             )
+
+    def _not_ours(self) -> UsageError:
+        venv = self.paths.venv
+        files = user_paths(venv)
+        hints = [
+            "the same with --venv DIR   # another folder",
+            f"the same with --replace   # replaces it; the old one is kept in {self.paths.previous}",
+        ]
+        kind = "not ours"
+        if is_environment(venv):
+            kind = "an environment gpuinstall did not make"
+            hints.insert(1, "the same with --into   # installs torch into it, and keeps the rest")
+        return UsageError(
+            "not-ours",
+            f"{venv} is {kind}",
+            why=f"it has files that no installer wrote: {some(files)}" if files else None,
+            hint="\n".join(hints),
+        )
+
+    def _users_packages(self, extra: tuple[str, ...]) -> UsageError:
+        """Return the error about packages that the lock lacks, with the command that takes them into the request."""
+        venv = self.paths.venv
+        added = {text.partition(" ")[0] for text in extra}
+        packages = packages_called(added, venv)
+        names = self._locked.keys() | {package.name for package in top_packages(packages)}
+        requirements = [f"{one.name}=={one.version}" for one in packages if one.name in names]
+        install = f"gpuinstall install --replace{self._option} {joined(requirements)}"
+        return UsageError(
+            "users-packages",
+            f"{venv} has packages that are not in its lock: {some(extra)}",
+            why="pip or uv installed them; a new environment would not have them",
+            hint=f"the same with --replace   # without them; they stay in {self.paths.previous}\n"
+            f"{install}   # with them, at these versions",
+            data={"packages": list(extra)},
+        )
 
 
 def inspect_environment(
-    paths: EnvironmentPaths, here: Machine | None = None
+    paths: EnvironmentPaths,
+    here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Look at what lies there, and what was proven of it on the machine ``here``; nothing is run."""
+    """Return what lies there, and what was proven of it on the machine ``here``; nothing is run."""
     venv = paths.venv
-    if not os.path.lexists(venv) or (venv.is_dir() and next(venv.iterdir(), None) is None):
+    if not os.path.lexists(venv) or (venv.is_dir() and not any(venv.iterdir())):
         return ExistingEnvironment(paths)
     marker = read_marker(venv)
     if marker is None:
@@ -222,7 +240,8 @@ def inspect_environment(
     lock = read_own_lock(venv)
     packages = installed_packages(venv)
     if lock is None or "pip" not in lock.names:
-        packages.pop("pip", None)  # every environment has one, which belongs to no lock
+        # Every environment has one, which belongs to no lock.
+        packages.pop("pip", None)
     return ExistingEnvironment(
         paths,
         is_empty=False,
@@ -235,7 +254,11 @@ def inspect_environment(
     )
 
 
-def standing_proof(venv: Path, marker: Marker, machine: Machine | None) -> ProofRecord | None:
+def standing_proof(
+    venv: Path,
+    marker: Marker,
+    machine: Machine | None,
+) -> ProofRecord | None:
     """Return the proof of an environment on a machine; None if there is none, or a file that it covers has changed."""
     if machine is None:
         return None
@@ -251,29 +274,45 @@ def proof_file(identity: str, machine: Machine) -> Path:
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:
-    """Raise UsageError where no environment can be put, not even in place of what is there."""
-    if paths.venv.exists() and not paths.venv.is_dir():
+    """Check that an environment can be put there, if only in place of what is there.
+
+    Raises:
+        UsageError: none can.
+    """
+    venv = paths.venv
+    if venv.exists() and not venv.is_dir():
         raise UsageError(
-            "not-a-folder", f"{paths.venv} is a file", hint="gpuinstall install --venv DIR"
+            "not-a-folder",
+            f"{venv} is a file",
+            hint="gpuinstall install --venv DIR",
         )
-    if Path.cwd().is_relative_to(paths.venv):
-        message = f"{paths.venv} cannot be replaced while you are inside it"
-        raise UsageError("working-folder", message, hint="gpuinstall install --venv .venv")
-    if os.path.ismount(paths.venv):
-        message = f"{paths.venv} is a mount point, which cannot be replaced atomically"
+    if Path.cwd().is_relative_to(venv):
         raise UsageError(
-            "mount-point", message, hint=f"gpuinstall install --venv {quoted(paths.venv / 'env')}"
+            "working-folder",
+            f"{venv} cannot be replaced while you are inside it",
+            hint="gpuinstall install --venv .venv",
+        )
+    if os.path.ismount(venv):
+        raise UsageError(
+            "mount-point",
+            f"{venv} is a mount point, which cannot be replaced atomically",
+            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
         )
 
 
 def check_platform(project: Project) -> None:
-    """Raise UsageError where another system is meant than the one that we run on."""
-    if project.settings.machine is None:
+    """Check that the machine that is meant has the system that we run on.
+
+    Raises:
+        UsageError: it has another.
+    """
+    machine = project.settings.machine
+    if machine is None:
         return
-    meant, host = project.settings.machine, read_host(ThisMachine())
-    if (meant.os, meant.arch) != (host.os, host.arch):
-        message = (
-            f"an environment for {meant.os} {meant.arch} cannot be made on {host.os} {host.arch}"
+    host = read_host(ThisMachine())
+    if (machine.os, machine.arch) != (host.os, host.arch):
+        raise UsageError(
+            "other-platform",
+            f"an environment for {machine.os} {machine.arch} cannot be made on {host.os} {host.arch}",
+            hint="gpuinstall lock   # locks it here; gpuinstall sync installs it there",
         )
-        hint = "gpuinstall lock   # locks it here; gpuinstall sync installs it there"
-        raise UsageError("other-platform", message, hint=hint)

@@ -36,16 +36,22 @@ if TYPE_CHECKING:
 
 
 def install(
-    project: Project, options: InstallOptions, catalog: Catalog | None = None
+    project: Project,
+    options: InstallOptions,
+    catalog: Catalog | None = None,
 ) -> InstallResult:
     """Make the environment of ``project`` hold what is requested, proven; leave it as it was on any failure.
 
-    ``catalog`` is what to choose from if that is not the project's.
+    Args:
+        project: What to install, and where.
+        options: How.
+        catalog: What to choose from; None: the project's.
     """
-    start, paths = monotonic(), project.paths
-    place = OwnPlace(project, options)
+    start = monotonic()
+    paths = project.paths
     check_replaceable(paths)
     check_platform(project)
+    place = OwnPlace(project, options)
     try:
         with locked_state(place, catalog) as locked:
             state, priced = _priced(locked, project)
@@ -61,13 +67,13 @@ def install(
             is_lock_new = action is not Action.NOTHING and file_stamp(lock_file) != stamp
     except KernelFailedError as failed:
         return replace(_install_next(failed, state, project), seconds=monotonic() - start)
-    fit, is_built = installation.fit, action is Action.BUILD
+    is_built = action is Action.BUILD
     previous = paths.previous if is_built and paths.has_previous else None
-    settle_kernel(paths.venv, fit.lock.versions, wanted=options.jupyter)
+    settle_kernel(paths.venv, installation.fit.lock.versions, wanted=options.jupyter)
     return InstallResult(
         paths=paths,
         machine=state.request.machine,
-        fit=fit,
+        fit=installation.fit,
         is_lock_new=is_lock_new,
         verdict=installation.verdict or state.existing.verdict,
         action=action,
@@ -82,17 +88,21 @@ def install(
     )
 
 
-def dry_run(project: Project, options: InstallOptions) -> tuple[PricedLock, list[list[str]]]:
+def dry_run(
+    project: Project,
+    options: InstallOptions,
+) -> tuple[PricedLock, list[list[str]]]:
     """Look, choose, resolve and price as an installation does; return that, and the command lines of the rest."""
     check_replaceable(project.paths)
     check_platform(project)
     priced = _price(read_state(project, options), project)
-    python, commands = priced.choice.python, list[list[str]]()
+    python = priced.choice.python
+    commands: list[list[str]] = []
     if isinstance(priced.of, Resolution):
-        inputs = ResolverProject(priced.choice.requirements, python, priced.of.target).inputs
-        commands.append(
-            uv.compile_lock(project.session.python, python, priced.of.target.uv_platform) + inputs
-        )
+        target = priced.of.target
+        inputs = ResolverProject(priced.choice.requirements, python, target).inputs
+        command = uv.compile_lock(project.session.python, python, target.uv_platform)
+        commands.append(command + inputs)
     if priced.existing:
         commands += build_commands(priced, find_python(python), project.paths)
     return priced, commands
@@ -133,28 +143,43 @@ def read_state(
     *,
     again: bool = False,
 ) -> InstallState:
-    """Read what is there and what is requested, as it is now.
+    """Return what is there and what is requested, as it is now.
+
+    Args:
+        project: The run.
+        options: How to install.
+        catalog: What to choose from; None: the project's.
+        again: Whether this run has read it before, and announced what it read.
 
     Raises:
         UsageError: something of the user's is in the way.
         LockError: a lock cannot be read.
     """
-    asked = project.read_folder_request(quiet=again or catalog is not None)
-    request, folder = project.environment_request(asked), project.paths.folder
+    folder_request = project.read_folder_request(quiet=again or catalog is not None)
+    request = project.environment_request(folder_request)
+    folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)
     if not options.replace:
         existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
         project.reporter.step(
-            "Changed", f"{existing.changed_build}; restoring the proven environment"
+            "Changed",
+            f"{existing.changed_build}; restoring the proven environment",
         )
-    existing = replace(existing, locks=() if options.upgrade else tuple(read_locks(folder)))
-    if catalog is None:  # what is locked may have been learned from any index
-        catalog = known_catalog() if options.locked else project.catalog
-        catalog = with_locked_builds(catalog, folder, project.session)
-    lock_request = LockRequest(project.machine, request, catalog)
-    return InstallState(existing, asked, request=lock_request, here=here, options=options)
+    if not options.upgrade:
+        existing = replace(existing, locks=tuple(read_locks(folder)))
+    if catalog is None:
+        # What is locked may have been learned from any index.
+        known = known_catalog() if options.locked else project.catalog
+        catalog = with_locked_builds(known, folder, project.session)
+    return InstallState(
+        existing,
+        folder_request,
+        request=LockRequest(project.machine, request, catalog),
+        here=here,
+        options=options,
+    )
 
 
 def _priced(state: InstallState, project: Project) -> tuple[InstallState, PricedLock]:
@@ -163,8 +188,8 @@ def _priced(state: InstallState, project: Project) -> tuple[InstallState, Priced
     if state.action is Action.NOTHING or not state.is_driver_proven:
         return state, priced
     marker = state.existing.marker
-    is_same_python = marker is not None and marker.python == priced.choice.python
-    if is_same_python and not any(change.package == "torch" for change in priced.changes):
+    changed = {change.package for change in priced.changes}
+    if marker and marker.python == priced.choice.python and "torch" not in changed:
         return state, priced
     proven = _with_preflight(state, project)
     if proven.request.machine == state.request.machine:
@@ -174,33 +199,51 @@ def _priced(state: InstallState, project: Project) -> tuple[InstallState, Priced
 
 def _price(state: InstallState, project: Project) -> PricedLock:
     """Choose where the lock comes from, and reckon what it costs; raise the error of a refusal."""
-    fit, reporter = state.fit, project.reporter
+    fit = state.fit
     if fit and state.action is not Action.BUILD:
-        if state.action is Action.VERIFY and (newer := state.newer(fit)):
-            reporter.step(
-                "Newer", f"torch {newer.build.name} runs here too: gpuinstall install --upgrade"
+        newer = state.newer(fit) if state.action is Action.VERIFY else None
+        if newer:
+            project.reporter.step(
+                "Newer",
+                f"torch {newer.build.name} runs here too: gpuinstall install --upgrade",
             )
         return PricedLock(fit)
     if fit is None:
         state.check_lockable()
-    others = [misfit for misfit in state.misfits if misfit.reason.code != OTHER_REQUEST]
-    if fit is None and len(others) < len(state.misfits):
-        reporter.step("Lock", "a new one: the request has changed")
-    for misfit in others:
-        reporter.step("Lock", f"{misfit.candidate.name} does not fit: {misfit.reason.message}")
+    _report_misfits(state, project)
     return price_lock(fit, state, project) if fit else resolve_lock(state, project)
 
 
+def _report_misfits(state: InstallState, project: Project) -> None:
+    others = [misfit for misfit in state.misfits if misfit.reason.code != OTHER_REQUEST]
+    if state.fit is None and len(others) < len(state.misfits):
+        project.reporter.step("Lock", "a new one: the request has changed")
+    for misfit in others:
+        project.reporter.step(
+            "Lock",
+            f"{misfit.candidate.name} does not fit: {misfit.reason.message}",
+        )
+
+
 def _install_next(
-    failed: KernelFailedError, state: InstallState, project: Project
+    failed: KernelFailedError,
+    state: InstallState,
+    project: Project,
 ) -> InstallResult:
-    """Install the next build that differs in what failed; raise the failure if there is none, or none is to be."""
-    options, catalog = state.options, state.request.catalog
-    rest = catalog_without(catalog, failed.build, failed.verdict) if options.attempts > 1 else None
-    if rest is None:
+    """Install the next build that differs in what failed.
+
+    Raises:
+        KernelFailedError: there is none, or none is to be tried.
+    """
+    options = state.options
+    if options.attempts <= 1:
+        raise failed
+    catalog = catalog_without(state.request.catalog, failed.build, failed.verdict)
+    if catalog is None:
         raise failed
     project.reporter.warn(f"{failed.message}; trying the next build")
+    next_options = replace(options, upgrade=True, attempts=options.attempts - 1)
     try:
-        return install(project, replace(options, upgrade=True, attempts=options.attempts - 1), rest)
+        return install(project, next_options, catalog)
     except (MachineError, NoBuildError):
         raise failed from None

@@ -1,4 +1,4 @@
-"""torch installed into an environment that others made: what changes is shown first, and all is proven or undone."""
+"""Install torch into an existing environment: what changes is shown first, and all is proven or undone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
-from gpuinstall.files import remove_path
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action, InstallOptions
 from gpuinstall.install.priced_lock import PricedLock
@@ -34,11 +33,13 @@ from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
+    from gpuinstall.request import Request
     from gpuinstall.session import Session
 
 
@@ -76,7 +77,11 @@ class IntoResult:
 
 
 def install_into(
-    project: Project, python: Path, options: InstallOptions, *, guard: bool = False
+    project: Project,
+    python: Path,
+    options: InstallOptions,
+    *,
+    guard: bool = False,
 ) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
@@ -93,32 +98,32 @@ def install_into(
         KernelFailedError: a kernel failed.
         GpuInstallError: whatever choosing, resolving and installing raise.
     """
-    start, request = monotonic(), project.request
+    start = monotonic()
+    request, reporter = project.request, project.reporter
     here = project.here(request)
     place = ForeignPlace(inspect_foreign(python), project, options)
     with place.held():
         if finish_undo(place.environment):
-            project.reporter.step("Put back", "the changes of a run that was killed")
+            reporter.step("Put back", "the changes of a run that was killed")
         # Another run may have changed it, before it was ours to hold.
         environment = inspect_foreign(python)
         place = replace(place, environment=environment)
-        machine = preflighted(project.machine, here, request, project.reporter)
+        machine = preflighted(project.machine, here, request, reporter)
         fit, priced, wheels = _planned(environment, machine, project)
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
-            priced = replace(
-                priced, bill=price_files(wheels, {}, environment.root, project.session)
-            )
-            project.reporter.step("Download", str(priced.bill))
-            priced.bill.check()
+            bill = price_files(wheels, {}, environment.root, project.session)
+            priced = replace(priced, bill=bill)
+            reporter.step("Download", str(bill))
+            bill.check()
         installation = transact(place, action, fit, priced=priced, here=here)
         is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
         if guard or (is_guarded and priced.changes):
             is_guarded = _write_guard(environment, fit, project)
         record = find_undo(environment)
         if record and not options.keep:
-            remove_path(record.folder)
+            record.discard()
     return IntoResult(
         environment=environment,
         fit=fit,
@@ -133,116 +138,138 @@ def install_into(
 
 def dry_run_into(project: Project, python: Path) -> IntoResult:
     """Return what would change."""
-    start, environment = monotonic(), inspect_foreign(python)
+    start = monotonic()
+    environment = inspect_foreign(python)
     fit, priced, _ = _planned(environment, project.machine, project)
     return IntoResult(
-        environment, fit, priced.changes, verdict=None, bytes=0, seconds=monotonic() - start
+        environment,
+        fit,
+        priced.changes,
+        verdict=None,
+        bytes=0,
+        seconds=monotonic() - start,
     )
 
 
 def _planned(
-    environment: ForeignEnvironment, machine: Machine, project: Project
-) -> tuple[Fit, PricedLock, tuple[LockedFile, ...]]:
-    """Choose and resolve, near to what is there; say what changes, and what else that concerns.
+    environment: ForeignEnvironment,
+    machine: Machine,
+    project: Project,
+) -> tuple[Fit, PricedLock, list[LockedFile]]:
+    """Choose and resolve, near to what is there; report what changes, and what else that concerns.
 
-    Return the lock, what changes, and the wheels that come.
+    Returns:
+        The lock, what changes, and the wheels that come.
     """
-    catalog, session = project.catalog, project.session
+    session, reporter = project.session, project.reporter
     request = replace(project.request, python=environment.version, managed_pythons=False)
-    kept = {
-        name: version
-        for name, version in environment.versions.items()
-        if name not in catalog.family
-    }
-    pins = VersionPins(preferred=kept)
-    resolution = _resolve_near(
-        environment, LockRequest(machine, request, catalog, pins=pins), session
-    )
+    outside = environment.versions.keys() - project.catalog.family
+    pins = VersionPins(preferred={name: environment.versions[name] for name in sorted(outside)})
+    lock_request = LockRequest(machine, request, project.catalog, pins=pins)
+    resolution = _resolve_near(environment, lock_request, session)
     choice = resolution.choice
-    session.reporter.step(
-        "Build",
-        f"torch {choice.build.name} · Python {choice.python}, {ENVIRONMENT_NAMES[environment.kind]}",
-    )
+    kind = ENVIRONMENT_NAMES[environment.kind]
+    reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, {kind}")
     fit = Fit(build_incomplete(resolution, request, session), resolution.plan)
-    held = compare_versions(environment.versions, fit.lock.versions)
-    changes = tuple(change for change in held if change.kind != "removed")
-    for change in changes:
-        session.reporter.step("Change", str(change))
-    changed = {change.package: change.new or "" for change in changes}
-    for remark in (
-        *(warning.message for warning in fit.plan.warnings),
-        *environment.broken_by(changed),
-    ):
-        session.reporter.warn(remark)
+    changes = []
+    new_versions = {}
+    for change in compare_versions(environment.versions, fit.lock.versions):
+        if change.kind != "removed":
+            changes.append(change)
+            new_versions[change.package] = change.new or ""
+            reporter.step("Change", str(change))
+    for warning in fit.plan.warnings:
+        reporter.warn(warning.message)
+    for conflict in environment.broken_by(new_versions):
+        reporter.warn(conflict)
     files = {file.package: file for file in resolution.files if local_path(file.url)}
     files |= {file.package: file for file in selected(fit.lock, choice.python, machine)}
-    for name in changed:
+    wheels = []
+    for name in new_versions:
         if name not in files or not files[name].name.endswith(".whl"):
-            message = f"{name} has no wheel, and a build cannot be undone"
-            hint = f"Leave {name} out, and install it with the environment's own tools afterwards"
-            raise InstallationError("needs-building", message, hint=hint)
-    return fit, PricedLock(resolution, changes), tuple(files[name] for name in changed)
+            raise InstallationError(
+                "needs-building",
+                f"{name} has no wheel, and a build cannot be undone",
+                hint=f"Leave {name} out, and install it with the environment's own tools afterwards",
+            )
+        wheels.append(files[name])
+    return fit, PricedLock(resolution, tuple(changes)), wheels
 
 
 def _resolve_near(
-    environment: ForeignEnvironment, request: LockRequest, session: Session
+    environment: ForeignEnvironment,
+    request: LockRequest,
+    session: Session,
 ) -> Resolution:
     """Resolve with the torch that is there, in its build or in another; with another torch only if none of it runs.
 
     A version or a backend that was requested is not overruled.
     """
-    asked = [
-        parse_requirement(text)
-        for text in (*request.request.requirements, *request.request.constraints)
-    ]
-    installed = environment.versions.get("torch")
-    if installed is None or any(
-        one.name == "torch" and (one.specifier or one.url) for one in asked
-    ):
-        return resolve_locks([request], session)[0]
-    public = installed.partition("+")[0]
-    builds = [f"torch=={public}"]
-    if public != installed and request.request.backend is None:
-        builds.insert(0, f"torch=={installed}")
-    for build in builds:
-        constraints = (*request.request.constraints, build)
+    for constraint in _torch_constraints(environment, request.request):
+        constraints = (*request.request.constraints, constraint)
         near = replace(request, request=replace(request.request, constraints=constraints))
         with suppress(NoBuildError, UsageError):
             return resolve_locks([near], session)[0]
     return resolve_locks([request], session)[0]
 
 
-def _write_guard(environment: ForeignEnvironment, fit: Fit, project: Project) -> bool:
+def _torch_constraints(environment: ForeignEnvironment, request: Request) -> Iterator[str]:
+    """Yield what keeps a resolution to the torch of an environment, the narrowest first."""
+    installed = environment.versions.get("torch")
+    if installed is None:
+        return
+    for text in (*request.requirements, *request.constraints):
+        requirement = parse_requirement(text)
+        if requirement.name == "torch" and (requirement.specifier or requirement.url):
+            return
+    public = installed.partition("+")[0]
+    if public != installed and request.backend is None:
+        yield f"torch=={installed}"
+    yield f"torch=={public}"
+
+
+def _write_guard(
+    environment: ForeignEnvironment,
+    fit: Fit,
+    project: Project,
+) -> bool:
     """Keep plain pip in the environment to the builds of the lock; return whether it is.
 
     Its own configuration, if it has one, is not ours to change.
     """
-    files = [environment.prefix / name for name in (CONSTRAINTS, pip_configuration())]
-    others = [file for file in files if os.path.lexists(file) and not is_own_guard_file(file)]
-    if others or environment.root != environment.prefix:
-        reason = (
-            f"{others[0]} is not gpuinstall's"
-            if others
-            else "its pip may be another environment's too"
-        )
-        project.reporter.warn(f"plain pip may replace torch in {environment.prefix}: {reason}")
+    prefix = environment.prefix
+    reason = _reason_against_guard(environment)
+    if reason:
+        project.reporter.warn(f"plain pip may replace torch in {prefix}: {reason}")
         return False
-    beside = members_beside(fit, project.catalog, project.session)
-    # pip installs a version that is there again if it is given by an address.
-    present = {
-        each.name: each.version
-        for each in beside
-        if each.version and each.version == environment.versions.get(each.name)
-    }
-    versions = fit.lock.versions_of(project.catalog.family) | present
-    absent = [each for each in beside if each.name not in present]
-    lines = constraint_lines(versions, absent, fit.choice.build.backend.tag)
-    record = (
-        find_undo(environment)
-        or UndoRecord(environment.root, undo_folder(environment), "saving", (), ()).begin()
+    versions = fit.lock.versions_of(project.catalog.family)
+    absent = []
+    for member in members_beside(fit, project.catalog, project.session):
+        if member.version and member.version == environment.versions.get(member.name):
+            # pip installs a version that is there again if it is given by an address.
+            versions[member.name] = member.version
+        else:
+            absent.append(member)
+    record = find_undo(environment)
+    if record is None:
+        folder = undo_folder(environment)
+        record = UndoRecord(environment.root, folder, "saving", new=(), old=()).begin()
+    record.extend((CONSTRAINTS, pip_configuration()))
+    write_guard(
+        prefix,
+        prefix,
+        source=f"torch=={fit.lock.versions['torch']}",
+        lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
+        constraints=project.pip_constraints(prefix),
     )
-    record.extend([file.name for file in files])
-    source = f"torch=={fit.lock.versions['torch']}"
-    constraints = project.pip_constraints(environment.prefix)
-    write_guard(environment.prefix, environment.prefix, source, lines, constraints)
     return True
+
+
+def _reason_against_guard(environment: ForeignEnvironment) -> str | None:
+    for name in (CONSTRAINTS, pip_configuration()):
+        file = environment.prefix / name
+        if os.path.lexists(file) and not is_own_guard_file(file):
+            return f"{file} is not gpuinstall's"
+    if environment.root != environment.prefix:
+        return "its pip may be another environment's too"
+    return None

@@ -135,8 +135,7 @@ class InstallState:
     """What an installation starts from: what lies there, and what is requested."""
 
     existing: ExistingEnvironment
-    asked: FolderRequest
-    """The request of the folder."""
+    folder_request: FolderRequest
     request: LockRequest
     """The request for a lock that was made of it."""
     here: Machine | None

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 UNCONFIRMED = "download-not-confirmed"
 UNASKED_BYTES = 1_000_000_000
+"""What is downloaded at most without a question."""
 
 
 @dataclass(frozen=True)
@@ -78,152 +79,204 @@ class PricedLock:
 
     def to_dict(self, commands: Iterable[Sequence[str]]) -> dict[str, Any]:
         """Return the document of ``install --dry-run --json``."""
+        bill = self.bill
+        folders = [folder for folder, size in bill.folders.items() if size]
         return {
             "plan": self.of.plan.to_dict(),
             "lock": {"changes": [change._asdict() for change in self.changes]},
-            "bytes": self.bill.fetch,
-            "sources": [{"host": host, "bytes": size} for host, size in self.bill.sources.items()],
-            "space": [
-                {"path": str(folder), "bytes": size}
-                for folder, size in self.bill.folders.items()
-                if size
-            ],
+            "bytes": bill.fetch,
+            "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()],
+            "space": [{"path": str(folder), "bytes": bill.folders[folder]} for folder in folders],
             "commands": [list(words) for words in commands],
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What is told of it before it is carried out, line by line with the label of each."""
+        """Yield what is reported of it before it is carried out, line by line with the label of each."""
         if self.existing is None:
             return
-        yield "Build", f"torch {self.choice.build.name} · Python {self.choice.python}"
+        python = self.choice.python
+        yield "Build", f"torch {self.choice.build.name} · Python {python}"
         if isinstance(self.of, Resolution):
-            yield from (("", remark) for remark in self.of.remarks)
-        if self.existing.is_empty:
-            named = {parse_requirement(text).name for text in self.choice.requirements}
-            first = sorted(self.changes, key=lambda change: change.package not in named)
-            lines = [f"+ {some([f'{change.package} {change.new}'.rstrip() for change in first])}"]
-        else:
-            lines = [*map(str, self.changes), *self.stays] or ["no version changes"]
-        yield from (("" if position else "Changes", line) for position, line in enumerate(lines))
-        fetched = (
-            ""
-            if find_python(self.choice.python)
-            else f"; uv downloads Python {self.choice.python} too"
-        )
-        yield "Download", f"{self.bill}{fetched}"
+            for remark in self.of.remarks:
+                yield "", remark
+        label = "Changes"
+        for line in self._change_lines():
+            yield label, line
+            label = ""
+        download = str(self.bill)
+        if find_python(python) is None:
+            download += f"; uv downloads Python {python} too"
+        yield "Download", download
+
+    def _change_lines(self) -> list[str]:
+        if self.existing and not self.existing.is_empty:
+            return [*map(str, self.changes), *self.stays] or ["no version changes"]
+        requested = {parse_requirement(text).name for text in self.choice.requirements}
+        # What was requested comes first.
+        changes = sorted(self.changes, key=lambda change: change.package not in requested)
+        names = [f"{change.package} {change.new}".rstrip() for change in changes]
+        return [f"+ {some(names)}"]
 
     def announce(self, session: Session, *, yes: bool) -> None:
-        """Say what it is and costs; raise InstallationError where there is no space for it.
+        """Report what it is and costs.
 
-        Raise UsageError, unless ``yes``, for gigabytes that come only because the CPU build's index is unreachable.
+        Args:
+            session: The clients of this run.
+            yes: Whether to download gigabytes also if they come only because the CPU build's index is unreachable.
+
+        Raises:
+            InstallationError: there is no space for it.
+            UsageError: it would download gigabytes for that reason.
         """
         for label, text in self.lines():
             session.reporter.step(label, text)
         self.bill.check()
-        silent = None if yes else session.client.unreachable(session.sources.torch_index)
-        unasked = isinstance(self.of, Resolution) and any(
-            one.code == UNASKED for one in self.of.plan.warnings
-        )
-        if silent and unasked and self.bill.fetch > UNASKED_BYTES:
-            what = f"torch {self.choice.build.name} is a download of {readable(self.bill.fetch)}"
-            hint = "the same again   # when it is reachable\nthe same with --yes   # downloads it all the same"
-            message = f"{what}: the index of the CPU build, {silent.host}, is unreachable"
-            raise UsageError(UNCONFIRMED, message, why=silent.why, hint=hint)
+        if yes or not isinstance(self.of, Resolution) or self.bill.fetch <= UNASKED_BYTES:
+            return
+        silent = session.client.unreachable(session.sources.torch_index)
+        codes = {warning.code for warning in self.of.plan.warnings}
+        if silent and UNASKED in codes:
+            download = (
+                f"torch {self.choice.build.name} is a download of {readable(self.bill.fetch)}"
+            )
+            raise UsageError(
+                UNCONFIRMED,
+                f"{download}: the index of the CPU build, {silent.host}, is unreachable",
+                why=silent.why,
+                hint="the same again   # when it is reachable\n"
+                "the same with --yes   # downloads it all the same",
+            )
 
     def make_lock(self, state: InstallState, project: Project) -> Fit:
-        """Return the lock; of files whose index gives no hash the installation takes it."""
+        """Return the lock; the installation takes the hash of a file whose index gives none."""
         if isinstance(self.of, Fit):
             return self.of
-        request, folder = state.request.request, project.paths.folder
-        return Fit(
-            build_incomplete(self.of, request, project.session, state.asked, folder), self.of.plan
+        lock = build_incomplete(
+            self.of,
+            state.request.request,
+            project.session,
+            state.folder_request,
+            project.paths.folder,
         )
+        return Fit(lock, self.of.plan)
 
 
-def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
+def price_lock(
+    fit: Fit,
+    state: InstallState,
+    project: Project,
+) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
-    existing, machine, session = state.existing, state.request.machine, project.session
+    lock, machine, session = fit.lock, state.request.machine, project.session
     builds, site = builds_of(fit, machine, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
     check_builds(builds, site, session.reporter, here=True)
-    if unserved := fit.lock.unserved:
-        session.reporter.warn(
-            f"{fit.lock.name} takes {', '.join(unserved)} from files of this machine"
-        )
-    files = selected(fit.lock, fit.choice.python, machine)
-    if not (project.sourcing.wheels or session.environment.get("UV_OFFLINE")):
-        check_hosts(fit.lock, files, fit.choice.build.backend.tag, session)
+    if lock.unserved:
+        packages = ", ".join(lock.unserved)
+        session.reporter.warn(f"{lock.name} takes {packages} from files of this machine")
+    files = selected(lock, fit.choice.python, machine)
+    if not project.sourcing.wheels and not session.environment.get("UV_OFFLINE"):
+        check_hosts(lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
     unchanged = unchanged_packages(
-        existing,
-        fit.lock.versions,
-        fit.lock.hashes_by_package,
-        editable_folders(fit.lock, project.paths.folder),
-        fit.choice.python,
+        state.existing,
+        versions=lock.versions,
+        hashes=lock.hashes_by_package,
+        editable=editable_folders(lock, project.paths.folder),
+        python=fit.choice.python,
     )
     new = [file for file in files if file.package not in unchanged]
-    price = price_files(new, {}, project.paths.venv, session)
-    changes = compare_versions(existing.packages, fit.lock.held)
-    return PricedLock(fit, changes, existing, price, unchanged=unchanged)
+    return PricedLock(
+        fit,
+        changes=compare_versions(state.existing.packages, lock.held),
+        existing=state.existing,
+        bill=price_files(new, {}, project.paths.venv, session),
+        unchanged=unchanged,
+    )
 
 
 def resolve_lock(state: InstallState, project: Project) -> PricedLock:
-    """Resolve a new lock, and reckon what it costs and changes. Raise what choosing or resolving raises.
+    """Resolve a new lock, and reckon what it costs and changes.
 
     Versions that are locked stay unless they are to move.
+
+    Raises:
+        GpuInstallError: whatever choosing and resolving raise.
     """
-    options, existing, session = state.options, state.existing, project.session
-    held = [existing.held_by] if existing.held_by and not options.upgrade else []
-    moving = options.moving if held else ()
-    resolution = resolve_locks([state.request], session, held=held, moving=moving)[0]
-    hashes = resolution.hashes
+    existing, session = state.existing, project.session
+    near_to = [] if state.options.upgrade else existing.pinned_locks
+    moving = state.options.moving if near_to else ()
+    resolution = resolve_locks([state.request], session, held=near_to, moving=moving)[0]
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
-    files = best_files(resolution.files, resolution.choice.python, state.request.machine)
-    files = tuple(replace(file, sha256=hashes.known.get(file.url)) for file in files)
-    known: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        known[file.package].add(file.sha256 or "")
+    python = resolution.choice.python
+    hashes: dict[str, set[str]] = defaultdict(set)
+    files = []
+    for file in best_files(resolution.files, python, state.request.machine):
+        sha256 = resolution.hashes.known.get(file.url)
+        files.append(replace(file, sha256=sha256))
+        hashes[file.package].add(sha256 or "")
     unchanged = unchanged_packages(
-        existing, resolution.versions, known, resolution.editable_folders, resolution.choice.python
+        existing,
+        versions=resolution.versions,
+        hashes=hashes,
+        editable=resolution.editable_folders,
+        python=python,
     )
-    listed = {file.url: head.size or 0 for file, head in hashes.missing.items()}
-    for package in resolution.document.get("packages", ()):  # whose index says sizes
-        listed |= {
-            entry["url"]: entry["size"] for entry in package.get("wheels", ()) if entry.get("size")
-        }
     new = [file for file in files if file.package not in unchanged]
-    price = price_files(new, listed, project.paths.venv, session)
-    changes = compare_versions(existing.packages, resolution.held)
-    stays = tuple(_unmoved(state, resolution.held))
-    return PricedLock(resolution, changes, existing, price, stays, unchanged)
+    return PricedLock(
+        resolution,
+        changes=compare_versions(existing.packages, resolution.held),
+        existing=existing,
+        bill=price_files(new, _reported_sizes(resolution), project.paths.venv, session),
+        stays=tuple(_unmoved(state, resolution.held)),
+        unchanged=unchanged,
+    )
 
 
-def _unmoved(state: InstallState, held: Mapping[str, str]) -> Iterator[str]:
-    """Say why a package that was to go or to be upgraded is in the environment as before."""
-    existing, asked = state.existing, state.asked
-    wanted = [parse_requirement(text) for text in (*asked.requirements, *asked.constraints)]
-    before = {
-        parse_requirement(text).name for text in (existing.lock.inputs if existing.lock else ())
-    }
+def _reported_sizes(resolution: Resolution) -> dict[str, int]:
+    """Return the sizes that indexes and servers reported while a lock was resolved, by address."""
+    sizes = {file.url: head.size or 0 for file, head in resolution.hashes.missing.items()}
+    for package in resolution.document.get("packages", ()):
+        for entry in package.get("wheels", ()):
+            if entry.get("size"):
+                sizes[entry["url"]] = entry["size"]
+    return sizes
+
+
+def _unmoved(state: InstallState, versions: Mapping[str, str]) -> Iterator[str]:
+    """Yield why a package that was to go or to be upgraded is in the environment as before."""
+    existing, request = state.existing, state.folder_request
+    requirements = list(map(parse_requirement, (*request.requirements, *request.constraints)))
+    inputs = existing.lock.inputs if existing.lock else ()
+    requested_before = {parse_requirement(text).name for text in inputs}
+    no_longer_requested = requested_before - {requirement.name for requirement in requirements}
     packages = read_packages(packages_folders(existing.paths.venv))
-    for name in sorted(before & held.keys() - {requirement.name for requirement in wanted}):
-        needing = [other.name for other in packages if name in required_names(other)]
-        yield f"{name} {held[name]} stays: {some(needing) or 'another package'} requires it"
+    for name in sorted(no_longer_requested & versions.keys()):
+        requiring = [package.name for package in packages if name in required_names(package)]
+        by = some(requiring) or "another package"
+        yield f"{name} {versions[name]} stays: {by} requires it"
     for name in state.options.moving:
-        if name in held and existing.packages.get(name) == held[name]:
-            limits = [
-                f"{one.name}{one.specifier}" for one in wanted if one.name == name and one.specifier
-            ]
-            yield f"{name} stays at {held[name]}, the newest that fits {' and '.join(limits) or 'the other packages'}"
+        if name not in versions or existing.packages.get(name) != versions[name]:
+            continue
+        own = [requirement for requirement in requirements if requirement.name == name]
+        limits = [f"{name}{requirement.specifier}" for requirement in own if requirement.specifier]
+        bounds = " and ".join(limits) or "the other packages"
+        yield f"{name} stays at {versions[name]}, the newest that fits {bounds}"
 
 
 def builds_of(
-    fit: Fit, machine: Machine, project: Project
+    fit: Fit,
+    machine: Machine,
+    project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
-    """What an installation of a lock builds, and where."""
+    """Return what an installation of a lock builds, and where."""
     site = this_site(
-        fit.choice, fit.lock.versions, machine, project.session, project.sourcing.wheels
+        fit.choice,
+        fit.lock.versions,
+        machine,
+        project.session,
+        project.sourcing.wheels,
     )
     return source_builds(tomli.loads(fit.lock.text)), site

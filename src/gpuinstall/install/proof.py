@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.environments.written_files import WriteFault
+    from gpuinstall.finding import CheckResult
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
@@ -41,31 +42,39 @@ class KernelFailedError(VerificationError):
     """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
 
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
-        failed = [
-            (device, check)
-            for device in verdict.devices
-            for check in device.checks
-            if check.status == "failed"
-        ]
-        check = failed[0][1]
-        pairs = dict.fromkeys((device.label, device.name) for device, _ in failed)
-        names = (name if label == name else f"{label} ({name})" for label, name in pairs)
+        labels: dict[str, None] = {}
+        for device in verdict.devices:
+            if device.status == "failed":
+                is_cpu = device.label == device.name
+                labels[device.name if is_cpu else f"{device.label} ({device.name})"] = None
+        check = _failed_checks(verdict)[0]
+        fixes = "\n".join(map(str, check.fixes))
         super().__init__(
             "kernel-failed",
-            f"torch {fit.choice.build.name} failed on {', '.join(names)}: {check.name}",
+            f"torch {fit.choice.build.name} failed on {', '.join(labels)}: {check.name}",
             why=check.message,
             id=check.id,
-            hint="\n".join(map(str, check.fixes))
-            or "gpuinstall plan --all   # the other builds: --backend takes one",
+            hint=fixes or "gpuinstall plan --all   # the other builds: --backend takes one",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
-        self.build, self.verdict = fit.choice.build, verdict
+        self.build = fit.choice.build
+        self.verdict = verdict
+
+
+def _failed_checks(verdict: Verdict) -> list[CheckResult]:
+    failed = []
+    for device in verdict.devices:
+        failed += [check for check in device.checks if check.status == "failed"]
+    return failed
 
 
 def preflighted(
-    machine: Machine, here: Machine | None, request: Request, reporter: Reporter
+    machine: Machine,
+    here: Machine | None,
+    request: Request,
+    reporter: Reporter,
 ) -> Machine:
-    """Prove the driver before anything is downloaded; what is wrong with it counts in the plan for ``machine``."""
+    """Prove the driver before anything is downloaded; return ``machine`` with what is wrong with it."""
     from gpuinstall.probe import preflight
 
     if here is None or not here.gpus or request.is_for_cpu:
@@ -76,64 +85,91 @@ def preflighted(
     return machine.with_problems(proof.problems)
 
 
-def check_links(fit: Fit, site: Path, machine: Machine, reporter: Reporter) -> None:
+def check_links(
+    fit: Fit,
+    site: Path,
+    machine: Machine,
+    reporter: Reporter,
+) -> None:
     """Look whether the libraries in a folder of packages can be loaded, without loading any.
 
-    Raise InstallationError where one of a package that was asked for cannot; warn of the others.
+    It warns of one that cannot, if another package has brought its package.
+
+    Raises:
+        InstallationError: one of a package that was requested cannot be loaded.
     """
-    named = requirement_names(fit.choice.requirements)
-    libraries, members = read_libraries(site), load_members()
-    there = {
-        name for library in libraries for name in (Path(library.path).name, library.elf.soname)
-    }
-    told = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    requested = requirement_names(fit.choice.requirements)
+    libraries = read_libraries(site)
+    names = {library.elf.soname for library in libraries}
+    names |= {Path(library.path).name for library in libraries}
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
         package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
-        own = (
-            code == "missing-library" and fault.name in there
-        )  # in a folder that its package looks into
-        matters = fault.is_certain and not members.is_spare(package, path) and not own
-        folder = next(
-            (folder for folder in filter(None, told) if Path(folder, fault.name).is_file()), None
-        )
-        if matters and folder:
-            reporter.warn(
+        if not fault.is_certain or load_members().is_spare(package, path):
+            continue
+        if code == "missing-library" and fault.name in names:
+            # It is there, in a folder that its package looks into.
+            continue
+        folder = _configured_folder(fault.name)
+        if folder:
+            text = (
                 f"{path} of {package} finds {fault.name} through LD_LIBRARY_PATH ({folder}) alone"
             )
-        elif (
-            matters and package in named and code != "twice-there"
-        ):  # which of them is used, a kernel shows
-            brought = f"the same with {fault.provider}" if fault.provider else None
-            raise InstallationError(
-                "library-not-loadable", fault.reason.message, id="F56", hint=brought
-            )
-        elif matters:
+            reporter.warn(text)
+        elif package not in requested or code == "twice-there":
+            # Which of two is used, a kernel shows.
             reporter.warn(fault.reason.message)
+        else:
+            raise InstallationError(
+                "library-not-loadable",
+                fault.reason.message,
+                id="F56",
+                hint=f"the same with {fault.provider}" if fault.provider else None,
+            )
+
+
+def _configured_folder(library: str) -> str | None:
+    """Return the folder in LD_LIBRARY_PATH that has a library; None if none has it."""
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if folder and Path(folder, library).is_file():
+            return folder
+    return None
 
 
 def check_written_files(
-    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path
+    packages: Sequence[InstalledPackage],
+    changed: Collection[str],
+    root: Path,
 ) -> Iterator[WriteFault]:
-    """Yield the ``changed`` packages that write the same files as others, and may.
+    """Yield the packages that write the same files as others, and may.
 
-    Raise InstallationError if one has written where it may not. ``packages`` are all in the environment at ``root``.
+    Args:
+        packages: All packages of the environment.
+        changed: The names of those that are new.
+        root: The environment.
+
+    Raises:
+        InstallationError: a package has written where it may not.
     """
     catalog = load_catalog()
-    for fault in write_faults(
-        packages, changed, root, family=catalog.family, is_tied=catalog.is_tied
-    ):
-        if not fault.is_refused:
-            yield fault
-            continue
-        package = fault.packages[0]
-        hint = f"gpuinstall install {quoted(f'{package.name}!={package.version}')}   # another version; or leave it out"
-        raise InstallationError(
-            "foreign-files",
-            fault.message,
-            why="its files would be imported as another package's",
-            hint=hint,
-        )
+    faults = write_faults(
+        packages,
+        changed,
+        root,
+        family=catalog.family,
+        is_tied=catalog.is_tied,
+    )
+    for fault in faults:
+        if fault.is_refused:
+            package = fault.packages[0]
+            others = quoted(f"{package.name}!={package.version}")
+            raise InstallationError(
+                "foreign-files",
+                fault.message,
+                why="its files would be imported as another package's",
+                hint=f"gpuinstall install {others}   # another version; or leave it out",
+            )
+        yield fault
 
 
 @dataclass(frozen=True)
@@ -158,32 +194,44 @@ class Installation:
     """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
 
 
-def verify(installation: Installation, here: Machine | None, project: Project) -> Installation:
+def verify(
+    installation: Installation,
+    here: Machine | None,
+    project: Project,
+) -> Installation:
     """Prove an installation as far as the earlier proof does not cover it; return it with the verdict.
-
-    Raise KernelFailedError.
 
     Args:
         installation: What is to be proven.
         here: This machine; None if no kernel can run on it.
         project: The run.
+
+    Raises:
+        KernelFailedError: a kernel failed.
     """
     if not installation.is_ours:
         return replace(installation, verdict=prove(installation, here, project).to_dict())
     # Before kernels run: what changes meanwhile was not proven.
     cover = read_cover(installation.venv, installation.fit.lock.hashes_by_package)
-    kept = _kept_verdict(installation, cover, here, project)
-    verdict = kept or prove(installation, here, project).to_dict()
-    record = cover.record(fingerprint(project.machine), verdict)
-    return replace(installation, verdict=verdict, proof=record, is_proof_kept=kept is not None)
+    kept_verdict = _kept_verdict(installation, cover, here, project)
+    verdict = kept_verdict or prove(installation, here, project).to_dict()
+    return replace(
+        installation,
+        verdict=verdict,
+        proof=cover.record(fingerprint(project.machine), verdict),
+        is_proof_kept=kept_verdict is not None,
+    )
 
 
 def _kept_verdict(
-    installation: Installation, cover: ProofCover, here: Machine | None, project: Project
+    installation: Installation,
+    cover: ProofCover,
+    here: Machine | None,
+    project: Project,
 ) -> dict[str, Any] | None:
     """Return the verdict of the earlier proof, with that of new programs; None if all has to be proven."""
     earlier = installation.earlier
-    if earlier is None or not (earlier.proves(_gpus(installation)) and cover.keeps(earlier)):
+    if earlier is None or not earlier.proves(_gpus(installation)) or not cover.keeps(earlier):
         return None
     verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
     new = cover.new_programs(earlier)
@@ -201,20 +249,28 @@ def prove(
     *,
     programs: Collection[str] | None = None,
 ) -> Verdict:
-    """Run the kernels of an environment on this machine's GPUs, or say that they are not ``here``.
+    """Run the kernels of an environment on this machine's GPUs.
 
-    With ``programs`` run the checks of these modules alone. Raise KernelFailedError if one fails.
+    Args:
+        installation: The environment.
+        here: This machine; None: the verdict says that its GPUs are not here.
+        project: The run.
+        programs: The modules whose checks are run alone.
+
+    Raises:
+        KernelFailedError: a kernel failed.
     """
     from gpuinstall.verify.runner import verify_environment
 
-    start, fit = monotonic(), installation.fit
+    start = monotonic()
+    fit = installation.fit
     gpus = _gpus(installation) if here else ()
     verdict = verify_environment(
         installation.python,
         here or replace(project.machine, gpus=()),
-        asked_cpu=fit.plan.status == "cpu",
+        for_cpu=fit.plan.status == "cpu",
         gpus=gpus or None,
-        meant=fit.choice.build,
+        expected_build=fit.choice.build,
         programs=programs,
         reporter=project.reporter,
     )
@@ -230,25 +286,24 @@ def _gpus(installation: Installation) -> tuple[int, ...]:
 
 
 def summary(verdict: Verdict) -> str:
-    """Say in one line what became of each device."""
+    """Return in one line what became of each device."""
     parts = []
     for device in verdict.devices:
-        count = sum(check.status == "passed" for check in device.checks)
-        result = (
-            f"{count} checks" if device.status == "passed" else device.unproven or device.status
-        )
+        result = device.unproven or device.status
+        if device.status == "passed":
+            count = sum(check.status == "passed" for check in device.checks)
+            result = f"{count} checks"
         parts.append(f"{device.label}: {result}")
     return " · ".join(parts)
 
 
-def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog | None:
-    """The catalogue with the builds that would fail as ``build`` did marked so; None where another would not help."""
-    causes = {
-        check.id
-        for device in verdict.devices
-        for check in device.checks
-        if check.status == "failed"
-    }
+def catalog_without(
+    catalog: Catalog,
+    build: Build,
+    verdict: Verdict,
+) -> Catalog | None:
+    """Return the catalogue with the builds marked that would fail as ``build`` did; None if no other would help."""
+    causes = {check.id for check in _failed_checks(verdict)}
     differing = {load_failures()[cause].another for cause in causes if cause}
     if not differing & {"code", "toolkit"}:
         return None
@@ -256,14 +311,12 @@ def catalog_without(catalog: Catalog, build: Build, verdict: Verdict) -> Catalog
     def fails(other: Build) -> bool:
         if "code" in differing:
             return other.code == build.code
-        return (
-            other.backend.kind == build.backend.kind
-            and (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
-        )
+        if other.backend.kind != build.backend.kind:
+            return False
+        return (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
 
     catalog = catalog.serving(build.backend.kind)
     if not any((row.name, row.platform) == (build.name, build.platform) for row in catalog.builds):
-        catalog = replace(
-            catalog, builds=(*catalog.builds, build)
-        )  # learned in this run: no listing brings it back
+        # It was learned in this run, and no listing brings it back.
+        catalog = replace(catalog, builds=(*catalog.builds, build))
     return catalog.without(fails, "failed")

@@ -1,4 +1,4 @@
-"""An environment of ours and the previous one, removed; what of them is the user's stays."""
+"""Remove an environment of ours and the previous one; the user's own files stay."""
 
 from __future__ import annotations
 
@@ -89,21 +89,28 @@ def find_removable(
         if not paths.has_previous:
             raise UsageError("no-previous", f"no previous environment of {paths.venv}")
         return {paths.previous: size_of(paths.previous)}
-    if not os.path.lexists(paths.venv):
-        hint = "gpuinstall env list"
+    venv = paths.venv
+    if not os.path.lexists(venv):
         raise UsageError(
-            "environment-missing", f"there is no environment at {paths.venv}", hint=hint
+            "environment-missing",
+            f"there is no environment at {venv}",
+            hint="gpuinstall env list",
         )
-    if read_marker(paths.venv) is None:
-        message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
+    if read_marker(venv) is None:
         raise UsageError(
-            "not-ours", message, hint="gpuinstall env list   # the environments that it made"
+            "not-ours",
+            f"{venv} was not made by gpuinstall, which leaves it where it is",
+            hint="gpuinstall env list   # the environments that it made",
         )
-    if not with_packages and (packages := added_packages(paths.venv)):
-        message = f"{paths.venv} has packages that are not in its lock: {some(packages)}"
-        hint = "the same with --yes   # removes them too"
-        raise UsageError("users-packages", message, hint=hint, data={"packages": list(packages)})
-    return {folder: size_of(folder) for folder in (paths.venv, paths.previous) if is_folder(folder)}
+    packages = added_packages(venv)
+    if packages and not with_packages:
+        raise UsageError(
+            "users-packages",
+            f"{venv} has packages that are not in its lock: {some(packages)}",
+            hint="the same with --yes   # removes them too",
+            data={"packages": list(packages)},
+        )
+    return {folder: size_of(folder) for folder in (venv, paths.previous) if is_folder(folder)}
 
 
 @contextmanager
@@ -114,8 +121,11 @@ def _unused(paths: EnvironmentPaths) -> Iterator[None]:
         return
     descriptor = hold_alone(str(paths.folder))
     if descriptor is None:
-        hint = "the same again   # once it has ended"
-        raise InstallationError("busy", f"a program runs in {paths.venv}", hint=hint)
+        raise InstallationError(
+            "busy",
+            f"a program runs in {paths.venv}",
+            hint="the same again   # once it has ended",
+        )
     try:
         yield
     finally:

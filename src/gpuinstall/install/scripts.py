@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import forget
@@ -37,16 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.declaration import Declaration
     from gpuinstall.provenance import SourceSetting
     from gpuinstall.reporter import Reporter
 
 UNUSED_S = 14 * 24 * 3600
+"""An environment that was not used for longer is removed."""
 MOST_SCRIPT_BYTES = 20_000_000_000
-"""An environment that was not used for longer, and the oldest while all have more, is removed."""
-_BLOCK = re.compile(
-    r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$"
-)  # as PEP 723 has it
+"""While all have more, the oldest is removed."""
+_BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
+"""As PEP 723 has it."""
 
 
 class Script(NamedTuple):
@@ -65,7 +63,12 @@ class Script(NamedTuple):
     """Which of its environments: another one if a program runs in the first and it does not fit here."""
 
     @classmethod
-    def of_folder(cls, folder: Path, extra: Sequence[str], request: Sequence[str]) -> Script:
+    def of_folder(
+        cls,
+        folder: Path,
+        extra: Sequence[str],
+        request: Sequence[str],
+    ) -> Script:
         """Return a folder with ``extra`` requirements beside its own request."""
         locks = (read_lock_text(lock) for lock in locks_in(folder))
         return cls(folder, tuple(extra), None, request=(*request, *locks))
@@ -80,17 +83,21 @@ class Script(NamedTuple):
     @property
     def paths(self) -> EnvironmentPaths:
         """Its environment: the same one for the same request and the same file."""
-        request = (*sorted(self.requirements), self.python or "", *self.request)
-        bounds = (*self.constraints, *recorded_sources(self.settings))
-        words = "\0".join((str(self.file.resolve()), *request, *bounds))
+        words = [
+            str(self.file.resolve()),
+            *sorted(self.requirements),
+            self.python or "",
+            *self.request,
+            *self.constraints,
+            *recorded_sources(self.settings),
+        ]
         if self.number > 1:
-            words += f"\0{self.number}"
-        digest = hashlib.sha256(os.fsencode(words)).hexdigest()[:12]
+            words.append(str(self.number))
+        digest = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
-        return EnvironmentPaths.at(
-            script_environments() / f"{name}-{digest}" / ".venv", is_named=False
-        )
+        folder = script_environments() / f"{name}-{digest}"
+        return EnvironmentPaths.at(folder / ".venv", is_named=False)
 
     @property
     def evidence(self) -> list[str]:
@@ -100,8 +107,9 @@ class Script(NamedTuple):
     @property
     def restoring(self) -> str:
         """The command that makes the locks of a script again; empty for a folder."""
-        command = f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
-        return "" if self.file.is_dir() else command
+        if self.file.is_dir():
+            return ""
+        return f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
 
     def next(self) -> Script:
         """Return the same with another environment."""
@@ -111,7 +119,9 @@ class Script(NamedTuple):
         """Copy the locks that lie beside it to its environment, where they are judged like any others.
 
         What was copied before and is gone from there goes; without any, its environment's own stays.
-        Raise LockError for one that cannot be read.
+
+        Raises:
+            LockError: one cannot be read.
         """
         try:
             texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
@@ -119,9 +129,10 @@ class Script(NamedTuple):
             error.hint = self.restoring or error.hint
             raise
         paths = self.paths
-        if not texts and (marker := read_marker(paths.venv)):
+        marker = read_marker(paths.venv)
+        if marker and not texts:
             with suppress(LockError):
-                texts = {marker.lock: read_lock_text(paths.venv / marker.lock)}
+                texts[marker.lock] = read_lock_text(paths.venv / marker.lock)
         for copy in locks_in(paths.folder):
             if copy.name not in texts:
                 remove_file(copy)
@@ -131,46 +142,57 @@ class Script(NamedTuple):
 
 
 def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
-    """Read what the inline metadata of a script require, with ``extra``; None if it has none.
+    """Return what the inline metadata of a script require, with ``extra``; None if it has none.
 
-    Raise UsageError where they are malformed.
+    Raises:
+        UsageError: they are malformed.
     """
     try:
         text = read_document(file)
         count = len(re.findall(r"(?m)^# /// script\b", text))
-        block = (
-            _BLOCK.search(text) if count == 1 else None
-        )  # from each of many it would read to the end
+        # From each of many blocks the pattern would read to the end.
+        block = _BLOCK.search(text) if count == 1 else None
         table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
     except (OSError, ValueError) as error:
         raise _malformed(file, getattr(error, "strerror", None) or str(error)) from None
-    requirements, python = table.get("dependencies", []), table.get("requires-python")
-    if count > 1 or not (isinstance(requirements, list) and isinstance(python or "", str)):
-        raise _malformed(
-            file, "it has one block, with a list of dependencies and a requires-python"
-        )
+    dependencies = table.get("dependencies", [])
+    python = table.get("requires-python") or ""
+    if count > 1 or not isinstance(dependencies, list) or not isinstance(python, str):
+        reason = "it has one block, with a list of dependencies and a requires-python"
+        raise _malformed(file, reason)
     if not block:
         return None
-    listed = _read_block(table, file).listed
-    return Script(file, (*listed.requirements, *extra), python, listed.constraints, listed.settings)
+    return _read_block(table, file, extra)
 
 
-def _read_block(table: Mapping[str, Any], file: Path) -> Declaration:
-    """Read the dependencies of a block with what its ``[tool.uv]`` says of sources; paths begin at the script."""
-    place = file.absolute().parent
+def _read_block(
+    table: Mapping[str, Any],
+    file: Path,
+    extra: Sequence[str],
+) -> Script:
+    """Return what a block requires, with what its ``[tool.uv]`` says of sources; paths begin at the script."""
+    folder = file.absolute().parent
     try:
         uv = dict(table.get("tool", {}).get("uv", {}))
         sources = dict(uv.get("sources", {}))
         for name, source in sources.items():
             if isinstance(source, dict) and "path" in source:
-                sources[name] = {**source, "path": str(place / source["path"])}
-        tool = {**table.get("tool", {}), "uv": {**uv, "sources": sources}}
-        project = {"dependencies": list(map(str, table.get("dependencies", [])))}
-        declared = parse_project({"project": project, "tool": tool}, load_catalog().family, file)
-        settings = (*declared.listed.settings, *configured_sources(uv, file))
+                sources[name] = {**source, "path": str(folder / source["path"])}
+        document = {
+            "project": {"dependencies": list(map(str, table.get("dependencies", [])))},
+            "tool": {**table.get("tool", {}), "uv": {**uv, "sources": sources}},
+        }
+        listed = parse_project(document, file).listed
+        settings = (*listed.settings, *configured_sources(uv, file))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _malformed(file, str(error)) from None
-    return declared._replace(listed=declared.listed._replace(settings=settings))
+    return Script(
+        file,
+        requirements=(*listed.requirements, *extra),
+        python=table.get("requires-python"),
+        constraints=listed.constraints,
+        settings=settings,
+    )
 
 
 def _malformed(file: Path, reason: str) -> UsageError:
@@ -178,33 +200,31 @@ def _malformed(file: Path, reason: str) -> UsageError:
 
 
 def remove_unused_scripts(reporter: Reporter) -> None:
-    """Remove the environments of scripts that nobody has used for long, or the oldest of too many bytes.
+    """Remove the environments of scripts that were not used for long, or the oldest of too many bytes.
 
     One that a program uses stays, and what cannot be removed is left to another run.
     """
     with suppress(OSError):
-        unused = sorted(
-            filter(is_folder, script_environments().iterdir()),
-            key=lambda folder: last_use(str(folder)),
-        )
+        folders = filter(is_folder, script_environments().iterdir())
+        unused = sorted(folders, key=lambda folder: last_use(str(folder)))
         sizes = {folder: size_of(folder / ".venv") for folder in unused}
         for folder in unused:
             is_old = time.time() - last_use(str(folder)) > UNUSED_S
-            if (is_old or sum(sizes.values()) > MOST_SCRIPT_BYTES) and _remove_unused(
-                folder, reporter
-            ):
+            is_too_much = sum(sizes.values()) > MOST_SCRIPT_BYTES
+            if (is_old or is_too_much) and _remove_unused(folder, reporter):
                 del sizes[folder]
 
 
 def _remove_unused(folder: Path, reporter: Reporter) -> bool:
-    """Remove one folder, if nobody uses it; return whether it is gone."""
+    """Remove one folder, if no program uses it; return whether it is gone."""
     descriptor = hold_alone(str(folder))
     if descriptor is None:
         return False
     try:
         paths = EnvironmentPaths.at(folder / ".venv")
         if os.path.lexists(paths.venv):
-            if read_marker(paths.venv) is None:  # the user's
+            if read_marker(paths.venv) is None:
+                # It is the user's.
                 return False
             with environment_lock(paths, 0, reporter):
                 dispose(paths.venv, paths, reporter)
@@ -215,7 +235,8 @@ def _remove_unused(folder: Path, reporter: Reporter) -> bool:
         for file in (*locks_in(folder), folder / IN_USE):
             remove_file(file)
         folder.rmdir()
-    except (GpuInstallError, OSError):  # another run works there, or it has files of the user's
+    except (GpuInstallError, OSError):
+        # Another run works there, or it has files of the user's.
         return False
     finally:
         os.close(descriptor)

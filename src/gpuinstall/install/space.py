@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,16 +43,25 @@ class Bill:
     """What is written into each folder."""
 
     def check(self) -> None:
-        """Raise InstallationError where a file system has less space than is needed on it."""
-        devices: dict[int, list[Path]] = {}
-        for folder in (folder for folder, size in self.folders.items() if size):
-            devices.setdefault(_device(folder), []).append(folder)
-        for folders in devices.values():
-            need, free = sum(self.folders[folder] for folder in folders), _free(folders[0])
-            if need > free:
-                message = f"{readable(need)} required in {_listed(folders)}, {readable(free)} free"
-                hint = "Free some space, or use another disk: --venv DIR, and UV_CACHE_DIR for uv's cache"
-                raise InstallationError("no-space", message, hint=hint)
+        """Check that every file system has the space that is needed on it.
+
+        Raises:
+            InstallationError: one has less.
+        """
+        by_device: dict[int, list[Path]] = {}
+        for folder, size in self.folders.items():
+            if size:
+                by_device.setdefault(_device(folder), []).append(folder)
+        for folders in by_device.values():
+            needed = sum(self.folders[folder] for folder in folders)
+            free = _free(folders[0])
+            if needed > free:
+                raise InstallationError(
+                    "no-space",
+                    f"{readable(needed)} required in {_joined(folders)}, {readable(free)} free",
+                    hint="Free some space, or use another disk: "
+                    "--venv DIR, and UV_CACHE_DIR for uv's cache",
+                )
 
     @property
     def fetch(self) -> int:
@@ -61,40 +71,40 @@ class Bill:
     @property
     def sources(self) -> dict[str, int]:
         """The bytes that each host will send, the most first."""
-        sums: dict[str, int] = {}
+        sums = Counter[str]()
         for file, size in self.missing.items():
-            host = urlsplit(file.url).netloc
-            sums[host] = sums.get(host, 0) + size
-        return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
+            sums[urlsplit(file.url).netloc] += size
+        return dict(sums.most_common())
 
     @property
     def caches(self) -> tuple[Path, ...]:
         """The folders that keep what is fetched."""
-        return tuple(
-            folder for folder, size in self.folders.items() if size and folder != self.venv
-        )
+        folders = [folder for folder, size in self.folders.items() if size]
+        return tuple(folder for folder in folders if folder != self.venv)
 
     def __str__(self) -> str:
-        fetched = (
-            f"{readable(self.fetch)} to {_listed(self.caches)}"
-            if self.fetch
-            else "nothing to download"
-        )
-        elsewhere = next(
-            (folder for folder in self.caches if _device(folder) != _device(self.venv)), None
-        )
-        room = f" ({readable(_free(elsewhere))} free)" if self.fetch and elsewhere else ""
+        download = "nothing to download"
+        if self.fetch:
+            download = f"{readable(self.fetch)} to {_joined(self.caches)}"
         if not self.unpacked:
-            return fetched
+            return download
+        if self.fetch:
+            for folder in self.caches:
+                if _device(folder) != _device(self.venv):
+                    download += f" ({readable(_free(folder))} free)"
+                    break
         venv = f"{display_path(self.venv)} ({readable(_free(self.venv))} free)"
-        return f"{fetched}{room}, {readable(self.unpacked)} for {venv}"
+        return f"{download}, {readable(self.unpacked)} for {venv}"
 
 
 FREE = Bill(missing={}, unpacked=0, venv=Path(), folders={})
 
 
 def price_files(
-    files: Collection[LockedFile], listed: Mapping[str, int], venv: Path, session: Session
+    files: Collection[LockedFile],
+    listed: Mapping[str, int],
+    venv: Path,
+    session: Session,
 ) -> Bill:
     """Reckon what will be fetched, and written where.
 
@@ -113,17 +123,34 @@ def price_files(
 
 
 def bill(
-    sizes: Mapping[LockedFile, int], cached: Collection[LockedFile], venv: Path, *, uv_cache: Path
+    sizes: Mapping[LockedFile, int],
+    cached: Collection[LockedFile],
+    venv: Path,
+    *,
+    uv_cache: Path,
 ) -> Bill:
-    """Reckon what ``sizes`` cost where ``cached`` need no transfer: uv unpacks into its cache what comes.
+    """Reckon what files cost: uv unpacks into its cache what comes.
 
     On one file system the environment is made of links into uv's cache; on two, of copies.
+
+    Args:
+        sizes: The size of each file.
+        cached: Those that need no transfer.
+        venv: The environment.
+        uv_cache: The folder of uv's cache.
     """
     new = {file: size for file, size in sizes.items() if file not in cached}
-    missing = {file: size for file, size in new.items() if local_path(file.url) is None}
-    unpacked, unpacked_new = int(UNPACKED * sum(sizes.values())), int(UNPACKED * sum(new.values()))
-    folders = {uv_cache: unpacked_new, venv: 0 if _device(venv) == _device(uv_cache) else unpacked}
-    return Bill(missing, unpacked, venv, folders)
+    unpacked = int(UNPACKED * sum(sizes.values()))
+    is_linked = _device(venv) == _device(uv_cache)
+    return Bill(
+        missing={file: size for file, size in new.items() if local_path(file.url) is None},
+        unpacked=unpacked,
+        venv=venv,
+        folders={
+            uv_cache: int(UNPACKED * sum(new.values())),
+            venv: 0 if is_linked else unpacked,
+        },
+    )
 
 
 def sizes(
@@ -132,39 +159,49 @@ def sizes(
     cached: Collection[LockedFile],
     session: Session,
 ) -> dict[LockedFile, int]:
-    """Find the size of every file: ``listed`` by address, kept of one that is ``cached``, said by its host; else 0.
+    """Return the size of every file; 0 if it is not known.
 
-    Hosts are asked side by side, and what they say is kept by sha256.
+    Hosts are asked side by side, and what they answer is kept by sha256.
+
+    Args:
+        files: The files.
+        listed: The sizes that are known, by address.
+        cached: Those of which an answer of an earlier run will do.
+        session: The clients of this run.
     """
     record = session.cache.folder / "sizes.json"
-    kept = _read(record)
-    found = {
-        file: listed.get(file.url) or (kept.get(file.sha256 or "") if file in cached else None)
-        for file in files
-    }
-    asked = [file for file, size in found.items() if size is None]
-    said = dict(
-        zip(asked, side_by_side(lambda file: _size(file, session.client), asked), strict=True)
-    )
-    if new := {file.sha256: size for file, size in said.items() if size and file.sha256}:
+    recorded = _read(record)
+    sizes = {}
+    unknown = []
+    for file in files:
+        size = listed.get(file.url)
+        if size is None and file in cached:
+            size = recorded.get(file.sha256 or "")
+        if size is None:
+            unknown.append(file)
+        sizes[file] = size or 0
+    answers = side_by_side(lambda file: _size(file, session.client), unknown)
+    new = {}
+    for file, answer in zip(unknown, answers, strict=True):
+        sizes[file] = answer
+        if answer and file.sha256:
+            new[file.sha256] = answer
+    if new:
         with suppress(InstallationError):
-            write_atomically(record, json.dumps({**kept, **new}))
-    return {file: size or said.get(file, 0) for file, size in found.items()}
+            write_atomically(record, json.dumps({**recorded, **new}))
+    return sizes
 
 
 def _read(record: Path) -> dict[str, int]:
-    with suppress(OSError, ValueError):
-        kept = read_json(record)
-        return (
-            {key: size for key, size in kept.items() if isinstance(size, int)}
-            if isinstance(kept, dict)
-            else {}
-        )
+    with suppress(OSError, ValueError, AttributeError):
+        sizes = read_json(record).items()
+        return {key: size for key, size in sizes if isinstance(size, int)}
     return {}
 
 
 def _size(file: LockedFile, client: Client) -> int:
-    if path := local_path(file.url):
+    path = local_path(file.url)
+    if path:
         return path.stat().st_size if path.is_file() else 0
     try:
         return client.head(file.url).size or 0
@@ -172,17 +209,18 @@ def _size(file: LockedFile, client: Client) -> int:
         return 0
 
 
-def _listed(folders: Iterable[Path]) -> str:
+def _joined(folders: Iterable[Path]) -> str:
     return " and ".join(map(display_path, folders))
 
 
 def _device(folder: Path) -> int:
-    return _there(folder).stat().st_dev
+    return _existing(folder).stat().st_dev
 
 
 def _free(folder: Path) -> int:
-    return shutil.disk_usage(_there(folder)).free
+    return shutil.disk_usage(_existing(folder)).free
 
 
-def _there(folder: Path) -> Path:
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the innermost one around it that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -46,18 +47,28 @@ if TYPE_CHECKING:
 
 
 def build_commands(
-    priced: PricedLock, base: Path | None, paths: EnvironmentPaths
+    priced: PricedLock,
+    base: Path | None,
+    paths: EnvironmentPaths,
 ) -> list[list[str]]:
-    """The command lines that build an environment; ``base`` is the interpreter, None where uv fetches one first."""
-    python, version = interpreter(paths.staging), priced.choice.python
+    """Return the command lines that build an environment.
+
+    Args:
+        priced: What it will hold.
+        base: The interpreter; None if uv fetches one first.
+        paths: Where it is built.
+    """
+    python = interpreter(paths.staging)
+    version = priced.choice.python
+    words: list[str] = []
     if isinstance(priced.of, Fit):
         names = priced.of.lock.names
         words = refresh_words(priced.of.lock)
     else:
         names = frozenset(priced.of.held)
-        words = []
-    commands = [] if base else [uv.fetch_python(version)]
-    commands.append(uv.create(base or Path(f"python{version}"), paths.staging))
+    commands = [uv.create(base or Path(f"python{version}"), paths.staging)]
+    if base is None:
+        commands.insert(0, uv.fetch_python(version))
     if not priced.unchanged:
         commands.append(uv.sync(python, paths.private_lock, paths.build_settings, words))
         commands.append(uv.give_pip(python, carried_pip(base) if base else None))
@@ -66,7 +77,13 @@ def build_commands(
     return commands
 
 
-def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -> Installation:
+def build(
+    fit: Fit,
+    priced: PricedLock,
+    project: Project,
+    *,
+    keep_proof: bool,
+) -> Installation:
     """Build an environment of a lock at ``paths.staging``, with what the existing one has of it already.
 
     Args:
@@ -78,7 +95,8 @@ def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -
     Raises:
         InstallationError: also if what uv has put there is damaged or lacks a library.
     """
-    paths, session, start = project.paths, project.session, monotonic()
+    paths, session = project.paths, project.session
+    start = monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
     linked = _link_unchanged(priced, project)
@@ -89,29 +107,27 @@ def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -
     if new:
         fit = replace(fit, lock=_install(new, fit, priced, project))
     link_bytecode(paths.staging, new)
-    with ThreadPoolExecutor(
-        2
-    ) as pool:  # pip comes, and the index is asked, while the files are looked at
-        keeps_guard = is_clone and _has_guard(priced, fit, project)
-        beside = None if keeps_guard else pool.submit(members_beside, fit, project.catalog, session)
-        # So that its own is the one that an activated shell calls.
-        needs_pip = "pip" not in fit.lock.names | linked
-        pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
-        giving = pool.submit(run_uv, pip, session) if needs_pip else None
+    keeps_guard = is_clone and _has_guard(priced, fit, project)
+    # An activated shell calls the environment's own pip, so it has one.
+    needs_pip = "pip" not in fit.lock.names | linked
+    pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
+    # pip comes, and the index is asked, while the files are looked at.
+    with ThreadPoolExecutor(2) as pool:
+        if not keeps_guard:
+            beside = pool.submit(members_beside, fit, project.catalog, session)
+        if needs_pip:
+            giving = pool.submit(run_uv, pip, session)
         _check_files(fit, new, priced, project, is_clone=is_clone)
-    try:
-        if giving:
+    if needs_pip:
+        try:
             giving.result()
-    except InstallationError as error:
-        session.reporter.warn(
-            f"the environment has no pip of its own: {error.why or error.message}"
-        )
+        except InstallationError as error:
+            reason = error.why or error.message
+            session.reporter.warn(f"the environment has no pip of its own: {reason}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
-    if beside is None:
-        for name in GUARD_FILES:
-            if (paths.venv / name).is_file():
-                shutil.copy2(paths.venv / name, paths.staging / name)
+    if keeps_guard:
+        _copy_guard(paths)
     else:
         _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
@@ -119,7 +135,9 @@ def build(fit: Fit, priced: PricedLock, project: Project, *, keep_proof: bool) -
     if is_clone:
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
-    earlier = priced.existing.proof if priced.existing and is_clone and keep_proof else None
+    earlier = None
+    if priced.existing and is_clone and keep_proof:
+        earlier = priced.existing.proof
     return Installation(fit, paths.staging, interpreter(paths.staging), earlier=earlier)
 
 
@@ -130,62 +148,101 @@ def _link_unchanged(priced: PricedLock, project: Project) -> frozenset[str]:
         return frozenset()
     if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
         paths.spare.rename(paths.staging)
-    linked = link_packages(paths.venv, paths.staging, priced.unchanged, priced.existing.built_ns)
-    if changed := priced.unchanged - linked:
-        text = f"{some(sorted(changed))}: changed since they were installed, and installed again"
-        project.session.reporter.step("Renewed", text)
+    linked = link_packages(
+        paths.venv,
+        paths.staging,
+        names=priced.unchanged,
+        built_ns=priced.existing.built_ns,
+    )
+    changed = sorted(priced.unchanged - linked)
+    if changed:
+        text = f"{some(changed)}: changed since they were installed, and installed again"
+        project.reporter.step("Renewed", text)
     return linked
 
 
-def _has_guard(priced: PricedLock, fit: Fit, project: Project) -> bool:
+def _has_guard(
+    priced: PricedLock,
+    fit: Fit,
+    project: Project,
+) -> bool:
     """Whether the environment before has a guard that is right for a lock of the same torch too."""
-    family, own = project.catalog.family, priced.existing.lock if priced.existing else None
+    own = priced.existing.lock if priced.existing else None
     if own is None or not (project.paths.venv / CONSTRAINTS).is_file():
         return False
+    family = project.catalog.family
     return own.name == fit.lock.name and own.versions_of(family) == fit.lock.versions_of(family)
 
 
-def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
+def _copy_guard(paths: EnvironmentPaths) -> None:
+    for name in GUARD_FILES:
+        if (paths.venv / name).is_file():
+            shutil.copy2(paths.venv / name, paths.staging / name)
+
+
+def _write_guard(
+    fit: Fit,
+    beside: Iterable[FamilyMember],
+    project: Project,
+) -> None:
     """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
-    paths, installed = project.paths, fit.lock.versions_of(project.catalog.family)
-    lines = constraint_lines(installed, beside, fit.choice.build.backend.tag)
+    paths = project.paths
+    installed = fit.lock.versions_of(project.catalog.family)
     write_guard(
-        paths.staging, paths.venv, fit.lock.name, lines, project.pip_constraints(paths.venv)
+        paths.staging,
+        paths.venv,
+        source=fit.lock.name,
+        lines=constraint_lines(installed, beside, fit.choice.build.backend.tag),
+        constraints=project.pip_constraints(paths.venv),
     )
 
 
 def _check_files(
-    fit: Fit, new: Collection[str], priced: PricedLock, project: Project, *, is_clone: bool
+    fit: Fit,
+    new: Collection[str],
+    priced: PricedLock,
+    project: Project,
+    *,
+    is_clone: bool,
 ) -> None:
     """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
 
     What was linked was looked at when it was new, and what has no native code is loaded by no loader.
     """
-    reporter = project.session.reporter
-    site = site_packages(project.paths.staging, fit.choice.python)
-    if not is_clone and (damage := damaged_torch(project.paths.staging)):
-        why = "uv's cache has the same damaged file: environments share the cache's files"
-        hint = f"{joined((uv.uv(), 'cache', 'clean', 'torch'))}   # then the same again"
-        raise InstallationError("cache-damaged", damage, why=why, hint=hint)
+    staging = project.paths.staging
+    if not is_clone:
+        _check_torch(staging)
+    site = site_packages(staging, fit.choice.python)
     # pip is being installed meanwhile, unless a lock holds it.
-    packages = [
-        package
-        for package in read_packages([site])
-        if package.name in fit.lock.names or package.name != "pip"
-    ]
+    incomplete = {"pip"} - fit.lock.names
+    packages = [package for package in read_packages([site]) if package.name not in incomplete]
     if new:
-        overlaps = list(check_written_files(packages, new, project.paths.staging))
-        for fault in overlaps:
-            reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
-        _install_in_order(
-            {package.name for fault in overlaps for package in fault.packages}, fit, priced, project
-        )
+        overlapping = set[str]()
+        for fault in check_written_files(packages, new, staging):
+            project.reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
+            overlapping.update(package.name for package in fault.packages)
+        _install_in_order(overlapping, fit, priced, project)
     if not is_clone or any(package.is_native for package in packages if package.name in new):
-        check_links(fit, site, project.machine, reporter)
+        check_links(fit, site, project.machine, project.reporter)
+
+
+def _check_torch(venv: Path) -> None:
+    damage = damaged_torch(venv)
+    if damage:
+        clean = joined((uv.uv(), "cache", "clean", "torch"))
+        raise InstallationError(
+            "cache-damaged",
+            damage,
+            why="uv's cache has the same damaged file: environments share the cache's files",
+            hint=f"{clean}   # then the same again",
+        )
 
 
 def _install_in_order(
-    names: Collection[str], fit: Fit, priced: PricedLock, project: Project
+    names: Collection[str],
+    fit: Fit,
+    priced: PricedLock,
+    project: Project,
 ) -> None:
     """Install packages again that write the same files, one after the other: uv installs all of them at once."""
     for package in fit.lock.pylock.packages:
@@ -195,25 +252,28 @@ def _install_in_order(
             _install({package.name}, fit, priced, project)
 
 
-def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Project) -> Lock:
+def _install(
+    names: Collection[str],
+    fit: Fit,
+    priced: PricedLock,
+    project: Project,
+) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
-    python, words = interpreter(paths.staging), refresh_words(fit.lock)
-    builds, site = builds_of(fit, project.machine, project)
-    builds = tuple(each for each in builds if each.package in names)
-    compiled = {
-        each.package: wheel
-        for each in builds
-        if (wheel := kept_wheel(site.compiled(each), session.reporter))
-    }
-    builds = tuple(each for each in builds if each.package not in compiled)
+    all_builds, site = builds_of(fit, project.machine, project)
+    builds = []
+    compiled = {}
+    for each in all_builds:
+        if each.package not in names:
+            continue
+        wheel = kept_wheel(site.compiled(each), session.reporter)
+        if wheel:
+            compiled[each.package] = wheel
+        else:
+            builds.append(each)
     packages = site_packages(paths.staging, fit.choice.python)
-    # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
-    places = {file.package: f" @ {file.url}" for file in fit.lock.files if local_path(file.url)}
-    write_atomically(
-        constraints, f"torch{places.get('torch', '==' + fit.lock.versions['torch'])}\n"
-    )
+    write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n")
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site, str(packages)),
@@ -230,42 +290,54 @@ def _install(names: Collection[str], fit: Fit, priced: PricedLock, project: Proj
         compiled=compiled,
     )
     put = uv.sync if len(names) == len(fit.lock.names) else uv.add
+    command = put(
+        interpreter(paths.staging),
+        paths.private_lock,
+        paths.build_settings,
+        refresh_words(fit.lock),
+    )
+    index = build_index(fit.choice, session)
+    settings = sync_settings(builds, site, index if is_served(index) else None)
     try:
-        index = build_index(fit.choice, session)
-        write_atomically(
-            paths.build_settings, sync_settings(builds, site, index if is_served(index) else None)
-        )
-        lock = transfer.run(
-            put(python, paths.private_lock, paths.build_settings, words), session, variables
-        )
+        write_atomically(paths.build_settings, settings)
+        lock = transfer.run(command, session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)
-    for each in (each for each in builds if each.source):
-        keep_wheel(site.compiled(each), str(each), session.uv_cache, packages)
+    for each in builds:
+        if each.source:
+            keep_wheel(site.compiled(each), str(each), session.uv_cache, packages)
     return lock
 
 
+def _torch_requirement(lock: Lock) -> str:
+    """Return the torch of a lock: what is built apart from the environment is built with it all the same."""
+    for file in lock.files:
+        if file.package == "torch" and local_path(file.url):
+            return f"torch @ {file.url}"
+    return f"torch=={lock.versions['torch']}"
+
+
 def carried_pip(base: Path) -> Path | None:
-    """The wheel of pip that an interpreter carries for environments; Debian's has none."""
+    """Return the wheel of pip that an interpreter carries for environments; Debian's has none."""
     root = base.resolve().parent
-    folders = [
-        *root.parent.glob("lib/python3*/ensurepip/_bundled"),
-        root / "Lib" / "ensurepip" / "_bundled",
-    ]
-    return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
+    posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
+    windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")
+    return min((*posix_wheels, *windows_wheels), default=None)
 
 
 def _base_python(version: str, session: Session) -> Path:
     """Find an interpreter for ``X.Y``, or have uv fetch one."""
-    if found := find_python(version):
-        return found
+    present = find_python(version)
+    if present:
+        return present
     session.reporter.wait(f"downloading Python {version}")
     run_uv(uv.fetch_python(version), session)
     fetched = find_python(version)
     if fetched is None:
         raise InstallationError(
-            "no-python", f"uv downloaded Python {version}, but it cannot be found"
+            "no-python",
+            f"uv downloaded Python {version}, but it cannot be found",
         )
     return fetched
 
@@ -278,7 +350,7 @@ def settle_activate(built: Path, final: Path) -> None:
     """
     script = built / "bin" / "activate"
     if script.is_file():
-        lines = script.read_text(encoding="utf-8").splitlines(keepends=True)
-        place = f"VIRTUAL_ENV={quoted(final, 'sh')}\n"
-        text = "".join(place if line.startswith("VIRTUAL_ENV=''") else line for line in lines)
-        script.write_text(text, encoding="utf-8")
+        text = script.read_text(encoding="utf-8")
+        assignment = f"VIRTUAL_ENV={quoted(final, 'sh')}"
+        settled = re.sub(r"(?m)^VIRTUAL_ENV=''.*$", lambda _: assignment, text)
+        script.write_text(settled, encoding="utf-8")

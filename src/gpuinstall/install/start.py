@@ -1,4 +1,4 @@
-"""The environment that a command starts in, where a folder has several: one for each lock, ``.venv-<target>``."""
+"""The environment that a command starts in, if a folder has several: one for each lock, ``.venv-<target>``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def environment_to_start(
         UsageError: the environment is not there, or something else lies in its place.
         VerificationError: a kernel failed.
     """
-    reporter, locked = project.reporter, InstallOptions(locked=True, attempts=1)
+    reporter = project.reporter
+    locked = InstallOptions(locked=True, attempts=1)
     # Whatever lies at .venv itself stays there: it is not the environment that is started.
     state = read_state(project, replace(locked, replace=True))
     machine = state.request.machine
@@ -58,47 +59,47 @@ def environment_to_start(
     action = _action(existing, fit, proof=proof)
     if action is Action.VERIFY:
         machine = preflighted(machine, state.here, state.request.request, reporter)
-        fit = _fit(
-            replace(state, request=replace(state.request, machine=machine)), allow_cpu=allow_cpu
-        )
+        request = replace(state.request, machine=machine)
+        fit = _fit(replace(state, request=request), allow_cpu=allow_cpu)
         existing = inspect_environment(_paths(fit, project), machine)
         action = _action(existing, fit, proof=proof)
     warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
     for warning in warnings:
         reporter.warn(warning.message)
-    paths, status = existing.paths, "passed"
-    say_stranger(paths.venv, reporter)
+    venv = existing.paths.venv
+    say_stranger(venv, reporter)
+    status = "passed"
     match action:
         case Action.NOTHING:
             existing.check_unchanged()
         case Action.VERIFY:
             existing.check_unchanged()
-            proven = verify(
-                Installation(fit, paths.venv, interpreter(paths.venv)), machine, project
-            )
+            proven = verify(Installation(fit, venv, interpreter(venv)), machine, project)
             status = proven.verdict["status"]
             if existing.marker and proven.proof and proven.proof.is_passed:
                 proven.proof.write(proof_file(existing.marker.id, machine))
         case Action.BUILD:
-            sync = joined(
-                ("gpuinstall", "sync", "--target", fit.lock.target, "--venv", str(paths.venv))
-            )
+            target = fit.lock.target
+            sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(venv)))
             if not installing:
-                message = f"there is no environment of {fit.lock.name} at {paths.venv}"
+                message = f"there is no environment of {fit.lock.name} at {venv}"
                 raise UsageError("environment-missing", message, hint=sync)
-            options = replace(locked, target=fit.lock.target, replace=replacing)
-            status = _install(fit, paths, options, project, sync=sync).verdict["status"]
+            options = replace(locked, target=target, replace=replacing)
+            result = _install(fit, existing.paths, options, project, sync=sync)
+            status = result.verdict["status"]
     if status != "passed":
         reporter.warn("no kernel could run on these GPUs now; the next start tries again")
-    reporter.step(
-        "Environment",
-        f"{paths.venv.name}: torch {fit.choice.build.name} · Python {fit.choice.python}",
-    )
+    build = f"torch {fit.choice.build.name} · Python {fit.choice.python}"
+    reporter.step("Environment", f"{venv.name}: {build}")
     is_settled = proof and action is Action.NOTHING and existing.made_here and not warnings
-    return paths, _evidence(existing, machine, project) if is_settled else []
+    return existing.paths, _evidence(existing, machine, project) if is_settled else []
 
 
-def _evidence(existing: ExistingEnvironment, machine: Machine, project: Project) -> list[str]:
+def _evidence(
+    existing: ExistingEnvironment,
+    machine: Machine,
+    project: Project,
+) -> list[str]:
     """Return the files by which an environment was chosen and found proven."""
     folder = project.paths.venv.parent
     settings = [str(path) for path in folder.iterdir() if path.suffix in (".toml", ".txt", ".lock")]
@@ -111,11 +112,17 @@ def _evidence(existing: ExistingEnvironment, machine: Machine, project: Project)
 
 
 def _install(
-    fit: Fit, paths: EnvironmentPaths, options: InstallOptions, project: Project, *, sync: str
+    fit: Fit,
+    paths: EnvironmentPaths,
+    options: InstallOptions,
+    project: Project,
+    *,
+    sync: str,
 ) -> InstallResult:
     """Install a lock into an environment of its own; ``sync`` is the command that does it."""
     request = Request(
-        backend=fit.choice.build.backend.tag, sourcing=project.settings.request.sourcing
+        backend=fit.choice.build.backend.tag,
+        sourcing=project.settings.request.sourcing,
     )
     settings = replace(project.settings, request=request, venv=paths.venv)
     try:
@@ -127,12 +134,17 @@ def _install(
 
 
 def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
-    """Where the environment of a lock lies."""
+    """Return where the environment of a lock lies."""
     venv = project.paths.venv
     return EnvironmentPaths.at(venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False)
 
 
-def _action(existing: ExistingEnvironment, fit: Fit, *, proof: bool) -> Action:
+def _action(
+    existing: ExistingEnvironment,
+    fit: Fit,
+    *,
+    proof: bool,
+) -> Action:
     """Return what there is to do before a start in the environment of a lock, whoever made it."""
     marker = existing.marker
     if marker is None or marker.lock_sha256 != fit.lock.sha256 or not existing.has_python:
@@ -141,7 +153,7 @@ def _action(existing: ExistingEnvironment, fit: Fit, *, proof: bool) -> Action:
 
 
 def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
-    """The lock that runs here, one for the CPU only where that is allowed; raise the refusal."""
+    """Return the lock that runs here, one for the CPU only if that is allowed; raise the refusal."""
     fit, request = state.fit, state.request
     if allow_cpu and fit is None:
         for_cpu = replace(request, request=replace(request.request, backend="cpu"))
@@ -150,16 +162,19 @@ def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
         return fit
     if isinstance(request.outcome, Rejected):
         raise request.outcome.error(request.machine)
-    locks = (
-        "\n".join(f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits)
-        or None
-    )
-    if not request.machine.gpus:
-        hint = "docker run --gpus all …   # gives a container its GPUs\nexport GPUINSTALL_ALLOW_CPU=1   # for the CPU"
-        raise MachineError(
-            "no-gpu", "there is no GPU in this machine or container", evidence=locks, hint=hint
+    misfits = [f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits]
+    evidence = "\n".join(misfits) or None
+    if request.machine.gpus:
+        raise NoBuildError(
+            "lock-does-not-fit",
+            "no lock here fits this machine",
+            evidence=evidence,
+            hint="gpuinstall lock cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs",
         )
-    hint = "gpuinstall lock cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs"
-    raise NoBuildError(
-        "lock-does-not-fit", "no lock here fits this machine", evidence=locks, hint=hint
+    raise MachineError(
+        "no-gpu",
+        "there is no GPU in this machine or container",
+        evidence=evidence,
+        hint="docker run --gpus all …   # gives a container its GPUs\n"
+        "export GPUINSTALL_ALLOW_CPU=1   # for the CPU",
     )

@@ -44,43 +44,57 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Reporter
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
+"""The errors of a folder that cannot be renamed whatever its permissions."""
 _NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 """A file of ours that was being written."""
 
 
 class _Journal(NamedTuple):
-    """An exchange that has begun: the newcomer's id and the name of its folder."""
+    """An exchange that has begun."""
 
     id: str | None
+    """The id of the newcomer's marker."""
     newcomer: str
+    """The name of its folder."""
     keep: bool
+    """Whether what it replaces is kept."""
 
 
 @defer_interrupts()
 def swap_in(
-    paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool = True
+    paths: EnvironmentPaths,
+    newcomer: Path,
+    reporter: Reporter,
+    *,
+    keep: bool = True,
 ) -> None:
-    """Put ``newcomer`` (staging or previous) in the environment's place; raise InstallationError if it may not be."""
+    """Put ``newcomer`` (staging or previous) in the environment's place.
+
+    Raises:
+        InstallationError: it may not be put there; the environment is as it was.
+    """
     marker = read_marker(newcomer)
     journal = _Journal(marker.id if marker else None, newcomer.name, keep)
+    # From here on the next run knows what to look for; killed before, it finds only a staging folder to remove.
     write_atomically(paths.journal, json.dumps(journal._asdict()))
     remember_replaced(paths.venv)
     try:
         if not paths.venv.exists():
             newcomer.rename(paths.venv)
         elif not exchange(newcomer, paths.venv):
+            # Killed between the two, nothing lies at venv, and the next run brings back what is aside.
             paths.venv.rename(paths.aside)
             newcomer.rename(paths.venv)
     except OSError as error:
         finish_swap(paths, reporter)
         if error.errno not in _FIXED:
             raise unwritable(paths.venv, error) from None
-        message = (
-            f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image"
-        )
-        hint = "gpuinstall install --venv DIR   # another folder"
-        raise InstallationError("not-replaceable", message, hint=hint) from None
+        raise InstallationError(
+            "not-replaceable",
+            f"{paths.venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
+            hint="gpuinstall install --venv DIR   # another folder",
+        ) from None
     try:
         _finish(paths, newcomer, reporter, keep=keep)
     except OSError as error:
@@ -94,12 +108,22 @@ def finish_swap(paths: EnvironmentPaths, reporter: Reporter) -> None:
         _finish(paths, paths.work / journal.newcomer, reporter, keep=journal.keep)
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
+    # After an exchange the old environment may lie where the new one was built; now it is the previous one.
     parts = [path for path in paths.work.iterdir() if _PART.fullmatch(path.name)]
     for file in (paths.journal, paths.private_lock, paths.build_settings, *parts):
         remove_file(file)
     for staging in paths.stagings:
         remove_path(staging)
     finish_disposals(paths, reporter)
+
+
+def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
+    """Return the journal; None if it is not one that we would have written."""
+    with suppress(OSError, ValueError, TypeError):
+        journal = _Journal(**read_json(paths.journal, paths.work))
+        if _NEWCOMER.fullmatch(journal.newcomer):
+            return journal
+    return None
 
 
 def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
@@ -112,8 +136,42 @@ def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
     return is_folder(replaced) and (marker.id if marker else None) != journal.id
 
 
+def _finish(
+    paths: EnvironmentPaths,
+    newcomer: Path,
+    reporter: Reporter,
+    *,
+    keep: bool,
+) -> None:
+    """Settle an exchange that has happened; every step may be taken again after a kill, and the journal goes last."""
+    publish_lock(paths)
+    replaced = paths.aside if is_folder(paths.aside) else newcomer
+    if is_folder(replaced) and replaced != paths.previous:
+        dispose(paths.previous, paths, reporter)
+        replaced.rename(paths.previous)
+    if not keep:
+        dispose(paths.previous, paths, reporter)
+    elif paths.has_previous:
+        users = left_paths(paths.previous, paths.venv)
+        if users:
+            text = f"{some(users)}, which no installer wrote, with the replaced environment: in {paths.previous}"
+            reporter.notice("Moved", text)
+    paths.journal.unlink(missing_ok=True)
+
+
+def publish_lock(paths: EnvironmentPaths) -> None:
+    """Bring the lock in the folder to what the environment holds."""
+    marker = read_marker(paths.venv)
+    if marker is None:
+        return
+    lock = paths.folder / marker.lock
+    text = read_document(paths.venv / marker.lock, paths.venv)
+    if not holds_text(lock, text):
+        write_atomically(lock, text, paths.work if paths.work.exists() else None)
+
+
 def size_of(folder: Path) -> int:
-    """The bytes of a folder tree."""
+    """Return the bytes of a folder tree."""
     size = 0
     folders = [str(folder)]
     # As text and by entries: a Path for each of 16,000 files, and three questions of it, takes a third of a second.
@@ -125,37 +183,3 @@ def size_of(folder: Path) -> int:
                 elif entry.is_file(follow_symlinks=False):
                     size += entry.stat(follow_symlinks=False).st_size
     return size
-
-
-def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
-    """Read the journal; None where it is not one that we would have written."""
-    with suppress(OSError, ValueError, TypeError):
-        journal = _Journal(**read_json(paths.journal, paths.work))
-        if _NEWCOMER.fullmatch(journal.newcomer):
-            return journal
-    return None
-
-
-def _finish(paths: EnvironmentPaths, newcomer: Path, reporter: Reporter, *, keep: bool) -> None:
-    publish_lock(paths)
-    replaced = paths.aside if is_folder(paths.aside) else newcomer
-    if is_folder(replaced) and replaced != paths.previous:
-        dispose(paths.previous, paths, reporter)
-        replaced.rename(paths.previous)
-    if not keep:
-        dispose(paths.previous, paths, reporter)
-    elif names := left_paths(paths.previous, paths.venv) if paths.has_previous else ():
-        text = f"{some(names)}, which no installer wrote, with the replaced environment: in {paths.previous}"
-        reporter.notice("Moved", text)
-    paths.journal.unlink(missing_ok=True)
-
-
-def publish_lock(paths: EnvironmentPaths) -> None:
-    """Bring the lock in the folder to what the environment holds."""
-    if marker := read_marker(paths.venv):
-        beside, text = (
-            paths.folder / marker.lock,
-            read_document(paths.venv / marker.lock, paths.venv),
-        )
-        if not holds_text(beside, text):
-            write_atomically(beside, text, paths.work if paths.work.exists() else None)

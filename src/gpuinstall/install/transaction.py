@@ -57,7 +57,12 @@ InstallPlace: TypeAlias = "OwnPlace | ForeignPlace"
 
 
 def transact(
-    place: InstallPlace, action: Action, fit: Fit, *, priced: PricedLock, here: Machine | None
+    place: InstallPlace,
+    action: Action,
+    fit: Fit,
+    *,
+    priced: PricedLock,
+    here: Machine | None,
 ) -> Installation:
     """Bring the packages of a lock into an environment, and prove them; on any failure it is as it was before.
 
@@ -93,7 +98,8 @@ def transact(
 def roll_back(place: InstallPlace) -> None:
     """Bring back what was before the last change.
 
-    Raise UsageError if there is nothing to go back to, or it is not this user's.
+    Raises:
+        UsageError: there is nothing to go back to, or it is not this user's.
     """
     with place.held():
         place.restore()
@@ -121,9 +127,24 @@ class OwnPlace:
 
     def commit(self, installation: Installation, here: Machine | None) -> None:
         """Keep the proof, and put what was built in its place."""
-        paths, lock, choice = self.project.paths, installation.fit.lock, installation.fit.choice
+        paths = self.project.paths
         venv, proof = installation.venv, installation.proof
-        marker = Marker(
+        marker = self._marker(installation)
+        # An environment whose marker is not remembered passes for a stranger's: that comes first.
+        remember(paths.venv, marker.id)
+        marker.write(venv)
+        if here and proof:
+            proof.write(proof_file(marker.id, here))
+        if venv == paths.venv:
+            return
+        if proof and not installation.is_proof_kept:
+            keep_bytecode(venv, proof.packages)
+        swap_in(paths, venv, self.project.reporter, keep=self.options.keep)
+
+    def _marker(self, installation: Installation) -> Marker:
+        lock = installation.fit.lock
+        choice = installation.fit.choice
+        return Marker(
             id=str(uuid.uuid4()),
             lock=lock.name,
             lock_sha256=lock.sha256,
@@ -133,14 +154,6 @@ class OwnPlace:
             machine=fingerprint(self.project.machine),
             verdict=installation.verdict,
         )
-        remember(paths.venv, marker.id)
-        marker.write(venv)
-        if here and proof:
-            proof.write(proof_file(marker.id, here))
-        if venv != paths.venv:
-            if proof and not installation.is_proof_kept:
-                keep_bytecode(venv, proof.packages)
-            swap_in(paths, venv, self.project.reporter, keep=self.options.keep)
 
     def abort(self) -> None:
         """Remove what was built; what has taken its place already stays."""
@@ -149,31 +162,29 @@ class OwnPlace:
     def restore(self) -> None:
         """Exchange it, and its lock, for the previous one, whoever made that.
 
-        Raise UsageError if there is none, or if this user has replaced neither it nor what is in its place.
+        Raises:
+            UsageError: there is none, or this user has replaced neither it nor what is in its place.
         """
         paths = self.project.paths
+        venv = paths.venv
         if not paths.has_previous:
-            raise UsageError("no-previous", f"no previous environment of {paths.venv}")
-        if not was_at(paths.venv, paths.previous):
-            message = (
-                f"the previous environment of {paths.venv} was not replaced by you on this machine"
+            raise UsageError("no-previous", f"no previous environment of {venv}")
+        if not was_at(venv, paths.previous):
+            raise UsageError(
+                "not-made-here",
+                f"the previous environment of {venv} was not replaced by you on this machine",
+                why="it may have come with the folder, and would run unproven",
+                hint="gpuinstall sync   # makes one from the lock",
             )
-            why = "it may have come with the folder, and would run unproven"
-            hint = "gpuinstall sync   # makes one from the lock"
-            raise UsageError("not-made-here", message, why=why, hint=hint)
-        # The next change would delete it.
-        if (
-            os.path.lexists(paths.venv)
-            and read_marker(paths.venv) is None
-            and not was_at(paths.venv, paths.venv)
-        ):
-            message = f"{paths.venv} was not made by gpuinstall, which leaves it where it is"
-            hint = (
-                f"mv {quoted(paths.venv)} {quoted(f'{paths.venv}.other')}   # then the same again"
+        if read_marker(venv) is None and os.path.lexists(venv) and not was_at(venv, venv):
+            # It would become the previous one, which the next change deletes.
+            raise UsageError(
+                "not-ours",
+                f"{venv} was not made by gpuinstall, which leaves it where it is",
+                hint=f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then the same again",
             )
-            raise UsageError("not-ours", message, hint=hint)
         swap_in(paths, paths.previous, self.project.reporter)
-        settle_kernel(paths.venv, installed_packages(paths.venv), wanted=False)
+        settle_kernel(venv, installed_packages(venv), wanted=False)
 
 
 @dataclass(frozen=True)
@@ -186,7 +197,11 @@ class ForeignPlace:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it for one run; raise InstallationError if it may not be written, or is not left free."""
+        """Hold it for one run.
+
+        Raises:
+            InstallationError: it may not be written, or another run does not leave it free.
+        """
         from filelock import FileLock, Timeout
 
         path = undo_folder(self.environment).with_suffix(".lock")
@@ -194,15 +209,18 @@ class ForeignPlace:
         try:
             guard.acquire(timeout=self.options.wait)
         except Timeout:
-            message = f"another run is using {self.environment.prefix}"
-            hint = "the same with --wait 1800   # or wait for it to end"
-            raise InstallationError("busy", message, hint=hint) from None
+            raise InstallationError(
+                "busy",
+                f"another run is using {self.environment.prefix}",
+                hint="the same with --wait 1800   # or wait for it to end",
+            ) from None
         except OSError as error:
             raise unwritable(path, error) from None
         try:
             yield
         finally:
-            if os.name == "nt":  # which does not remove a file that is open
+            if os.name == "nt":
+                # Windows does not remove a file that is open.
                 guard.release()
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -215,10 +233,8 @@ class ForeignPlace:
     def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, move away what they replace, and install them."""
         environment, session = self.environment, self.project.session
-        private_lock, unpacked = (
-            session.scratch / "pylock.private.toml",
-            session.scratch / "unpacked",
-        )
+        private_lock = session.scratch / "pylock.private.toml"
+        unpacked = session.scratch / "unpacked"
         names = {change.package for change in priced.changes}
         transfer = Transfer(
             fit.lock,
@@ -231,19 +247,19 @@ class ForeignPlace:
         )
         words = cache_words(fit.lock, fit.choice, session)
         transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
-        wheels = [
-            info.resolve().parent.parent for info in sorted(unpacked.glob("*.dist-info/METADATA"))
-        ]
+        metadata = sorted(unpacked.glob("*.dist-info/METADATA"))
+        wheels = [file.resolve().parent.parent for file in metadata]
         start = monotonic()
         try:
+            # The new files come only when the record names them and the old ones wait beside it.
             plan_undo(environment, sorted(names), wheels).begin().save()
             words = cache_words(None, fit.choice, session)
             run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
         except OSError as error:
             raise unwritable(environment.root, error) from None
         self.project.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
-        folders = dict.fromkeys(environment.paths[kind] for kind in ("purelib", "platlib"))
-        for fault in check_written_files(read_packages(folders), names, environment.root):
+        packages = read_packages(environment.packages_folders)
+        for fault in check_written_files(packages, names, environment.root):
             self.project.reporter.warn(fault.message)
         return self.present(fit)
 
@@ -261,7 +277,8 @@ class ForeignPlace:
     def restore(self) -> None:
         """Undo the last change, or the one that a killed run has left.
 
-        Raise UsageError if there is none, or something else has changed its packages since.
+        Raises:
+            UsageError: there is none, or something else has changed its packages since.
         """
         environment = self.environment
         if finish_undo(environment):
@@ -269,15 +286,18 @@ class ForeignPlace:
         record = find_undo(environment)
         if record is None:
             folder = undo_folder(environment)
-            why = f"this user did not make the change in {folder} here" if folder.exists() else None
-            message = f"there is no change by gpuinstall to undo in {environment.prefix}"
-            raise UsageError("no-previous", message, why=why)
-        if not record.is_last_change:
-            message = f"the packages in {environment.prefix} have changed since gpuinstall installed into it"
-            why = (
-                f"restoring files would mix both versions; the replaced files are in {record.saved}"
-            )
             raise UsageError(
-                "changed-since", message, why=why, hint=f"rm -r {quoted(record.folder)}"
+                "no-previous",
+                f"there is no change by gpuinstall to undo in {environment.prefix}",
+                why=f"this user did not make the change in {folder} here"
+                if folder.exists()
+                else None,
+            )
+        if not record.is_last_change:
+            raise UsageError(
+                "changed-since",
+                f"the packages in {environment.prefix} have changed since gpuinstall installed into it",
+                why=f"restoring files would mix both versions; the replaced files are in {record.saved}",
+                hint=f"rm -r {quoted(record.folder)}",
             )
         record.undo()

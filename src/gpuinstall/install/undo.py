@@ -19,7 +19,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -35,7 +35,7 @@ from gpuinstall.shell import quoted
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.install.foreign import ForeignEnvironment
     from gpuinstall.reporter import Reporter
@@ -46,30 +46,34 @@ UndoState = Literal["saving", "saved", "restoring", "proven"]
 
 @dataclass(frozen=True)
 class UndoRecord:
-    """A change of the environment below ``root``: ``new`` are the paths that it makes, ``old`` those it moves away.
-
-    ``users`` are those of the old ones that no installer wrote: they are never deleted.
-    """
+    """A change of an environment of others, by the paths that it touches below ``root``."""
 
     root: Path
+    """The folder below which the environment lies."""
     folder: Path
+    """Where the record and the old files lie."""
     state: UndoState
     new: tuple[str, ...]
+    """The paths that the change makes."""
     old: tuple[str, ...]
+    """The paths that it moves away."""
     users: tuple[str, ...] = ()
+    """Those of the old paths that no installer wrote: they are never deleted."""
     marks: Mapping[str, Stamp] = field(default_factory=dict)
     """The stamp of each new package's RECORD once it was proven: whatever changes the package writes another."""
 
     def at(self, state: UndoState) -> UndoRecord:
-        """Go on to a state, and write it down first."""
-        gone_on = replace(self, state=state)
+        """Return the change in another state, which is on the disk by then."""
         document = {
-            key: value for key, value in asdict(gone_on).items() if key not in {"root", "folder"}
+            "schema": UNDO_SCHEMA,
+            "state": state,
+            "new": self.new,
+            "old": self.old,
+            "users": self.users,
+            "marks": self.marks,
         }
-        write_atomically(
-            self.folder / "record.json", json.dumps({"schema": UNDO_SCHEMA, **document})
-        )
-        return gone_on
+        write_atomically(self.folder / "record.json", json.dumps(document))
+        return replace(self, state=state)
 
     @property
     def identity(self) -> str:
@@ -90,54 +94,62 @@ class UndoRecord:
     @property
     def earlier(self) -> Path:
         """Where the folder of the change before waits."""
-        return self.folder.with_name(f"{self.folder.name}.earlier")
+        return _earlier(self.folder)
 
     @property
     def is_last_change(self) -> bool:
         """Whether nothing has changed the packages since they were proven."""
-        returned = set(self.old) - set(self.new)
-        if any(os.path.lexists(self.root / name) for name in returned):
-            return False
-        return all(file_stamp(str(self.root / name)) == mark for name, mark in self.marks.items())
+        for name in set(self.old).difference(self.new):
+            if os.path.lexists(self.root / name):
+                return False
+        stamps = {name: file_stamp(str(self.root / name)) for name in self.marks}
+        return stamps == self.marks
 
     def begin(self) -> UndoRecord:
-        """Write down what is about to change; what the change before has kept waits aside until this one is proven.
+        """Write down what is about to change; what the change before has saved waits aside until this one is proven.
 
-        Raise InstallationError if that cannot be written: nothing is changed that could not be put back.
+        Raises:
+            InstallationError: if that cannot be written. Nothing is changed that could not be put back.
         """
+        # A record that nobody has vouched for would not be obeyed by the next run.
         vouch(self.folder.resolve(), self.identity)
         if os.path.lexists(self.folder):
             remove_path(self.earlier)
+            # A run that is killed before the new record is there leaves none, and the next one takes this one back.
             self.folder.rename(self.earlier)
         return self.at("saving")
 
     def save(self) -> UndoRecord:
-        """Move the old files away."""
+        """Move the old files away; each lies in its place or among the saved ones, whenever the run is killed."""
         for name in self.old:
-            if os.path.lexists(self.root / name):
-                _move(self.root / name, self.saved / name)
-                _forget_compiled(self.root / name)
+            path = self.root / name
+            if os.path.lexists(path):
+                _move(path, self.saved / name)
+                _forget_compiled(path)
         return self.at("saved")
 
     @defer_interrupts()
     def undo(self) -> None:
-        """Put everything back as it was."""
-        begun = self
-        guard = [self.root / name for name in GUARD_FILES if os.path.lexists(self.root / name)]
-        # What the user has edited stays, and what it names with it.
-        edited = frozenset() if all(map(is_own_guard_file, guard)) else frozenset(GUARD_FILES)
-        if begun.state == "proven":  # a run that dies now leaves what is no proven change any more
-            begun = begun.at("saved")
-        if begun.state == "saved":
+        """Put everything back as it was; a run that is killed here is gone on with from the state that it has left."""
+        record = self
+        edited = _edited_guard(self.root)
+        if record.state == "proven":
+            # With some of its files gone it is no proven change any more.
+            record = record.at("saved")
+        if record.state == "saved":
             for name in self.new:
                 if name not in edited:
                     remove_path(self.root / name)
                     _forget_compiled(self.root / name)
             _prune(self.root, self.new)
-            begun = begun.at("restoring")
+            # From here on nothing new is there to remove: what lies at a path of both is an old file that is back.
+            record.at("restoring")
         for name in self.old:
-            if name not in edited and os.path.lexists(self.saved / name):
-                _move(self.saved / name, self.root / name)
+            saved = self.saved / name
+            if name not in edited and os.path.lexists(saved):
+                _move(saved, self.root / name)
+        # Files that are saved without a record would be taken for a stranger's change.
+        remove_path(self.saved)
         remove_path(self.folder)
         _restore_earlier(self.folder)
 
@@ -146,15 +158,19 @@ class UndoRecord:
 
         The user's own files that were in their place are copied to where nothing of ours removes them.
         """
-        files = [name for name in self.users if os.path.lexists(self.saved / name)]
-        if files:
-            kept = self.folder.with_name(f".gpuinstall.kept-{time.strftime('%Y%m%d-%H%M%S')}")
-            for name in files:
-                _copy(self.saved / name, kept / name)
-            reporter.notice("Kept", f"{some(files)}, which no installer wrote: in {kept}")
-        records = [f"{name}/RECORD" for name in self.new if name.endswith(".dist-info")]
-        marks = {name: file_stamp(str(self.root / name)) for name in records}
+        users = [name for name in self.users if os.path.lexists(self.saved / name)]
+        if users:
+            copies = self.folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
+            for name in users:
+                _copy(self.saved / name, copies / name)
+            reporter.notice("Kept", f"{some(users)}, which no installer wrote: in {copies}")
+        marks = {}
+        for name in self.new:
+            if name.endswith(".dist-info"):
+                record = f"{name}/RECORD"
+                marks[record] = file_stamp(str(self.root / record))
         replace(self, marks=marks).at("proven")
+        # Only now that this change is proven may what the one before has saved go.
         remove_path(self.earlier)
         _prune(self.root, self.old)
 
@@ -162,64 +178,105 @@ class UndoRecord:
         """Take files that are about to be written into a change that was proven, with what lies there now."""
         added = tuple(name for name in names if name not in self.new)
         replaced = tuple(name for name in added if os.path.lexists(self.root / name))
-        extended = replace(self, new=(*self.new, *added), old=(*self.old, *replaced))
+        extended = replace(
+            self,
+            new=(*self.new, *added),
+            old=(*self.old, *replaced),
+        )
         vouch(self.folder.resolve(), extended.identity)
         for name in replaced:
             _copy(self.root / name, self.saved / name)
         extended.at("proven")
 
+    def discard(self) -> None:
+        """Let go of what was saved: the change can no longer be undone."""
+        remove_path(self.discarded)
+        # In one step: a run that is killed leaves the record with all that it has saved, or no record.
+        self.folder.rename(self.discarded)
+        remove_path(self.discarded)
+
+    @property
+    def discarded(self) -> Path:
+        """Where the folder waits to be removed."""
+        return _discarded(self.folder)
+
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
-    """The folder of the record, on the file system of the packages."""
+    """Return the folder of the record, on the file system of the packages."""
     return environment.paths["purelib"] / ".gpuinstall"
 
 
 def plan_undo(
-    environment: ForeignEnvironment, packages: Iterable[str], wheels: Sequence[Path]
+    environment: ForeignEnvironment,
+    packages: Collection[str],
+    wheels: Iterable[Path],
 ) -> UndoRecord:
-    """Say what will be moved away, and what will come, where ``wheels``, unpacked, take the place of ``packages``.
+    """Return the change that is about to be made.
 
-    Raise InstallationError for a wheel that names what lies outside the environment.
+    Args:
+        environment: The environment that is changed.
+        packages: The packages that are replaced.
+        wheels: The folders of the unpacked wheels that take their place.
+
+    Raises:
+        InstallationError: a wheel names what lies outside the environment.
     """
     root = environment.root
     new = set[Path]()
     for wheel in wheels:
-        for path in _unpacked(wheel, environment.paths):
-            if (
-                ".." in path.parts
-                or not path.is_relative_to(root)
-                or not _are_below(root, [str(path.relative_to(root))])
-            ):
-                name, version = next(wheel.glob("*.dist-info")).stem.split("-")
-                message = (
-                    f"{name} {version} would write outside the environment, to {path.resolve()}"
-                )
-                hint = f"gpuinstall install --into {quoted(f'{name}!={version}')}"
-                raise InstallationError("outside", message, hint=hint)
+        for path in _paths_of_wheel(wheel, environment.paths):
+            _check_inside(path, wheel, root)
             new.add(path)
-    recorded = environment.files_of(frozenset(packages))
+    recorded = environment.files_of(packages)
     old = {path for path in (*recorded, *new) if os.path.lexists(path)}
-    users = old.difference(recorded)
-    if (
-        users
-    ):  # or another package's: all records are read only where there is something to find out
-        owned = recorded_paths(root, (environment.paths["purelib"], environment.paths["platlib"]))
-        users = {path for path in users if not _is_recorded(path, root, owned)}
-    names = [
-        tuple(sorted({path.relative_to(root).as_posix() for path in paths}))
-        for paths in (new, old, users)
-    ]
+    others = old.difference(recorded)
+    # All records are read only if there is something to find out.
+    users = _user_files(others, environment) if others else ()
     return UndoRecord(
-        root, undo_folder(environment), "saving", new=names[0], old=names[1], users=names[2]
+        root,
+        undo_folder(environment),
+        state="saving",
+        new=_sorted_names(new, root),
+        old=_sorted_names(old, root),
+        users=_sorted_names(users, root),
     )
 
 
-def _is_recorded(path: Path, root: Path, recorded: Collection[str]) -> bool:
-    """Whether an installer wrote a file, or something in a folder."""
-    name = path.relative_to(root).as_posix()
-    return name in recorded or (
-        is_folder(path) and any(each.startswith(f"{name}/") for each in recorded)
+def _check_inside(
+    path: Path,
+    wheel: Path,
+    root: Path,
+) -> None:
+    if ".." not in path.parts and path.is_relative_to(root):
+        name = str(path.relative_to(root))
+        if _are_below(root, [name]):
+            return
+    package, version = next(wheel.glob("*.dist-info")).stem.split("-")
+    raise InstallationError(
+        "outside",
+        f"{package} {version} would write outside the environment, to {path.resolve()}",
+        hint=f"gpuinstall install --into {quoted(f'{package}!={version}')}",
     )
+
+
+def _user_files(
+    paths: Iterable[Path],
+    environment: ForeignEnvironment,
+) -> Iterator[Path]:
+    """Yield those of some files that no package of the environment has recorded."""
+    root = environment.root
+    recorded = recorded_paths(root, environment.packages_folders)
+    for path in paths:
+        name = path.relative_to(root).as_posix()
+        if name in recorded:
+            continue
+        is_shared = is_folder(path) and any(each.startswith(f"{name}/") for each in recorded)
+        if not is_shared:
+            yield path
+
+
+def _sorted_names(paths: Iterable[Path], root: Path) -> tuple[str, ...]:
+    return tuple(sorted({path.relative_to(root).as_posix() for path in paths}))
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -228,35 +285,14 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     return record if record and record.is_ours else None
 
 
-def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
-    """Read the record in an environment, whoever wrote it; None if it is none, or leads out of the environment."""
-    folder, root = undo_folder(environment), environment.root
-    if not is_folder(folder) or (folder / "saved").is_symlink():
-        return None
-    with suppress(AttributeError, OSError, ValueError, KeyError, TypeError):
-        document = read_json(folder / "record.json", folder)
-        new, old, users = (tuple(document[key]) for key in ("new", "old", "users"))
-        marks = {
-            name: (size, time_ns, inode)
-            for name, (size, time_ns, inode) in document["marks"].items()
-        }
-        record = UndoRecord(root, folder, document["state"], new, old, users, marks)
-        names = (*new, *old, *users, *marks)
-        if (
-            document["schema"] == UNDO_SCHEMA
-            and _are_below(root, names)
-            and _are_below(record.saved, names)
-        ):
-            return record
-    return None
-
-
 def finish_undo(environment: ForeignEnvironment) -> bool:
     """Put back what a run that was killed has left; return whether something was put back.
 
-    Raise UsageError if another user's run has left it, or nobody can say whose.
+    Raises:
+        UsageError: another user's run has left it, or it is unknown whose.
     """
-    folder, record = undo_folder(environment), _read_record(environment)
+    record = _read_record(environment)
+    remove_path(_discarded(undo_folder(environment)))
     if record and record.state == "proven":
         if record.is_ours:
             remove_path(record.earlier)
@@ -264,67 +300,114 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
     if record and record.is_ours:
         record.undo()
         return True
+    folder = undo_folder(environment)
     # To undo it would remove whatever its record names; to go on, the files that it has moved away.
     if os.path.lexists(folder / "saved"):
         aside = folder.with_name(f"{folder.name}.others")
+        move = f"mv {quoted(folder)} {quoted(aside)}"
         raise UsageError(
             "others-change",
             f"{folder} holds a change that was not finished, which this user did not begin here",
             why="its record may name any file of the environment as one to remove",
-            hint=f"mv {quoted(folder)} {quoted(aside)}   # keeps the files that it has moved away\nthe same again",
+            hint=f"{move}   # keeps the files that it has moved away\nthe same again",
         )
     _restore_earlier(folder)
     return False
 
 
+def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
+    """Return the record in an environment, whoever wrote it; None if it is none, or leads out of the environment."""
+    folder = undo_folder(environment)
+    if not is_folder(folder) or (folder / "saved").is_symlink():
+        return None
+    with suppress(AttributeError, OSError, ValueError, KeyError, TypeError):
+        document = read_json(folder / "record.json", folder)
+        stamps = document["marks"].items()
+        marks = {name: (size, time_ns, inode) for name, (size, time_ns, inode) in stamps}
+        record = UndoRecord(
+            environment.root,
+            folder,
+            state=document["state"],
+            new=tuple(document["new"]),
+            old=tuple(document["old"]),
+            users=tuple(document["users"]),
+            marks=marks,
+        )
+        names = (*record.new, *record.old, *record.users, *marks)
+        is_inside = _are_below(record.root, names) and _are_below(record.saved, names)
+        if is_inside and document["schema"] == UNDO_SCHEMA:
+            return record
+    return None
+
+
+def _earlier(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.earlier")
+
+
+def _discarded(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.discarded")
+
+
 def _restore_earlier(folder: Path) -> None:
     """Put the record of the change before back, if the one after it came to nothing."""
-    earlier = folder.with_name(f"{folder.name}.earlier")
+    earlier = _earlier(folder)
     if is_folder(earlier) and not os.path.lexists(folder / "record.json"):
         remove_path(folder)
         earlier.rename(folder)
 
 
-def _unpacked(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
-    """The paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
-    info = next(wheel.glob("*.dist-info")).name
-    headers = message_from_string((wheel / info / "WHEEL").read_text(encoding="utf-8"))
-    site = paths["purelib" if headers["Root-Is-Purelib"] == "true" else "platlib"]
-    yield site / info
-    for name in (path.relative_to(wheel) for path in files_below(wheel)):
-        if name.parts[0].endswith(".data"):
-            yield site / name.parts[0]  # as long as it is being unpacked
-            folder = paths.get("".join(name.parts[1:2]))
-            yield from [folder.joinpath(*name.parts[2:])] if folder else []
-        elif name.parts[0] != info:
-            yield site / name
+def _edited_guard(root: Path) -> tuple[str, ...]:
+    """Return the files of the guard if the user has edited one: it stays, and what it names with it."""
+    for name in GUARD_FILES:
+        if os.path.lexists(root / name) and not is_own_guard_file(root / name):
+            return GUARD_FILES
+    return ()
+
+
+def _paths_of_wheel(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
+    """Yield the paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
+    info = next(wheel.glob("*.dist-info"))
+    headers = message_from_string((info / "WHEEL").read_text(encoding="utf-8"))
+    is_pure = headers["Root-Is-Purelib"] == "true"
+    site = paths["purelib" if is_pure else "platlib"]
+    yield site / info.name
+    for file in files_below(wheel):
+        path = file.relative_to(wheel)
+        first, *rest = path.parts
+        if first.endswith(".data"):
+            # It is there as long as the wheel is being installed.
+            yield site / first
+            if rest and rest[0] in paths:
+                yield paths[rest[0]].joinpath(*rest[1:])
+        elif first != info.name:
+            yield site / path
+    suffix = ".exe" if os.name == "nt" else ""
     with suppress(FileNotFoundError):
-        suffix = ".exe" if os.name == "nt" else ""
-        for script in _scripts(
-            (wheel / info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")
-        ):
+        entry_points = (info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")
+        for script in _scripts(entry_points):
             yield paths["scripts"] / f"{script}{suffix}"
 
 
 def _scripts(entry_points: str) -> Iterator[str]:
-    """The names of the commands that a wheel brings."""
+    """Yield the names of the commands that a wheel brings."""
     section = ""
-    for line in map(str.strip, entry_points.splitlines()):
-        if line.startswith("["):
-            section = line.strip("[]")
-        elif "=" in line and section in {"console_scripts", "gui_scripts"}:
-            yield line.partition("=")[0].strip()
+    for line in entry_points.splitlines():
+        text = line.strip()
+        if text.startswith("["):
+            section = text.strip("[]")
+        elif "=" in text and section in {"console_scripts", "gui_scripts"}:
+            yield text.partition("=")[0].strip()
 
 
 def _are_below(root: Path, names: Iterable[str]) -> bool:
     """Whether names mean something below a folder, and no link leads out of it."""
+    # A package has thousands of files in a few folders.
     folders = set[PurePosixPath]()
     for name in names:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.parts:
             return False
         folders.add(path.parent)
-    # A package has thousands of files in a few folders.
     resolved = root.resolve()
     return all((root / folder).resolve().is_relative_to(resolved) for folder in folders)
 
@@ -351,7 +434,10 @@ def _forget_compiled(path: Path) -> None:
 
 def _prune(root: Path, names: Iterable[str]) -> None:
     """Remove the folders that are empty now, the deepest first."""
-    folders = {parent for name in names for parent in PurePosixPath(name).parents if parent.parts}
+    folders = set[PurePosixPath]()
+    for name in names:
+        folders.update(PurePosixPath(name).parents)
+    folders.discard(PurePosixPath())
     for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
         for path in (root / folder / "__pycache__", root / folder):
             with suppress(OSError):

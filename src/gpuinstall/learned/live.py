@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 
     Versions = dict[str, Companion]
 
-RELEASES = 3
-"""How many new releases of torch to read, the newest first, before taking what is known."""
-_AT_ONCE = 4
-TRIED = 3
-"""How many of the newest releases of a companion to ask whether they are for a torch."""
+MAX_TURNS = 3
+"""How many new releases of torch are looked at, one a turn, before taking what is known."""
+BUILDS_PER_TURN = 4
+"""How many builds of a torch are read, all at once."""
+COMPANION_RELEASES = 3
+"""How many of the newest releases of a companion are asked which torch they require."""
 
 
 def learned_catalog(
@@ -54,7 +55,8 @@ def learned_catalog(
 ) -> Catalog:
     """Return the catalogue as the sources list it today, with new builds that may be the choice.
 
-    The newest torch is read first, and no other once a build fits; nothing is read of the known.
+    Each turn reads the newest torch that is unread, until the choice is newer than all of them. Of builds that the
+    catalogue has, nothing is read.
 
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
@@ -62,7 +64,9 @@ def learned_catalog(
     backend = known_backend(request.backend)
     kinds = {backend.kind} if backend else set()
     catalog = catalog.serving(vendor_for(machine, kinds).kind)
-    shipped = (build for build in catalog.builds if build.learned is None or build.absent)
+    # A source may list builds of earlier runs otherwise by now: those that it lists are recalled below. One that was
+    # marked as absent stays, so that it is not chosen again.
+    shipped = [build for build in catalog.builds if build.learned is None or build.absent]
     live = live_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
@@ -75,7 +79,7 @@ def learned_catalog(
     unread = [build for build in live.builds if build.unread]
     live = _with_rows(live, unread, reader.remembered)
     new = {build.torch for build in live.builds}.difference(live.releases)
-    newest = sorted(new, reverse=True)[:RELEASES]
+    newest = sorted(new, reverse=True)[:MAX_TURNS]
     companions = companions_asked(request)
     live = _with_companions(
         live,
@@ -84,7 +88,7 @@ def learned_catalog(
         sources=sources,
         client=client,
     )
-    for _ in range(RELEASES):
+    for _ in range(MAX_TURNS):
         if not any(build.unread for build in live.builds):
             break
         to_read = _to_read(choose(machine, request, live))
@@ -97,10 +101,7 @@ def learned_catalog(
 
 
 def _to_read(plan: Plan | Rejected) -> list[Build]:
-    """Return the new builds of the newest torch that only their newness speaks against.
-
-    None, if the choice has a newer torch.
-    """
+    """Return the unread builds of the newest torch that nothing else speaks against; none if the choice is newer."""
     unread = [one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [build for build in unread if not build.obstacle]
     newest = max((build.torch for build in readable), default=None)
@@ -108,7 +109,7 @@ def _to_read(plan: Plan | Rejected) -> list[Build]:
         return []
     if isinstance(plan, Plan) and plan.choice.build.torch > newest:
         return []
-    return [build for build in readable if build.torch == newest][:_AT_ONCE]
+    return [build for build in readable if build.torch == newest][:BUILDS_PER_TURN]
 
 
 def _with_rows(
@@ -116,7 +117,7 @@ def _with_rows(
     builds: Sequence[Build],
     ask: Callable[[Build], LearnedRow | None],
 ) -> Catalog:
-    """Replace builds by what their wheels say, or why none could be asked."""
+    """Replace builds by what their wheels say, or by the obstacle to asking one."""
 
     def answer(build: Build) -> Build:
         try:
@@ -136,7 +137,7 @@ def _with_rows(
 
     if not builds:
         return catalog
-    answers = dict(zip(builds, side_by_side(answer, builds, _AT_ONCE), strict=True))
+    answers = dict(zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True))
     return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
 
 
@@ -148,29 +149,32 @@ def _with_companions(
     sources: Sources,
     client: Client,
 ) -> Catalog:
-    """Add the releases of torch that only a listing knows, with the companions that demand them."""
+    """Add the releases of torch that only a listing knows, with the companions that require them.
+
+    A torch for which a companion has no release yet is added too, so that the choice passes it over.
+    """
     if not names:
         return catalog
     releases = dict(catalog.releases)
     companions = dict(catalog.companions)
     for torch in torches:
         builds = [build for build in catalog.builds if build.torch == torch]
-        demanding: dict[str, Versions] = {}
+        fitting: dict[str, Versions] = {}
         for name in names:
             wheels = _listed(name, builds, sources, client)
-            versions = _demanding(torch, wheels, catalog, client)
+            versions = _fitting_releases(torch, wheels, catalog, client)
             if versions is not None:
-                demanding[name] = versions
-        # What does not say what it demands is left to the resolution.
-        if torch in releases or len(demanding) < len(names):
+                fitting[name] = versions
+        # A companion whose server does not tell its requirements is left to the resolution.
+        if len(fitting) < len(names):
             continue
         releases[torch] = Release(
             torch=torch,
             released="",
-            torchvision=tuple(demanding.get("torchvision", ())),
-            torchaudio=tuple(demanding.get("torchaudio", ())),
+            torchvision=tuple(fitting.get("torchvision", ())),
+            torchaudio=tuple(fitting.get("torchaudio", ())),
         )
-        for name, versions in demanding.items():
+        for name, versions in fitting.items():
             for version, companion in versions.items():
                 companions.setdefault((name, version), companion)
     return replace(
@@ -198,27 +202,28 @@ def _listed(
     return list(listed)
 
 
-def _demanding(
+def _fitting_releases(
     torch: Version,
     wheels: Iterable[Wheel],
     catalog: Catalog,
     client: Client,
 ) -> Versions | None:
-    """Return the releases that demand a torch, the newest first; None if one does not tell."""
+    """Return the releases that run beside a torch, the newest first; None if a server does not tell."""
     by_version: dict[Version, list[Wheel]] = {}
     for wheel in wheels:
         if not wheel.version.is_prerelease:
             by_version.setdefault(Version(wheel.version.public), []).append(wheel)
     companions: Versions = {}
-    for version in sorted(by_version, reverse=True)[:TRIED]:
+    for version in sorted(by_version, reverse=True)[:COMPANION_RELEASES]:
         same = by_version[version]
-        demands = _demands(same[0], client)
-        if demands is None:
+        requirements = _torch_requirements(same[0], client)
+        if requirements is None:
             return None
-        # One that demands no torch is for the one that the catalogue pairs it with.
+        # torchaudio 2.11.0, the last, requires no torch: it runs beside every newer one. Of a release that the
+        # catalogue does not know, that is not assumed.
         is_catalogued = (same[0].package, str(version)) in catalog.companions
-        is_unbound = is_catalogued and not demands
-        if is_unbound or any(_is_for(demand, torch) for demand in demands):
+        is_unbound = is_catalogued and not requirements
+        if is_unbound or any(_allows(requirement, torch) for requirement in requirements):
             companions[str(version)] = _companion(same)
     return companions
 
@@ -234,7 +239,7 @@ def _companion(wheels: Iterable[Wheel]) -> Companion:
     return Companion(frozenset(places), frozenset(filter(None, pythons)))
 
 
-def _demands(wheel: Wheel, client: Client) -> list[str] | None:
+def _torch_requirements(wheel: Wheel, client: Client) -> list[str] | None:
     """Return what a wheel requires of torch; None if its server does not tell."""
     requirements = listed_requirements(wheel, client)
     if requirements is None:
@@ -242,7 +247,7 @@ def _demands(wheel: Wheel, client: Client) -> list[str] | None:
     return [text for text in requirements if re.match(r"torch\b(?!-)", text)]
 
 
-def _is_for(demand: str, torch: Version) -> bool:
+def _allows(requirement: str, torch: Version) -> bool:
     with suppress(InvalidRequirement, RecursionError):
-        return Requirement(demand).specifier.contains(torch, prereleases=True)
+        return Requirement(requirement).specifier.contains(torch, prereleases=True)
     return False

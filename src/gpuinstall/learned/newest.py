@@ -8,7 +8,7 @@ from gpuinstall.backend import CPU, Backend
 from gpuinstall.catalog.listing import default_wheels, family_wheels, read_listing
 from gpuinstall.catalog.narrowing import listed_builds, platforms
 from gpuinstall.errors import InstallationError
-from gpuinstall.plan.requirement import Asked, parse_requirement
+from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -45,17 +45,15 @@ def learn(
     if rows:
         return rows
     backend = f" for {place.backend}" if place.backend else ""
-    wheel = f"a wheel of {requirement.text}{backend} for {place.os} {place.arch}"
-    hint = "Check the name, the version and the platform"
     raise InstallationError(
         "no-wheel",
-        f"no source lists {wheel}",
-        hint=hint,
+        f"no source lists a wheel of {requirement.text}{backend} for {place.os} {place.arch}",
+        hint="Check the name, the version and the platform",
     )
 
 
 def _torches(
-    requirement: Asked,
+    requirement: ParsedRequirement,
     place: Place,
     catalog: Catalog,
     reader: Reader,
@@ -76,7 +74,7 @@ def _torches(
 
 
 def _companions(
-    requirement: Asked,
+    requirement: ParsedRequirement,
     place: Place,
     catalog: Catalog,
     reader: Reader,

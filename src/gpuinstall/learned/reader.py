@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
@@ -20,10 +19,11 @@ from gpuinstall.catalog import Build, Wheel
 from gpuinstall.errors import InstallationError
 from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
+from gpuinstall.location import file_path
 from gpuinstall.units import readable
 from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.needs import Needs, own_cuda, read_needs
+from gpuinstall.wheels.needs import own_cuda, read_needs
 from gpuinstall.wheels.ranges import FileRanges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -60,14 +60,19 @@ class Reader:
         return None
 
     def torch(self, build: Build) -> LearnedRow:
-        """Read a wheel of a build that only a listing knows; raise InstallationError."""
+        """Read one of the ``unread`` wheels of a build that only a listing knows.
+
+        Raises:
+            InstallationError: if it cannot be read or is malformed.
+        """
         wheel = build.unread[0]
-        for known in build.unread:
-            if self.store.known(known, build.backend.tag):
-                wheel = known
+        for candidate in build.unread:
+            # Of one that was read before, even an old row may cost only the check of its etag.
+            if self.store.known(candidate, build.backend.tag):
+                wheel = candidate
                 break
 
-        def read(opened: WheelReader) -> LearnedRow:
+        def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
             requires = opened.metadata().get_all("Requires-Dist", ())
             return replace(
@@ -87,7 +92,7 @@ class Reader:
                 labelled=build.labelled,
             )
 
-        return self._learn(wheel, read, build.backend.tag)
+        return self._known_or_read(wheel, row_of, build.backend.tag)
 
     def companion(
         self,
@@ -95,27 +100,34 @@ class Reader:
         backend: Backend,
         platform: str,
     ) -> LearnedRow:
-        """Read a wheel as it runs beside the torch of a backend; raise InstallationError."""
-        by_itself = not load_members().has_runtimes_apart(wheel.package)
+        """Read a wheel as it runs beside the torch of a backend.
 
-        def read(opened: WheelReader) -> LearnedRow:
+        Raises:
+            InstallationError: if it cannot be read or is malformed.
+        """
+        is_same_beside_every_torch = not load_members().has_runtimes_apart(wheel.package)
+
+        def row_of(opened: WheelReader) -> LearnedRow:
             metadata = opened.metadata()
             requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
-            named = _exact(metadata["Version"] or "")
-            if named and named != _exact(wheel.version):
-                message = f"METADATA names version {named}, and pip would reject the file"
+            version = _exact(metadata["Version"] or "")
+            if version and version != _exact(wheel.version):
+                message = f"METADATA names version {version}, and pip would reject the file"
                 raise WheelError("wheel-malformed", message)
-            needs = read_needs(opened) if by_itself else Needs()
             code = CompanionCode()
-            if needs.is_for_gpus or _may_have_code(wheel.package, requires):
+            if is_same_beside_every_torch:
+                needs = read_needs(opened)
+                if needs.is_for_gpus or _may_have_code(wheel.package, requires):
+                    code = read_companion(opened, wheel.package)
+            else:
+                # Of its libraries, one for each CUDA, only that of this backend counts.
                 code = read_companion(opened, wheel.package, backend.version)
-            if not by_itself:
-                needs = read_needs(opened, {code.member or ""})
+                needs = read_needs(opened, [code.member] if code.member else [])
             cuda = own_cuda(needs, code.opened, code.cuda)
-            made_for = Backend("cuda", cuda) if by_itself and cuda else backend
+            own_backend = Backend("cuda", cuda) if is_same_beside_every_torch and cuda else backend
             opens = {*needs.opened, *code.opened}.difference(needs.libraries)
             return replace(
-                _row(wheel, made_for, platform, opened),
+                _row(wheel, own_backend, platform, opened),
                 requires=requires,
                 architectures=code.architectures,
                 witness=code.member,
@@ -126,12 +138,13 @@ class Reader:
                 torch=needs.torch,
             )
 
-        row = self._learn(wheel, read, ANY_BACKEND if by_itself else backend.tag)
-        cuda = row.cuda or load_members().cuda(wheel.package, wheel.version)
+        key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
+        row = self._known_or_read(wheel, row_of, key)
+        # The store has what the wheel says; this is the wheel as seen beside ``backend``.
         return replace(
             row,
             backend=backend.tag,
-            cuda=cuda,
+            cuda=row.cuda or load_members().cuda(wheel.package, wheel.version),
         )
 
     def may_have_code(self, wheel: Wheel) -> bool:
@@ -141,52 +154,56 @@ class Reader:
         requirements = listed_requirements(wheel, self.client)
         return requirements is None or _may_have_code(wheel.package, requirements)
 
-    def _learn(
+    def _known_or_read(
         self,
         wheel: Wheel,
-        read: Callable[[WheelReader], LearnedRow],
+        row_of: Callable[[WheelReader], LearnedRow],
         key: str,
     ) -> LearnedRow:
         """Return what is known of a wheel, or read it.
 
         One without a hash is asked after a day whether it is still the same.
         """
-        current = self.store.known(wheel, key)
-        if current and not _asked_rightly(current):
-            current = None
-        if current and holds(current):
-            return current
+        known = self.store.known(wheel, key)
+        if known and not _is_complete(known):
+            known = None
+        if known and holds(known):
+            return known
         started = monotonic()
         try:
-            row = self._read(wheel, read, current)
+            row = self._read(wheel, row_of, known)
         except WheelError as error:
             if error.code != "transfer":
                 raise
             # A transfer that breaks again is reported.
-            row = self._read(wheel, read, current)
+            row = self._read(wheel, row_of, known)
         self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
             code = " ".join(row.architectures) or "it does not list its GPU code"
             name = f"{row.package} {row.version} {row.backend}"
-            summary = f"{name}: {code} ({readable(row.bytes)})"
-            self.reporter.step("Learned", summary, monotonic() - started)
+            self.reporter.step(
+                "Learned",
+                f"{name}: {code} ({readable(row.bytes)})",
+                monotonic() - started,
+            )
         return row
 
     def _read(
         self,
         wheel: Wheel,
-        read: Callable[[WheelReader], LearnedRow],
+        row_of: Callable[[WheelReader], LearnedRow],
         known: LearnedRow | None,
     ) -> LearnedRow:
-        """Read a wheel, unless its server says that it is still the one that is known."""
-        ranges, etag = self._opened(wheel)
-        if known and etag and (known.size, known.etag) == (ranges.size, etag):
+        """Read a wheel, unless its size and its stamp are still those of the one that is known."""
+        ranges, stamp = self._opened(wheel)
+        if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
             return replace(known, learned=now())
-        return replace(read(WheelReader(ranges)), etag=etag)
+        return replace(row_of(WheelReader(ranges)), etag=stamp)
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
+        """Open a wheel; return its stamp too: the etag, or when a local file was changed."""
         if wheel.url.startswith("file:"):
-            path = Path(url2pathname(urlsplit(wheel.url).path))
+            path = Path(file_path(urlsplit(wheel.url).path))
             return FileRanges(path), f"{path.stat().st_mtime_ns}"
         # These hosts may serve each other's files.
         own = (
@@ -234,8 +251,11 @@ def _row(
     )
 
 
-def _asked_rightly(row: LearnedRow) -> bool:
-    """Whether a row is of the library to ask today: another release may know better."""
+def _is_complete(row: LearnedRow) -> bool:
+    """Whether a row has what this release would read.
+
+    False if an older one wrote it without the torch that it needs, or read a library that today's list does not name.
+    """
     members = load_members()
     if row.package != "torch" and row.torch is None:
         return False
@@ -262,16 +282,24 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     Raises:
         WheelError: if they disagree.
     """
-    made_for = Backend("cuda", code.cuda) if code.cuda else CPU
-    kinds = {"xpu", made_for.kind}
-    if made_for == CPU and code.hip:
-        kinds = {"xpu", "rocm"}
+    made_for = CPU
+    if code.cuda:
+        made_for = Backend("cuda", code.cuda)
+    elif code.hip:
+        # 7.2.53211-e1a6bc5663
+        made_for = Backend("rocm", ".".join(code.hip.split(".")[:2]))
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
-    is_of_kind = named is None or named.kind in kinds
-    if not is_of_kind or not _is_of(wheel, code.version, named):
+    if not _is_of(wheel, code.version, named):
         message = f"{wheel.filename} has another torch version than its name says"
         raise WheelError("wheel-malformed", message)
-    return named or made_for
+    if named is None:
+        return made_for
+    # version.py is not read for XPU: such a build looks like one for the CPU.
+    kind = "cpu" if named.kind == "xpu" else named.kind
+    if kind != made_for.kind:
+        message = f"{wheel.filename} is built for {made_for}, and its name says {named}"
+        raise WheelError("wheel-malformed", message)
+    return named
 
 
 def _is_of(

@@ -36,6 +36,8 @@ _SHOWN = (
     "sha256",
     "bytes",
     "requests",
+    "needs",
+    "opens",
 )
 """The fields that documents show as they are."""
 
@@ -52,6 +54,7 @@ class LearnedRow:
     file: str
     url: str
     size: int
+    """Of the whole file."""
     bytes: int
     """How many were read."""
     requests: int
@@ -61,24 +64,32 @@ class LearnedRow:
     architectures: tuple[str, ...] = ()
     """Empty if the wheel does not say."""
     cuda: str | None = None
-    """What torch was made with, or what a package's PTX asks of the driver."""
+    """The CUDA that it was made with. A package that does not tell: what its PTX asks of the driver, or None."""
     witness: str | None = None
-    """The part of the wheel that was asked."""
+    """The part of the wheel that names ``architectures``."""
     sha256: str | None = None
     etag: str | None = None
     """Without a sha256 it tells, with the size, whether the file is still the same."""
     requires: tuple[str, ...] = ()
     """The demands of its METADATA."""
-    pythons: tuple[str, ...] = ()
-    """As of a ``Build``; so are source and labelled, and glibc of a torch."""
     glibc: str | None = None
+    """Of a torch the oldest that its tags allow, of a package what its symbols need."""
+
+    # Of a torch alone.
+    pythons: tuple[str, ...] = ()
+    """Those that it has wheels for."""
     source: str = ""
     """The address or the folder that lists it; empty: the default index."""
     labelled: bool = False
+    """Whether its version names the backend."""
+
+    # Of a package alone.
     needs: tuple[str, ...] = ()
-    """What a package's code needs, see ``Needs``; so are opens, torch and a package's glibc."""
+    """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
+    """The libraries that a string alone names."""
     torch: TorchNeeds | None = None
+    """Which torch its code loads beside; None if an older gpuinstall wrote the row."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
@@ -110,16 +121,13 @@ class LearnedRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the documents of ``catalog`` hold it."""
-        needs = self.torch or TorchNeeds()
+        torch = self.torch or TorchNeeds()
         return {
             **{key: getattr(self, key) for key in _SHOWN},
-            "architectures": list(self.architectures),
-            "needs": list(self.needs),
-            "opens": list(self.opens),
             "torch": {
-                "kind": needs.kind,
-                "min": needs.oldest,
-                "fits": None if needs.fits is None else list(needs.fits),
+                "kind": torch.kind,
+                "min": torch.oldest,
+                "fits": torch.fits,
             },
             "glibc": self.glibc,
             "witness": self.witness,
@@ -128,7 +136,7 @@ class LearnedRow:
 
     @property
     def of_torch(self) -> TorchNeeds:
-        """Which torch a package's code loads beside."""
+        """``torch``, unknown if the row does not have it."""
         return self.torch or TorchNeeds("unknown")
 
     @property
@@ -143,7 +151,7 @@ class LearnedRow:
 
     @property
     def toolkit(self) -> tuple[int, int] | None:
-        """The CUDA that it was made with."""
+        """``cuda`` as numbers."""
         match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", self.cuda or "")
         if match is None:
             return None
@@ -178,7 +186,10 @@ def _parse_torch(table: dict[str, Any]) -> TorchNeeds:
 
 
 def as_build(row: LearnedRow, build: Build) -> Build:
-    """Return what the rules are asked about a package: a build with its code and its toolkit."""
+    """Return what the rules are asked about a package: a build with its code and its toolkit.
+
+    Code that does not tell its own CUDA runs with torch's.
+    """
     return replace(
         build,
         code=row.architectures,
@@ -204,10 +215,9 @@ def misfit(
     build: Build,
     gpus: RulesOfGpus,
 ) -> str | None:
-    """Return why a package does not run on the GPUs.
-
-    One without GPU code or a CUDA of its own runs everywhere.
-    """
+    """Return why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
+    if not row.architectures and not row.toolkit:
+        return None
     served = tuple(gpus)
     without = without_code(row, build, served)
     if without:

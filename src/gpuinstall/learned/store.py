@@ -79,8 +79,9 @@ class LearnedStore:
         row = self._read(self._file(wheel, backend))
         if row is None:
             return None
-        is_of_wheel = (row.sha256 or row.url) == (wheel.sha256 or wheel.url)
-        return row if is_of_wheel else None
+        if (row.sha256 or row.url) != (wheel.sha256 or wheel.url):
+            return None
+        return row
 
     def keep(
         self,

@@ -22,38 +22,44 @@ SERVICE = "GPUINSTALL_ADVISORY_SERVICE"
 
 
 def advisories(lock: Lock, session: Session) -> list[dict[str, Any]]:
-    """Ask for the vulnerabilities of a lock's packages; ``2.13.0+cu126`` is asked for as 2.13.0.
+    """Return the vulnerabilities of a lock's packages; ``2.13.0+cu126`` is looked up as 2.13.0.
 
-    Raise InstallationError with what uv says where no service is reachable.
+    Raise InstallationError with uv's message if no service is reachable.
     """
-    packages = [
-        {
+    project = {"name": "locked", "version": "0"}
+    python = str(lock.pylock.requires_python or ">=3.10")
+    packages = []
+    for name, version in lock.versions.items():
+        package = {
             "name": name,
             "version": Version(version).public,
             "source": {"registry": "https://index.example"},
         }
-        for name, version in lock.versions.items()
-    ]
-    root = {"name": "locked", "version": "0", "source": {"virtual": "."}}
-    project = {
-        "name": "locked",
-        "version": "0",
-        "requires-python": str(lock.pylock.requires_python or ">=3.10"),
+        packages.append(package)
+    root = {
+        **project,
+        "source": {"virtual": "."},
+        "dependencies": [{"name": name} for name in lock.versions],
     }
-    held = [*packages, {**root, "dependencies": [{"name": name} for name in lock.versions]}]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "pyproject.toml").write_text(
-            tomli_w.dumps({"project": project}), encoding="utf-8"
-        )
-        written = {"version": 1, "requires-python": project["requires-python"], "package": held}
-        (folder / "uv.lock").write_text(tomli_w.dumps(written), encoding="utf-8")
-        done = run(
-            audit_lock(session.environment.get(SERVICE)), cwd=folder, env=session.environment
-        )
+    documents: dict[str, dict[str, Any]] = {
+        "pyproject.toml": {"project": {**project, "requires-python": python}},
+        "uv.lock": {
+            "version": 1,
+            "requires-python": python,
+            "package": [*packages, root],
+        },
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for file, document in documents.items():
+            Path(folder, file).write_text(tomli_w.dumps(document), encoding="utf-8")
+        command = audit_lock(session.environment.get(SERVICE))
+        done = run(command, cwd=Path(folder), env=session.environment)
     if done.status not in {0, 1}:
-        message = f"uv could not audit {lock.name}"
-        hint = f"export {SERVICE}=https://…   # a service of advisories that is reachable"
-        raise InstallationError("audit-failed", message, why=done.err.strip(), hint=hint)
-    document = json.loads(done.out)
-    return [{"lock": lock.name, **found} for found in document["vulnerabilities"]]
+        raise InstallationError(
+            "audit-failed",
+            f"uv could not audit {lock.name}",
+            why=done.err.strip(),
+            hint=f"export {SERVICE}=https://…   # a service of advisories that is reachable",
+        )
+    vulnerabilities = json.loads(done.out)["vulnerabilities"]
+    return [{"lock": lock.name, **found} for found in vulnerabilities]

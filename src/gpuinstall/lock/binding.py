@@ -7,6 +7,8 @@ the family lists it.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.listing import index_names, own_names
@@ -38,7 +40,9 @@ class Binding(NamedTuple):
     requested: frozenset[str]
 
     def pages(
-        self, wheels_of: Callable[[str], tuple[Wheel, ...]], session: Session
+        self,
+        wheels_of: Callable[[str], tuple[Wheel, ...]],
+        session: Session,
     ) -> dict[str, tuple[Wheel, ...]]:
         """Return the wheels that each name may come from, without the names that the default index may serve."""
         if not self.backends:
@@ -47,22 +51,28 @@ class Binding(NamedTuple):
         if self.listed and not session.sources.find_links:
             may_have_wheels &= self.listed | self.requested
         tried = sorted(may_have_wheels | {"torch"})
-        wheels = dict(zip(tried, side_by_side(wheels_of, tried), strict=True))
+        answers = side_by_side(wheels_of, tried)
+        wheels = dict(zip(tried, answers, strict=True))
         from_default_index = self.requested - self.listed - {"torch"}
         pages: dict[str, tuple[Wheel, ...]] = {}
         for name in sorted(self.names):
-            if wheels.get(name) or name not in from_default_index:
-                pages[name] = wheels.get(name, ())
+            listed = wheels.get(name, ())
+            if listed or name not in from_default_index:
+                pages[name] = listed
         return pages
 
 
 def bind(
-    requirements: Iterable[str], backends: Iterable[str], catalog: Catalog, session: Session
+    requirements: Iterable[str],
+    backends: Iterable[str],
+    catalog: Catalog,
+    session: Session,
 ) -> Binding:
     """Bind the family, and whatever else the torch index has itself for these backends."""
     tags = frozenset(backends)
+    names_of = partial(_names_of, catalog=catalog, session=session)
     listed = frozenset[str]()
-    for names in side_by_side(lambda backend: _names_of(backend, catalog, session), sorted(tags)):
+    for names in side_by_side(names_of, sorted(tags)):
         listed |= names
     return Binding(
         backends=tags,
@@ -72,34 +82,45 @@ def bind(
     )
 
 
-def _names_of(backend: str, catalog: Catalog, session: Session) -> frozenset[str]:
+def _names_of(
+    backend: str,
+    catalog: Catalog,
+    session: Session,
+) -> frozenset[str]:
     """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
     names = index_names(session.sources, session.client, backend)
-    strangers = [name for name in sorted(names - catalog.family) if not _is_copied(name, catalog)][
-        :STRANGERS
-    ]
-    own = (
-        own_names(session.sources, session.client, backend, strangers) if strangers else frozenset()
-    )
-    return names & catalog.family | own
+    listed = names & catalog.family
+    others = sorted(names - catalog.family)
+    strangers = [name for name in others if not _is_copied(name, catalog)]
+    if strangers:
+        strangers = strangers[:STRANGERS]
+        listed |= own_names(session.sources, session.client, backend, strangers)
+    return listed
 
 
 def _is_copied(name: str, catalog: Catalog) -> bool:
     """Whether the torch index has copies of the default index's files of a package."""
-    return any(
-        name == row or (row.endswith("*") and name.startswith(row[:-1])) for row in catalog.copied
-    )
+    patterns = catalog.copied
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def fitting(wheels: Sequence[Wheel], backend: str, tags: Sequence[Tag]) -> tuple[Wheel, ...]:
+def fitting(
+    wheels: Sequence[Wheel],
+    backend: str,
+    tags: Sequence[Tag],
+) -> tuple[Wheel, ...]:
     """Return of each version the wheel of ``backend`` that fits best; earlier sources come first."""
-    rank = {tag: position for position, tag in enumerate(tags)}
+    position = {tag: number for number, tag in enumerate(tags)}
     best: dict[str, tuple[int, Wheel]] = {}
     for wheel in wheels:
-        ranks = [rank[tag] for tag in wheel.tags if tag in rank]
-        if not ranks or wheel.backend not in {backend, None}:
+        if wheel.backend not in {backend, None}:
+            continue
+        ranks = [position[tag] for tag in wheel.tags if tag in position]
+        if not ranks:
             continue
         version = str(wheel.version)
-        if version not in best or min(ranks) < best[version][0]:
-            best[version] = (min(ranks), wheel)
+        first = min(ranks)
+        rank, _ = best.get(version, (len(tags), wheel))
+        if first < rank:
+            best[version] = (first, wheel)
     return tuple(wheel for _, wheel in best.values())

@@ -40,35 +40,44 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     for requirement in map(parse_requirement, requirements):
         if requirement.url is None or requirement.is_remote:
             continue
-        place = folder / Path(requirement.url).expanduser()
+        path = Path(requirement.url)
+        place = folder / path.expanduser()
         table = _static_requirements(place)
         if table is None:
-            contents[requirement.url] = list(_file_digests(place))
+            digests = _file_digests(place)
+            contents[requirement.url] = list(digests)
         elif place.resolve() != folder.resolve():
             contents[requirement.url] = table
     if not any(contents.values()):
         return ""
-    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(contents, sort_keys=True)
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()
 
 
 def changed_build_files(lock: Lock, folder: Path) -> Iterator[Reason]:
     """Yield why a lock is stale, if the build files of its folders have changed since it was made."""
-    if not has_same_build_files(lock, build_files_digest(lock.inputs, folder)):
+    digest = build_files_digest(lock.inputs, folder)
+    if not has_same_build_files(lock, digest):
         yield Reason("inputs-changed", f"{BUILD_FILES} has changed since it was made")
 
 
 def has_same_build_files(lock: Lock, digest: str) -> bool:
     """Whether a lock was made from build files of this digest, as far as it says so."""
-    return lock.evidence.get(BUILD_FILES_DIGEST) in (None, digest)
+    recorded = lock.evidence.get(BUILD_FILES_DIGEST)
+    return recorded in (None, digest)
 
 
 def _static_requirements(project: Path) -> list[Any] | None:
     """Return what a project requires by its pyproject.toml; None if only its build backend knows it."""
     try:
-        table = parse_toml(read_raw(project / PROJECT).decode()).get("project")
+        text = read_raw(project / PROJECT).decode()
+        table = parse_toml(text).get("project")
     except (OSError, ValueError):
         return None
-    if not isinstance(table, dict) or "dependencies" in table.get("dynamic", ()):
+    if not isinstance(table, dict):
+        return None
+    if "dependencies" in table.get("dynamic", ()):
         return None
     return [
         table.get("dependencies"),
@@ -83,10 +92,11 @@ def _file_digests(project: Path) -> Iterator[tuple[str, str]]:
     for name in names:  # which grows
         with suppress(OSError):
             # One digest for both line ends: Git writes those of the system.
-            text = read_raw(project / name, project).replace(b"\r\n", b"\n")
+            raw = read_raw(project / name, project)
+            text = raw.replace(b"\r\n", b"\n")
             yield name, hashlib.sha256(text).hexdigest()
-            lists = (
-                posixpath.join(posixpath.dirname(name), found.decode())
-                for found in _LIST.findall(text)
-            )
-            names += [found for found in dict.fromkeys(lists) if found not in names]
+            folder = posixpath.dirname(name)
+            for match in _LIST.findall(text):
+                path = posixpath.join(folder, match.decode())
+                if path not in names:
+                    names.append(path)

@@ -1,9 +1,8 @@
-"""Whether every package beside torch has code for the GPUs, and which older version has where the newest has none."""
+"""Whether every package beside torch has code for the GPUs, and which older version has if the newest has none."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,14 +35,17 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine import Gpu
-    from gpuinstall.plan import Plan
+    from gpuinstall.plan import Plan, Rejected
     from gpuinstall.session import Session
     from gpuinstall.vendors.protocol import Rules
 
 WHEELS_AT_ONCE = 8
 FROM_THE_NEWEST = 12
 """How many older versions to look at one after the other, from 0.3 to 16 MB each."""
+
 NEIGHBOURS = 2
+"""How many versions beside the one that halving finds are looked at too, on each side."""
+
 _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 )
@@ -72,99 +74,101 @@ class CodeCheck:
     """The code of what was resolved, against the GPUs that it was resolved for."""
 
     def __init__(self, resolution: Resolution, session: Session) -> None:
-        self._resolution, self._session = resolution, session
+        self._resolution = resolution
+        self._session = session
         self._build = resolution.choice.build
         self._gpus = tuple(served_gpus(resolution.request, resolution.plan))
-        self._reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+        self._requested = requirement_names(resolution.choice.requirements)
+        self._reader = Reader(
+            session.sources,
+            session.client,
+            learned_store(),
+            session.reporter,
+        )
         self._unread: dict[Version, str] = {}
 
     def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
-        """Return what has to give way for every package to have code; raise NoBuildError where nothing can.
+        """Return what has to give way for every package to have code.
 
-        ``stuck`` are the programs, with their versions, that go with no other build of torch.
+        Args:
+            stuck: The programs, with their versions, that go with no other build of torch.
+
+        Raises:
+            NoBuildError: if nothing can give way.
         """
         deciding = [wheel for wheel in self.rejected if self.decides(wheel.candidate.package)]
-        helping = [exclusion for wheel in deciding if (exclusion := self._exclusion(wheel, stuck))]
+        exclusions = [self._exclusion(wheel, stuck) for wheel in deciding]
+        helping = list(filter(None, exclusions))
         if deciding and not helping:
-            read = (
-                f" that could be read has it either{self._but_for()}"
-                if self._unread
-                else " has it either"
-            )
+            why = "no older version"
+            if self._unread:
+                why += " that could be read"
             raise NoBuildError(
-                NO_CODE, deciding[0].reason.message, why=f"no older version{read}", hint=HINT
+                NO_CODE,
+                deciding[0].reason.message,
+                why=f"{why} has it either{self._but_for()}",
+                hint=HINT,
             )
         return helping
 
     def remarks(self) -> list[Reason]:
-        """Warn of what may be a part that a program does without on these GPUs, and of what opens libraries itself."""
-        opening = [
-            row
-            for row in self.rows.values()
-            if row.package in load_members().must_open and row.opens
-        ]
-        parts = (
-            wheel.reason.message
-            for wheel in self.rejected
-            if not self.decides(wheel.candidate.package)
-        )
-        return [
-            *(Reason("part-without-code", message) for message in parts),
-            *(
-                Reason("opens-libraries", f"{row.package} loads {row.opens[0]} {_BY_NAME}")
-                for row in opening
-            ),
-        ]
+        """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
+        parts = [wheel for wheel in self.rejected if not self.decides(wheel.candidate.package)]
+        reasons = [Reason("part-without-code", part.reason.message) for part in parts]
+        for row in self.rows.values():
+            if row.opens and row.package in load_members().must_open:
+                message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
+                reasons.append(Reason("opens-libraries", message))
+        return reasons
 
     @cached_property
     def rows(self) -> dict[Wheel, LearnedRow]:
         """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
-        if (
-            not self._gpus
-            or self._session.sourcing.code_check is False
-            or self._requested <= answered
-        ):
+        if not self._gpus or self._session.sourcing.code_check is False:
             return {}
-        others = (file for file in self._resolution.files if file.package not in answered)
-        wheels = [wheel for file in others if (wheel := _wheel(file, self._build))]
-        rows = zip(wheels, side_by_side(self._read, wheels, WHEELS_AT_ONCE), strict=True)
-        return {wheel: row for wheel, row in rows if row}
+        if self._requested <= answered:
+            return {}
+        files = [file for file in self._resolution.files if file.package not in answered]
+        candidates = [_wheel(file, self._build) for file in files]
+        wheels = [wheel for wheel in candidates if wheel]
+        rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
+        pairs = zip(wheels, rows, strict=True)
+        return {wheel: row for wheel, row in pairs if row}
+
+    def _read(self, wheel: Wheel) -> LearnedRow | None:
+        try:
+            if self._reader.may_have_code(wheel):
+                return self._row(wheel, self._build.backend)
+        except InstallationError as error:
+            package = f"{wheel.package} {wheel.version}"
+            message = f"could not read whether {package} has code for these GPUs: {error.message}"
+            self._session.reporter.warn(message)
+        return None
+
+    def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
+        platform = f"{self._build.os}-{self._build.arch}"
+        return self._reader.companion(wheel, backend, platform)
 
     @cached_property
     def rejected(self) -> list[Rejection[Wheel]]:
         """The wheels that have GPU code, and none for one of the GPUs."""
         rejected = []
         for wheel, row in self.rows.items():
-            if why := self._against(row, self._build):
+            why = self._against(row, self._build)
+            if why:
                 reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
                 rejected.append(Rejection(wheel, reason))
         return rejected
 
-    @cached_property
-    def _requested(self) -> frozenset[str]:
-        return requirement_names(self._resolution.choice.requirements)
-
-    def _read(self, wheel: Wheel) -> LearnedRow | None:
-        try:
-            return (
-                self._row(wheel, self._build.backend) if self._reader.may_have_code(wheel) else None
-            )
-        except InstallationError as error:
-            unread = (
-                f"could not read whether {wheel.package} {wheel.version} has code for these GPUs"
-            )
-            self._session.reporter.warn(f"{unread}: {error.message}")
-            return None
-
     def decides(self, package: str) -> bool:
         """Whether a package was requested, or is the core of what was and no part that it does without."""
+        if package in self._requested:
+            return True
         row = load_extensions().rows.get(package)
-        optional = row and not row.optional_for.isdisjoint({*self._requested, "*"})
-        return package in self._requested or (load_members().names(package) and not optional)
-
-    def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
-        return self._reader.companion(wheel, backend, f"{self._build.os}-{self._build.arch}")
+        if row and row.optional_for & {*self._requested, "*"}:
+            return False
+        return load_members().names(package)
 
     def _against(self, row: LearnedRow, build: Build) -> str | None:
         """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
@@ -172,151 +176,204 @@ class CodeCheck:
         if why or self._may_load(row, build):
             return why
         rules, _ = self._gpus[0]
-        return f"is incompatible with torch {build.name}: {made_with(row, as_build(row, build), rules)}"
+        made = made_with(row, as_build(row, build), rules)
+        return f"is incompatible with torch {build.name}: {made}"
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
         """Whether the runtime that a package is made for comes with torch, or with something else in the lock."""
         if row.toolkit is None or build.toolkit is None:
             return True
-        if row.package in load_members().must_open and not self.lacking(row):
+        opens = row.package in load_members().must_open
+        if opens and not self.lacking(row):
             return True
-        runtime, versions = load_members().runtime, self._resolution.versions
-        brought = {
-            Version(version).major for name, version in versions.items() if runtime.fullmatch(name)
-        }
-        return row.toolkit[0] in {build.toolkit[0], *brought}
+        majors = {build.toolkit[0]}
+        for name, version in self._resolution.versions.items():
+            if load_members().runtime.fullmatch(name):
+                majors.add(Version(version).major)
+        return row.toolkit[0] in majors
 
     def lacking(self, row: LearnedRow) -> tuple[str, ...]:
-        """The packages with the libraries that a package needs or does nothing without, as far as they are not here."""
-        shared, must = load_libraries(), load_members().must_open.get(row.package)
-        names = [*row.needs, *(name for name in row.opens if must and must.fullmatch(name))]
-        packages = (
-            known.package_for(row.toolkit[0])
-            for name in names
-            if row.toolkit and (known := shared.row(name))
-        )
-        return tuple(
-            dict.fromkeys(
-                name for name in packages if name and name not in self._resolution.versions
-            )
-        )
+        """Return the missing packages with libraries that a package needs or does nothing without."""
+        if not row.toolkit:
+            return ()
+        names = list(row.needs)
+        must_open = load_members().must_open.get(row.package)
+        if must_open:
+            names += filter(must_open.fullmatch, row.opens)
+        packages = dict[str, None]()
+        for name in names:
+            library = load_libraries().row(name)
+            package = library.package_for(row.toolkit[0]) if library else None
+            if package and package not in self._resolution.versions:
+                packages[package] = None
+        return tuple(packages)
 
-    def _exclusion(self, rejected: Rejection[Wheel], stuck: Collection[str]) -> Exclusion | None:
-        """Prefer another build of torch, beside which the package runs, to an older package; None: neither."""
-        wheel, fault = rejected.candidate, rejected.reason.message
-        package, version = wheel.package, wheel.version.public
-        serving = [] if f"{package} {version}" in stuck else self._serving(wheel)
+    def _exclusion(
+        self,
+        rejected: Rejection[Wheel],
+        stuck: Collection[str],
+    ) -> Exclusion | None:
+        """Return another build of torch, beside which the package runs, before an older package; None: neither."""
+        wheel = rejected.candidate
+        fault = rejected.reason.message
+        package = wheel.package
+        program = f"{package} {wheel.version.public}"
+        as_new = f"{package}>={wheel.version.public}"
+        serving = None if program in stuck else self._serving(wheel)
         if serving:
-            reason = Reason("other-build-for-code", f"{fault}; torch {serving[0].name} supports it")
-            served = {build.name for build in serving}
-            others = frozenset(build.name for build in self._resolution.plan.runnable) - served
-            return Exclusion(reason, f"{package}>={version}", others, f"{package} {version}")
-        if package in load_members().must_open and (libraries := self.lacking(self.rows[wheel])):
+            message = f"{fault}; torch {serving[0].name} supports it"
+            runnable = {build.name for build in self._resolution.plan.runnable}
+            return Exclusion(
+                Reason("other-build-for-code", message),
+                constraint=as_new,
+                builds=frozenset(runnable - {build.name for build in serving}),
+                program=program,
+            )
+        libraries: tuple[str, ...] = ()
+        if package in load_members().must_open:
+            libraries = self.lacking(self.rows[wheel])
+        if libraries:
             provide = "provide" if len(libraries) > 1 else "provides"
             message = f"{fault}; {' and '.join(libraries)} {provide} the library that it loads"
             return Exclusion(
-                Reason("library-added", message), f"{package}>={version}", libraries=libraries
+                Reason("library-added", message),
+                constraint=as_new,
+                libraries=libraries,
             )
-        older, all_looked_at = self._older(self._older_wheels(wheel))
+        older, all_read = self._older(self._older_wheels(wheel))
         if older is None:
             return None
-        certain = (
-            all_looked_at
-            and not self._unread
-            and self._resolution.request.machine.glibc is not None
-        )
-        does = "is the newest that has" if certain else f"has{self._but_for()}"
-        return Exclusion(
-            Reason("older-for-code", f"{fault}; {package} {older} {does}"), f"{package}<={older}"
-        )
+        is_certain = all_read and not self._unread
+        if is_certain and self._resolution.request.machine.glibc is not None:
+            does = "is the newest that has"
+        else:
+            does = f"has{self._but_for()}"
+        reason = Reason("older-for-code", f"{fault}; {package} {older} {does}")
+        return Exclusion(reason, constraint=f"{package}<={older}")
 
     def _but_for(self) -> str:
-        """Name the versions that could not be read, with the last reason."""
-        *_, last = ("", *self._unread.values())
-        return (
-            f" (unread: {some([str(version) for version in self._unread])}: {last})" if last else ""
-        )
+        """Return the versions that could not be read, with the last reason; empty without any."""
+        if not self._unread:
+            return ""
+        versions = some([str(version) for version in self._unread])
+        *_, last = self._unread.values()
+        return f" (unread: {versions}: {last})"
 
     def _serving(self, wheel: Wheel) -> list[Build] | None:
-        """The builds of torch that run here beside which a wheel runs too, the best first; None where it is unread."""
+        """Return the builds of torch that run here beside which a wheel runs too, the best first; None if unread."""
+        serving = []
         try:
-            return [
-                b
-                for b in self._resolution.plan.runnable
-                if not self._against(self._row(wheel, b.backend), b)
-            ]
+            for build in self._resolution.plan.runnable:
+                row = self._row(wheel, build.backend)
+                if not self._against(row, build):
+                    serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
             return None
+        return serving
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
-        """Find the newest version that runs beside a build of torch, and say whether every newer one was looked at."""
+        """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
         for wheel in wheels[:FROM_THE_NEWEST]:
             if self._serving(wheel):
                 return wheel.version, True
         # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
         # cannot be read is no answer: it counts as too new.
         rest = wheels[FROM_THE_NEWEST:]
-        at = bisect_left(rest, True, key=lambda wheel: not self._is_too_new(wheel))
-        near = rest[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]
-        return next((wheel.version for wheel in near if self._serving(wheel)), None), False
+        at = bisect_left(
+            rest,
+            True,
+            key=lambda wheel: not self._is_too_new(wheel),
+        )
+        start = max(at - NEIGHBOURS, 0)
+        end = at + NEIGHBOURS + 1
+        for wheel in rest[start:end]:
+            if self._serving(wheel):
+                return wheel.version, False
+        return None, False
 
     def _is_too_new(self, wheel: Wheel) -> bool:
         """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
         if self._serving(wheel) is None:
             return True
-        row, toolkit = self._row(wheel, self._build.backend), self._build.toolkit
-        behind = bool(row.toolkit and toolkit and row.toolkit[0] < toolkit[0])
-        missing = without_code(row, self._build, self._gpus)
-        too_old = behind or any(
-            rules.predates(as_build(row, self._build), gpu) for rules, gpu in missing
-        )
-        return not too_old and self._against(row, self._build) is not None
+        row = self._row(wheel, self._build.backend)
+        toolkit = self._build.toolkit
+        if row.toolkit and toolkit and row.toolkit[0] < toolkit[0]:
+            return False
+        own_build = as_build(row, self._build)
+        for rules, gpu in without_code(row, self._build, self._gpus):
+            if rules.predates(own_build, gpu):
+                return False
+        return self._against(row, self._build) is not None
 
     def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
-        resolution, session, package = self._resolution, self._session, newest.package
+        resolution = self._resolution
         tags = set(resolution.target.tags(resolution.choice.python))
-        listed: Iterable[Wheel] = ()
+        older = {}
+        for wheel in self._listed_wheels(newest.package):
+            version = wheel.version
+            is_older = version < newest.version and not version.is_prerelease
+            if wheel.package == newest.package and is_older and tags & wheel.tags:
+                older[version] = wheel
+        newest_first = sorted(older, reverse=True)
+        return [older[version] for version in newest_first]
+
+    def _listed_wheels(self, package: str) -> Iterable[Wheel]:
+        """Return the wheels of a package, of torch's own index if that has it."""
+        resolution = self._resolution
+        session = self._session
         if package in resolution.request.catalog.family and resolution.choice.index:
-            listed = family_wheels(
-                session.sources, session.client, self._build.backend.tag, package
+            backend = self._build.backend.tag
+            wheels = family_wheels(
+                session.sources,
+                session.client,
+                backend,
+                package,
             )
-        if not listed and (page := session.page_of(package)):
-            listed = parse_page(page)
-        older = {
-            wheel.version: wheel
-            for wheel in listed
-            if wheel.package == package
-            and wheel.version < newest.version
-            and not tags.isdisjoint(wheel.tags)
-        }
-        return [
-            older[version] for version in sorted(older, reverse=True) if not version.is_prerelease
-        ]
+            if wheels:
+                return wheels
+        page = session.page_of(package)
+        return parse_page(page) if page else ()
 
 
-def served_gpus(request: LockRequest, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
-    """The GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
+def served_gpus(
+    request: LockRequest,
+    plan: Plan,
+) -> Iterator[tuple[Rules, Gpu]]:
+    """Yield the GPUs that a lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
     kinds = {plan.choice.build.backend.kind}
     for machine in request.serves or (request.machine,):
-        own = replace(request, machine=machine, serves=()).outcome if request.serves else plan
+        outcome: Plan | Rejected = plan
+        if request.serves:
+            outcome = replace(request, machine=machine, serves=()).outcome
         rules = rules_for(machine, request.catalog, kinds)
-        served = {run.index for run in own.gpus if run.how != "none"}
-        yield from ((rules, gpu) for gpu in machine.gpus if gpu.index in served)
+        served = {run.index for run in outcome.gpus if run.how != "none"}
+        for gpu in machine.gpus:
+            if gpu.index in served:
+                yield rules, gpu
 
 
 def _wheel(file: LockedFile, build: Build) -> Wheel | None:
-    """The wheel that a resolved file is, where it is for one platform and torch's own build does not answer for it."""
-    name = file.url.rpartition("/")[2].replace("%2B", "+")
-    with suppress(InvalidWheelFilename):
+    """Return a resolved file as a wheel, if it is for one platform and torch's own build does not answer for it."""
+    _, _, name = file.url.rpartition("/")
+    name = name.replace("%2B", "+")
+    try:
         _, version, _, tags = parse_wheel_filename(name)
-        members, pinned = (
-            load_members(),
-            {number for _, number in build.libraries} or {str(version)},
-        )
-        answered = members.with_torch.fullmatch(file.package)
-        if answered and members.not_pinned.fullmatch(file.package) and str(version) not in pinned:
-            answered = None
-        if not (answered or all(tag.platform == "any" for tag in tags)):
-            return Wheel(file.package, version, name, file.url, tags, file.sha256)
-    return None
+    except InvalidWheelFilename:
+        return None
+    if all(tag.platform == "any" for tag in tags):
+        return None
+    members = load_members()
+    if members.with_torch.fullmatch(file.package):
+        pinned = {number for _, number in build.libraries}
+        is_pinned = not pinned or str(version) in pinned
+        if is_pinned or not members.not_pinned.fullmatch(file.package):
+            return None
+    return Wheel(
+        file.package,
+        version,
+        name,
+        file.url,
+        tags,
+        file.sha256,
+    )

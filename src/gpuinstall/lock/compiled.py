@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
@@ -27,9 +28,11 @@ def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
 
     One that is not what was compiled is removed, one that another user put there is left: its own folder says its hash.
     """
-    for wheel in (
-        wheel for wheel in folder.glob("*/*.whl") if is_folder(folder) and is_folder(wheel.parent)
-    ):
+    if not is_folder(folder):
+        return None
+    for wheel in folder.glob("*/*.whl"):
+        if not is_folder(wheel.parent):
+            continue
         if not all(is_of_this_user(path) for path in (folder, wheel.parent, wheel)):
             reporter.warn(f"{wheel} belongs to another user, and is not used")
             continue
@@ -41,29 +44,30 @@ def kept_wheel(folder: Path, reporter: Reporter) -> Path | None:
     return None
 
 
-def keep_wheel(folder: Path, name: str, uv_cache: Path, packages: Path) -> None:
+def keep_wheel(
+    folder: Path,
+    name: str,
+    uv_cache: Path,
+    packages: Path,
+) -> None:
     """Keep what uv has just built, if it compiled: the wheel in its cache whose libraries are installed."""
     stem = name.replace("-", "_").replace(" ", "-")
     with suppress(OSError, BadZipFile, KeyError, InstallationError):
-        installed = _libraries(
-            (packages / f"{stem}.dist-info" / "RECORD").read_text(encoding="utf-8")
-        )
-        for wheel in (
-            wheel
-            for levels in _IN_CACHE
-            for wheel in uv_cache.glob(f"{levels}{stem}-*.whl")
-            if installed
-        ):
+        record = packages / f"{stem}.dist-info" / "RECORD"
+        installed = _libraries(record.read_text(encoding="utf-8"))
+        if not installed:
+            return
+        patterns = [f"{levels}{stem}-*.whl" for levels in _IN_CACHE]
+        for wheel in chain.from_iterable(map(uv_cache.glob, patterns)):
             with ZipFile(wheel) as archive:
-                libraries = _libraries(archive.read(f"{stem}.dist-info/RECORD").decode())
-            if libraries == installed:
-                with (
-                    wheel.open("rb") as file,
-                    written(folder / sha256_of(wheel) / wheel.name) as copy,
-                ):
+                record_of_wheel = archive.read(f"{stem}.dist-info/RECORD")
+            if _libraries(record_of_wheel.decode()) == installed:
+                path = folder / sha256_of(wheel) / wheel.name
+                with wheel.open("rb") as file, written(path) as copy:
                     shutil.copyfileobj(file, copy)
                 return
 
 
 def _libraries(record: str) -> set[str]:
-    return {line for line in record.splitlines() if ".so,sha256=" in line or ".pyd,sha256=" in line}
+    lines = record.splitlines()
+    return {line for line in lines if ".so,sha256=" in line or ".pyd,sha256=" in line}

@@ -31,11 +31,13 @@ class CondaRequest(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Say what is not installed, and what it would take; empty if that is nothing."""
+        """What is not installed, and what it would take; empty if that is nothing."""
         if not self.without_wheel:
             return ""
-        packages = [text.rpartition("::")[2].replace(" ", "") for text in self.without_wheel]
-        return f"no wheel is known of {some(self.without_wheel)}; if needed: {joined(['conda', 'install', *packages])}"
+        names = [text.rpartition("::")[2] for text in self.without_wheel]
+        packages = [name.replace(" ", "") for name in names]
+        command = joined(["conda", "install", *packages])
+        return f"no wheel is known of {some(self.without_wheel)}; if needed: {command}"
 
 
 def parse_conda(packages: Iterable[str]) -> CondaRequest:
@@ -44,53 +46,67 @@ def parse_conda(packages: Iterable[str]) -> CondaRequest:
     request = CondaRequest()
     for text in packages:
         match = _PACKAGE.fullmatch(text)
-        name, written = (match[1], match[2]) if match else (text, "")
-        bounds = _bounds(written)
+        name = text
+        version = ""
+        if match:
+            name, version = match.groups()
+        bounds = _bounds(version)
         if name == "python":
-            request = request._replace(python=_python(bounds) or request.python)
+            python = _python(bounds)
+            request = request._replace(python=python or request.python)
         elif name in names["preferences"]:
-            request = request._replace(
-                backend=_tag(names["preferences"][name], bounds) or request.backend
-            )
+            backend = _tag(names["preferences"][name], bounds)
+            request = request._replace(backend=backend or request.backend)
         elif name in names["wheels"]:
             wheel = names["wheels"][name] or name
-            backend = request.backend or _tag_of_build(written, names["build-strings"])
+            backend = _tag_of_build(version, names["build-strings"])
             request = request._replace(
-                requirements=(*request.requirements, f"{wheel}{bounds}"), backend=backend
+                requirements=(*request.requirements, f"{wheel}{bounds}"),
+                backend=request.backend or backend,
             )
         elif name not in names["brought"]:
-            request = request._replace(without_wheel=(*request.without_wheel, text))
+            without_wheel = (*request.without_wheel, text)
+            request = request._replace(without_wheel=without_wheel)
     return request
 
 
 def _bounds(written: str) -> str:
     """Write conda's constraint as a specifier; empty if it is none of those that wheels know."""
-    if version := _VERSION.fullmatch(written):
+    version = _VERSION.fullmatch(written)
+    if version:
         # One equals sign is a prefix; a build's string after it names one build, of exactly this version.
         is_exact = version[1] == "==" or version[3]
-        return f"=={version[2]}" if is_exact else f"=={version[2]}.*"
+        prefix = "" if is_exact else ".*"
+        return f"=={version[2]}{prefix}"
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        return str(SpecifierSet(written.replace(" ", "")))
+        specifier = SpecifierSet(written.replace(" ", ""))
     except InvalidSpecifier:
         return ""
+    return str(specifier)
 
 
 def _python(bounds: str) -> str | None:
     exact = re.match(r"==(3\.\d+)", bounds)
-    return exact[1] if exact else bounds or None
+    if exact:
+        return exact[1]
+    return bounds or None
 
 
 def _tag(prefix: str, bounds: str) -> str | None:
-    """The tag of a backend with the version that a package is pinned to, or of one that has none."""
+    """Return the tag of a backend with the version that a package is pinned to, or of one that has none."""
     version = re.match(r"==(\d+)\.(\d)", bounds)
-    tags = (f"{prefix}{version[1]}{version[2]}", prefix) if version else (prefix,)
-    return next((tag for tag in tags if known_backend(tag)), None)
+    if version:
+        tag = f"{prefix}{version[1]}{version[2]}"
+        if known_backend(tag):
+            return tag
+    return prefix if known_backend(prefix) else None
 
 
 def _tag_of_build(written: str, patterns: Mapping[str, str]) -> str | None:
     for prefix, pattern in patterns.items():
-        if match := re.search(pattern, written):
+        match = re.search(pattern, written)
+        if match:
             return _tag(prefix, f"=={match[1]}")
     return None

@@ -28,26 +28,35 @@ def cover(requests: Sequence[LockRequest]) -> Served:
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
     machines = [request.machine for request in requests]
+    catalog = requests[0].catalog
     for request in requests:
         _ = request.choice  # a machine that can have none is refused by its own reason
     for torch in common_torches(requests):
-        plans = [request.with_torch(str(torch)).outcome for request in requests]
-        candidates = serving_builds(machines, plans, requests[0].catalog)
+        pinned = [request.with_torch(str(torch)) for request in requests]
+        plans = [request.outcome for request in pinned]
+        candidates = serving_builds(machines, plans, catalog)
         served: Served = {}
         for serving in best_cover(candidates, range(len(machines))):
             build = serving.build
-            served[Target(build.backend.tag, build.os, build.arch)] = frozenset(serving.ranks)
+            target = Target(
+                build.backend.tag,
+                build.os,
+                build.arch,
+            )
+            served[target] = frozenset(serving.ranks)
         if served:
             return served
     raise NoBuildError(
-        "machines-disagree", "no torch version runs on all machines", hint="Lock them separately"
+        "machines-disagree",
+        "no torch version runs on all machines",
+        hint="Lock them separately",
     )
 
 
 def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
-    """The same, for the torch that the programs want of those that every machine can have.
+    """Return the fewest targets for the torch that the programs require of those that every machine can have.
 
-    Raise NoBuildError too, where they want none of them.
+    Raise NoBuildError too, if they require none of them.
     """
     served = cover(requests)
     if not names_programs(requests[0].request.requirements):
@@ -59,4 +68,5 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     torch = torch_of_programs(agree_on_torch(live), session)
     if isinstance(torch, Conflict):
         raise torch.error
-    return cover([one.with_torch(str(torch)) for one in live])
+    pinned = [request.with_torch(str(torch)) for request in live]
+    return cover(pinned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -13,7 +14,7 @@ from packaging.markers import Marker
 from gpuinstall import uv
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.build_files import BUILD_FILES_DIGEST
-from gpuinstall.lock.declaration import digest, plain, spelled
+from gpuinstall.lock.declaration import canonical, digest
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
@@ -29,172 +30,240 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from gpuinstall.web import Head
 
+    _Table = Mapping[str, Any]
+    _Hashes = Mapping[str, str]
+
+
+_UNRECORDED = FolderRequest()
+"""What is recorded of a request that no file of a folder made."""
+
 
 def build_locks(
     resolutions: Sequence[Resolution],
     requests: Sequence[Request],
     session: Session,
-    recorded: FolderRequest | None = None,
-    folder: Path | None = None,
+    recorded: FolderRequest = _UNRECORDED,
+    folder: Path = Path(),
 ) -> list[Lock]:
-    """Fetch what has no hash, each file once, and make a lock of each resolution of what its request asked for.
+    """Fetch what has no hash, each file once, and return a lock of each resolution.
 
-    What one lock for machines like this one lacks comes into uv's cache, where an installation finds it. ``recorded``
-    says which files the requests were read from; ``folder`` is where the locks will lie (the working folder), from
-    which paths in them begin.
+    Args:
+        resolutions: What the locks are made of.
+        requests: What each was resolved for.
+        session: What fetches.
+        recorded: Which files the requests were read from.
+        folder: Where the locks will lie (the working folder), from which paths in them begin.
     """
     [first, *others] = resolutions
-    if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
-        lock, choice = build_incomplete(first, requests[0], session, recorded, folder), first.choice
-        heads = _later(first)
-        missing = {file: head.size or 0 for file, head in heads.items()}
-        private_lock, links = session.scratch / "pylock.private.toml", session.scratch / "unpacked"
-        only = {file.package for file in heads}
-        transfer = Transfer(lock, choice, private_lock, Path.cwd(), missing, heads, only=only)
-        words = [
-            *uv.for_target(choice.python, first.target.uv_platform),
-            *cache_words(lock, choice, session),
-        ]
-        return [transfer.run(uv.unpack(session.python, private_lock, links, words), session)]
+    is_here = not others and Marker(first.target.marker).evaluate()
+    if first.hashes.missing and is_here:
+        lock = build_incomplete(
+            first,
+            requests[0],
+            session,
+            recorded,
+            folder,
+        )
+        return [_complete(lock, first, session)]
     hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session)
-    both = zip(resolutions, requests, strict=True)
-    return [_build(*each, hashes, recorded, folder) for each in both]
+    return [
+        _build(resolution, request, hashes, recorded, folder)
+        for resolution, request in zip(resolutions, requests, strict=True)
+    ]
+
+
+def _complete(lock: Lock, resolution: Resolution, session: Session) -> Lock:
+    """Fetch what the lock of a machine like this one lacks into uv's cache, where an installation finds it."""
+    choice = resolution.choice
+    heads = _later(resolution)
+    private_lock = session.scratch / "pylock.private.toml"
+    transfer = Transfer(
+        lock=lock,
+        choice=choice,
+        private_lock=private_lock,
+        folder=Path.cwd(),
+        missing={file: head.size or 0 for file, head in heads.items()},
+        heads=heads,
+        only={file.package for file in heads},
+    )
+    words = uv.for_target(choice.python, resolution.target.uv_platform)
+    words += cache_words(lock, choice, session)
+    unpacked = session.scratch / "unpacked"
+    command = uv.unpack(
+        session.python,
+        private_lock,
+        unpacked,
+        words,
+    )
+    return transfer.run(command, session)
 
 
 def build_incomplete(
     resolution: Resolution,
     request: Request,
     session: Session,
-    recorded: FolderRequest | None = None,
-    folder: Path | None = None,
+    recorded: FolderRequest = _UNRECORDED,
+    folder: Path = Path(),
 ) -> Lock:
-    """Make a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
+    """Return a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
     later = {file.url: unknown_hash(file.url) for file in _later(resolution)}
-    others = resolution.hashes.of([file for file in resolution.files if file.url not in later])
+    files = [file for file in resolution.files if file.url not in later]
+    hashes = fetch_missing(resolution.hashes.of(files), session)
     return _build(
-        resolution, request, {**fetch_missing(others, session), **later}, recorded, folder
+        resolution,
+        request,
+        {**hashes, **later},
+        recorded,
+        folder,
     )
+
+
+def _later(resolution: Resolution) -> dict[LockedFile, Head]:
+    """Return the wheels of indexes that give no hash of them."""
+    packages = resolution.document["packages"]
+    with_wheels = {package["name"] for package in packages if package.get("wheels")}
+    missing = resolution.hashes.missing
+    return {file: head for file, head in missing.items() if file.package in with_wheels}
 
 
 def _build(
     resolution: Resolution,
     request: Request,
-    hashes: Mapping[str, str],
-    recorded: FolderRequest | None,
-    folder: Path | None,
+    hashes: _Hashes,
+    recorded: FolderRequest,
+    folder: Path,
 ) -> Lock:
-    evidence = evidence_of(resolution, request, recorded or FolderRequest())
-    target, python = resolution.target, resolution.choice.python
     made = document(
-        resolution.document, hashes, target, python, evidence, folder=folder or Path.cwd()
+        resolution.document,
+        hashes,
+        resolution.target,
+        resolution.choice.python,
+        evidence_of(resolution, request, recorded),
+        folder=folder,
     )
-    return parse(target.filename, render(made))
-
-
-def _later(resolution: Resolution) -> dict[LockedFile, Head]:
-    """The wheels of indexes that give no hash of them."""
-    indexed = {
-        package["name"] for package in resolution.document["packages"] if package.get("wheels")
-    }
-    return {
-        file: head for file, head in resolution.hashes.missing.items() if file.package in indexed
-    }
+    return parse(resolution.target.filename, render(made))
 
 
 def document(
-    resolved: Mapping[str, Any],
-    hashes: Mapping[str, str],
+    resolved: _Table,
+    hashes: _Hashes,
     target: Target,
     python: str,
-    evidence: Mapping[str, Any],
+    evidence: _Table,
     *,
     folder: Path = Path(),
 ) -> dict[str, Any]:
-    """Build the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
+    """Return the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
+    packages = [_package(package, hashes, folder) for package in resolved.get("packages", ())]
     return sealed(
         {
             "lock-version": "1.0",
             "environments": [target.marker],
             "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
-            "packages": [
-                _package(package, hashes, folder) for package in resolved.get("packages", ())
-            ],
+            "packages": packages,
             "tool": {"gpuinstall": evidence},
         }
     )
 
 
 def evidence_of(
-    resolution: Resolution, request: Request, recorded: FolderRequest
+    resolution: Resolution,
+    request: Request,
+    recorded: FolderRequest,
 ) -> dict[str, Any]:
-    """What a lock says of its making: by the standard it may not steer an installation.
+    """Return what a lock says of its making: by the standard it may not steer an installation.
 
     Its inputs and what the folder's requirements files asked for, the build with its architectures and floors, the
     packages that no hash pins, and those that could not have the version of the other targets.
     """
-    build, wanted, target = resolution.choice.build, resolution.request, resolution.target
-    rules = rules_for(wanted.machine, wanted.catalog, {build.backend.kind})
-    inputs = spelled(request.requirements)
-    optional = {
-        "constraints": list(plain(request.constraints)),
-        "sources": list(request.sources),
-        "unhashed": [
-            each["name"]
-            for each in resolution.document["packages"]
-            if {"directory", "vcs"} & each.keys()
-        ],
-        "preferred-digest": digest(request.preferred) if request.preferred else None,
-        BUILD_FILES_DIGEST: request.build_files_digest,
-        "asked": request.backend if wanted.builds_here or not request.is_for_gpus else None,
-        "architectures": list(build.code),
-        "floors": {
-            **rules.floors(build),
-            **({"glibc": target.glibc} if target.os == "linux" else {}),
-        },
-        "apart": sorted(resolution.apart),
-        "request-revision": recorded.revision,
-        "requirements-files": dict(recorded.files),
-    }
-    return {
+    build = resolution.choice.build
+    machine = resolution.request.machine
+    catalog = resolution.request.catalog
+    inputs = canonical(request.requirements)
+    evidence: dict[str, Any] = {
         "inputs": list(inputs),
         "inputs-digest": digest(inputs),
         "torch": str(build.torch),
         "backend": build.backend.tag,
-        "catalogue": wanted.catalog.date,
-        **{key: value for key, value in optional.items() if value},
-        **({"code-check": False} if request.sourcing.code_check is False else {}),
+        "catalogue": catalog.date,
     }
+    unhashed = [
+        package["name"]
+        for package in resolution.document["packages"]
+        if "directory" in package or "vcs" in package
+    ]
+    floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
+    if resolution.target.os == "linux":
+        floors["glibc"] = resolution.target.glibc
+    is_backend_recorded = resolution.request.builds_here or not request.is_for_gpus
+    optional = {
+        "constraints": sorted(canonical(request.constraints)),
+        "sources": list(request.sources),
+        "unhashed": unhashed,
+        "preferred-digest": digest(request.preferred) if request.preferred else None,
+        BUILD_FILES_DIGEST: request.build_files_digest,
+        "asked": request.backend if is_backend_recorded else None,
+        "architectures": list(build.code),
+        "floors": floors,
+        "apart": sorted(resolution.apart),
+        "relaxed": dict(resolution.relaxed),
+        "request-revision": recorded.revision,
+        "requirements-files": dict(recorded.files),
+    }
+    evidence |= {key: value for key, value in optional.items() if value}
+    if request.sourcing.code_check is False:
+        evidence["code-check"] = False
+    return evidence
 
 
-def _package(package: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """Write one package: its files with their hashes, or the folder or commit that no hash pins."""
-    kept = {key: package[key] for key in ("name", "version", "marker", "index") if key in package}
+def _package(
+    package: _Table,
+    hashes: _Hashes,
+    folder: Path,
+) -> dict[str, Any]:
+    """Return one package: its files with their hashes, or the folder or commit that no hash pins."""
+    entry = {key: package[key] for key in ("name", "version", "marker", "index") if key in package}
     if package.get("wheels"):
-        return kept | {"wheels": [_file(entry, hashes, folder) for entry in package["wheels"]]}
+        entry["wheels"] = [_file(wheel, hashes, folder) for wheel in package["wheels"]]
+        return entry
     for kind in ("sdist", "archive"):
         if kind in package:
-            return kept | {kind: _file(package[kind], hashes, folder)}
+            entry[kind] = _file(
+                package[kind],
+                hashes,
+                folder,
+            )
+            return entry
     if "directory" in package:
-        return kept | {
-            "directory": package["directory"] | _path(package["directory"]["path"], folder)
-        }
-    return kept | {"vcs": package["vcs"]}
+        directory = package["directory"]
+        entry["directory"] = {**directory, "path": _path(directory["path"], folder)}
+    else:
+        entry["vcs"] = package["vcs"]
+    return entry
 
 
-def _file(entry: Mapping[str, Any], hashes: Mapping[str, str], folder: Path) -> dict[str, Any]:
+def _file(
+    entry: _Table,
+    hashes: _Hashes,
+    folder: Path,
+) -> dict[str, Any]:
     address = entry.get("url") or Path(entry["path"]).as_uri()
-    sha256 = hashes.get(address)
-    if sha256 is None:
+    if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")
-    place = {"url": address} if "url" in entry else _path(entry["path"], folder)
-    inside = {"subdirectory": entry["subdirectory"]} if "subdirectory" in entry else {}
-    return {**place, **inside, "hashes": {"sha256": sha256}}
+    file = {}
+    if "url" in entry:
+        file["url"] = address
+    else:
+        file["path"] = _path(entry["path"], folder)
+    if "subdirectory" in entry:
+        file["subdirectory"] = entry["subdirectory"]
+    file["hashes"] = {"sha256": hashes[address]}
+    return file
 
 
-def _path(path: str, folder: Path) -> dict[str, str]:
-    """A path from the lock's folder on, or an absolute one where there is none."""
-    try:
-        return {"path": Path(os.path.relpath(path, folder)).as_posix()}
-    except ValueError:
-        return {"path": Path(path).as_posix()}
+def _path(path: str, folder: Path) -> str:
+    """Return a path from the lock's folder on, or an absolute one if there is none."""
+    with suppress(ValueError):
+        path = os.path.relpath(path, folder)
+    return Path(path).as_posix()

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from gpuinstall.catalog import authored
 from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.files import open_regular, written
 from gpuinstall.provenance import is_of_pytorch
@@ -21,7 +22,7 @@ from gpuinstall.web import Head, UnreachableError
 from gpuinstall.web.client import FileHash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.reporter import Meter, Progress
@@ -50,30 +51,32 @@ class Hashes(NamedTuple):
 
     def of(self, files: Sequence[LockedFile]) -> Hashes:
         """Return those of some files alone."""
-        urls = {file.url for file in files}
-        return Hashes(
-            known={url: sha256 for url, sha256 in self.known.items() if url in urls},
-            missing={file: head for file, head in self.missing.items() if file.url in urls},
-        )
+        known = {}
+        missing = {}
+        for file in files:
+            if file.url in self.known:
+                known[file.url] = self.known[file.url]
+            if file in self.missing:
+                missing[file] = self.missing[file]
+        return Hashes(known, missing)
 
 
-def known_hashes(
-    files: Sequence[LockedFile], catalogued: Callable[[], Mapping[str, str]], session: Session
-) -> Hashes:
+def known_hashes(files: Iterable[LockedFile], session: Session) -> Hashes:
     """Return every hash that costs no transfer; for the other files, what their servers say of them.
 
-    The sources are tried in the order of their cost.
-
-    Args:
-        files: The files, some of them with the hash that their index gives.
-        catalogued: Gives the hashes of the official index, by the name of the file.
-        session: What asks the servers.
+    The sources are tried in the order of their cost; some files have the hash that their index gives.
     """
-    known = {file.url: file.sha256 for file in files if file.sha256}
-    for source in (partial(_hash_local_files, session), partial(_look_up, catalogued)):
-        known |= source([file for file in files if file.url not in known])
+    known = {}
+    remaining = []
+    for file in files:
+        if file.sha256:
+            known[file.url] = file.sha256
+        else:
+            remaining.append(file)
+    known |= _hash_local_files(remaining, session)
+    known |= _catalogued_hashes(remaining)
+    remaining = [file for file in remaining if file.url not in known]
     missing = {}
-    remaining = [file for file in files if file.url not in known]
     answers = side_by_side(partial(_query_server, session), remaining)
     for file, answer in zip(remaining, answers, strict=True):
         if isinstance(answer, FileHash):
@@ -83,10 +86,11 @@ def known_hashes(
     return Hashes(known, missing)
 
 
-def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str, str]:
+def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str, str]:
     """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
     hashes = dict[str, str]()
-    unhashed: dict[LockedFile, Path] = {}
+    paths: dict[LockedFile, Path] = {}
+    sizes: dict[str, int | None] = {}
     for file in files:
         path = local_path(file.url)
         if path is None:
@@ -95,16 +99,14 @@ def _hash_local_files(session: Session, files: Iterable[LockedFile]) -> dict[str
         if known and known.etag == _stamp(path):
             hashes[file.url] = known.sha256
         else:
-            unhashed[file] = path
-    sizes = {
-        file.name: path.stat().st_size if path.is_file() else None
-        for file, path in unhashed.items()
-    }
+            paths[file] = path
+            sizes[file.name] = path.stat().st_size if path.is_file() else None
     with session.reporter.progress("Hash", sizes) as progress:
-        for file, path in unhashed.items():
+        for file, path in paths.items():
             stamp = _stamp(path)
-            hashes[file.url] = _hash(_chunks_of(path), partial(progress, file.name))
-            session.cache.keep(file.url, FileHash(hashes[file.url], stamp))
+            sha256 = _hash(_chunks_of(path), partial(progress, file.name))
+            hashes[file.url] = sha256
+            session.cache.keep(file.url, FileHash(sha256, stamp))
     return hashes
 
 
@@ -116,14 +118,13 @@ def _stamp(path: Path) -> str:
     return ""
 
 
-def _look_up(
-    catalogued: Callable[[], Mapping[str, str]], files: Iterable[LockedFile]
-) -> dict[str, str]:
-    """Look up the hashes of files of the official index."""
+def _catalogued_hashes(files: Iterable[LockedFile]) -> dict[str, str]:
+    """Return the hashes of files of the official index, as far as they are catalogued."""
     official = [file for file in files if is_of_pytorch(file.url)]
     if not official:
         return {}
-    published = catalogued()
+    rows = authored.read_data("hashes.toml")["wheels"]
+    published = {row["file"]: row["sha256"] for row in rows}
     return {file.url: published[file.name] for file in official if file.name in published}
 
 
@@ -151,14 +152,20 @@ def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
         session.cache.keep(file.url, FileHash(sha256, head.etag))
         return sha256
 
+    known = dict(hashes.known)
     sizes = {file.name: head.size for file, head in heads.items()}
     with transfers(sizes, session) as (pool, count):
-        fetched = list(pool.map(sha256_at, heads, heads.values()))
-    addresses = [file.url for file in heads]
-    return {**hashes.known, **dict(zip(addresses, fetched, strict=True))}
+        digests = pool.map(sha256_at, heads, heads.values())
+        for file, sha256 in zip(heads, digests, strict=True):
+            known[file.url] = sha256
+    return known
 
 
-def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]:
+def download(
+    locks: Sequence[Lock],
+    folder: Path,
+    session: Session,
+) -> list[str]:
     """Bring every file of some locks into ``folder``, check its hash, and return the names.
 
     Of two files with one name, the second is in a folder that is named after its hash. A file that is there stays.
@@ -168,14 +175,27 @@ def download(locks: Sequence[Lock], folder: Path, session: Session) -> list[str]
         InstallationError: a file is not the one that was locked.
     """
     if not locks:
-        raise LockError("lock-missing", "no lock to download files for", hint="gpuinstall lock")
+        raise LockError(
+            "lock-missing",
+            "no lock to download files for",
+            hint="gpuinstall lock",
+        )
     files = _files_by_name(locks)
-    unhashed = [name for name, file in files.items() if file.sha256 is None]
-    if unhashed:
-        message = f"a lock has no sha256 for {unhashed[0]}"
-        raise LockError("lock-unhashed", message, hint="gpuinstall lock --upgrade")
+    for name, file in files.items():
+        if file.sha256 is None:
+            message = f"a lock has no sha256 for {name}"
+            raise LockError(
+                "lock-unhashed",
+                message,
+                hint="gpuinstall lock --upgrade",
+            )
     with transfers(dict.fromkeys(files), session) as (pool, count):
-        bring = partial(_bring, folder, session=session, count=count)
+        bring = partial(
+            _bring,
+            folder,
+            session=session,
+            count=count,
+        )
         list(pool.map(bring, files, files.values()))
     return sorted(files)
 
@@ -191,14 +211,26 @@ def _files_by_name(locks: Iterable[Lock]) -> dict[str, LockedFile]:
     return files
 
 
-def _bring(folder: Path, name: str, file: LockedFile, *, session: Session, count: Progress) -> None:
+def _bring(
+    folder: Path,
+    name: str,
+    file: LockedFile,
+    *,
+    session: Session,
+    count: Progress,
+) -> None:
     """Bring one file into a folder, unless it is there; raise InstallationError if it is another."""
     path = folder / name
-    if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
-        return
+    if path.is_file():
+        sha256 = _hash(_chunks_of(path), lambda _count: None)
+        if sha256 == file.sha256:
+            return
     local = local_path(file.url)
     with written(path) as copy:
-        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
+        if local:
+            chunks = _chunks_of(local)
+        else:
+            chunks = session.client.chunks(file.url, None)
         sha256 = _hash(chunks, partial(count, name), copy)
         if sha256 != file.sha256:
             raise InstallationError(
@@ -242,31 +274,40 @@ def transfers(
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-    fetched = [size for size in received.values() if size]
+    fetched = list(filter(None, received.values()))
     if fetched:
         seconds = end - start
-        rate = readable(int(sum(fetched) / max(seconds, 0.001)))
-        files = f"{len(fetched)} file{'s' if len(fetched) > 1 else ''}"
-        session.reporter.step("Fetched", f"{files}, {readable(sum(fetched))} at {rate}/s", seconds)
+        size = sum(fetched)
+        rate = size / max(seconds, 0.001)
+        files = "1 file" if len(fetched) == 1 else f"{len(fetched)} files"
+        text = f"{files}, {readable(size)} at {readable(int(rate))}/s"
+        session.reporter.step("Fetched", text, seconds)
 
 
 def local_path(url: str) -> Path | None:
     """Return the file that a ``file:`` address names; None for any other address."""
     parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+    if parts.scheme != "file":
+        return None
+    return Path(unquote(parts.path))
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file of this machine; raise InstallationError if it cannot be read."""
     try:
         with open_regular(path) as file:
-            yield from iter(partial(file.read, CHUNK), b"")
+            while chunk := file.read(CHUNK):
+                yield chunk
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
         raise InstallationError("file-unreadable", message) from None
 
 
-def _hash(chunks: Iterable[bytes], meter: Meter, copy: IO[bytes] | None = None) -> str:
+def _hash(
+    chunks: Iterable[bytes],
+    meter: Meter,
+    copy: IO[bytes] | None = None,
+) -> str:
     """Return the sha256 of some bytes, which are counted, and written into ``copy``."""
     digest = hashlib.sha256()
     for chunk in chunks:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import read_marker
@@ -14,166 +16,243 @@ from gpuinstall.lock.declaration import (
     DECLARING,
     PROJECT_FILES,
     Declaration,
+    are_same,
+    canonical,
     is_requirement,
     locks_in,
-    plain,
-    spelled,
+    parse_lines,
 )
 from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.requirements_file import RequirementsFile
+from gpuinstall.requirements_file import RequirementsFile, joined_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.lock import Lock, Strings
+
+    LinesByFile = Mapping[str, Strings]
 
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class FolderRequest:
-    """The requirements in the order of naming, and the constraints.
+    """What a folder is asked to hold."""
 
-    ``files`` say what each file among them asked for when it was read, ``-c`` before a constraint, the project's own
-    settings among them. ``revision`` counts the changes: of locks that disagree, the one that has seen the most knows.
-    ``sources`` is what the files said of sources when the locks were made, ``code_check`` whether each package needed
-    code for the GPUs.
-    """
+    requirements: Strings = ()
+    """In the order in which they were added."""
 
-    requirements: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    constraints: Strings = ()
+
+    files: LinesByFile = field(default_factory=dict)
+    """What each file asked for when it was read, ``-c`` before a constraint, the project's own settings among them."""
+
     revision: int = 0
-    sources: tuple[str, ...] = ()
+    """How often it has changed: of locks that disagree, the one with the highest counts."""
+
+    sources: Strings = ()
+    """The settings of sources in the files when the locks were made."""
+
     code_check: bool = True
+    """Whether each package needed code for the GPUs."""
 
     @property
     def listed(self) -> RequirementsFile:
         """What is asked for, and what is allowed of the rest."""
         return RequirementsFile(self.requirements, self.constraints)
 
-    def declaring(self, declared: Declaration, *, forget: bool = False) -> FolderRequest:
-        """What the folder says today in place of what it said; beside it stays what was added by hand.
+    def declaring(
+        self,
+        declared: Declaration,
+        *,
+        forget: bool = False,
+    ) -> FolderRequest:
+        """Return what the folder says today in place of what it said; beside it stays what was added by hand.
 
-        A line that is new there stands for what was added of the same name. With ``forget`` nothing of what any file of
-        the folder said is left.
+        Args:
+            declared: What it says today. A line that is new there stands for what was added of the same name.
+            forget: Whether nothing is left of what any file of the folder said.
         """
-        replaced = {*PROJECT_FILES, declared.file, *(DECLARING if forget else ())}
-        before = {line for name in replaced for line in self.files.get(name, ())}
-        listed = spelled(declared.whole.requirements)
-        fresh = requirement_names(set(listed) - before)
-        by_hand = [
-            text
-            for text in self.requirements
-            if text not in before and not requirement_names([text]) & fresh
-        ]
-        kept = [
-            text for text in listed if not requirement_names([text]) & requirement_names(by_hand)
-        ]
-        limits = [text for text in self.constraints if f"-c {text}" not in before]
-        files = {name: lines for name, lines in self.files.items() if name not in replaced}
+        replaced = {*PROJECT_FILES, declared.file}
+        if forget:
+            replaced.update(DECLARING)
+        lines = self._lines_of(replaced)
+        rest = self._without(lines)
+        requirements = canonical(declared.whole.requirements)
+        new = set(requirements) - lines
+        by_hand = _others(rest.requirements, requirement_names(new))
+        others = dict(self.files)
+        for name in replaced:
+            others.pop(name, None)
+        own = _others(requirements, requirement_names(by_hand))
+        constraints = canonical(declared.whole.constraints)
         return replace(
-            self,
-            requirements=(*kept, *by_hand),
-            constraints=tuple(dict.fromkeys((*limits, *spelled(declared.whole.constraints)))),
-            files=files | declared.files,
+            rest,
+            requirements=(*own, *by_hand),
+            constraints=_together(rest.constraints, constraints),
+            files={**others, **declared.files},
         )
 
-    def adding(
-        self, by_hand: RequirementsFile, files: Mapping[str, tuple[str, ...]]
-    ) -> FolderRequest:
-        """The same with requirements by hand and of ``files``: each in the place of what was asked of the same name.
+    def adding(self, by_hand: RequirementsFile, files: LinesByFile) -> FolderRequest:
+        """Return the same with requirements by hand and of ``files``: each in the place of that of the same name.
 
         What one of the files asked for before and does not any more leaves.
         """
-        read = [line for lines in files.values() for line in lines]
-        added = spelled(
-            (*by_hand.requirements, *(line for line in read if not line.startswith("-c ")))
-        )
-        before = {line for name in files for line in self.files.get(name, ())}
-        names, places = (
-            requirement_names(added),
-            [parse_requirement(one).name for one in (*self.requirements, *added)],
-        )
-        kept = [
-            one
-            for one in self.requirements
-            if one not in before and parse_requirement(one).name not in names
-        ]
-        constraints = [one for one in self.constraints if f"-c {one}" not in before]
-        constraints += spelled(by_hand.constraints)
-        constraints += [line.removeprefix("-c ") for line in read if line.startswith("-c ")]
+        read = map(parse_lines, files.values())
+        listed = joined_files([by_hand, *read])
+        rest = self._without(self._lines_of(files))
+        added = canonical(listed.requirements)
+        requirements = _others(rest.requirements, requirement_names(added))
+        requirements += added
+        order = [_name(text) for text in (*self.requirements, *added)]
+        requirements.sort(key=lambda text: order.index(_name(text)))
         return replace(
-            self,
-            requirements=tuple(
-                sorted((*kept, *added), key=lambda one: places.index(parse_requirement(one).name))
-            ),
-            constraints=tuple(dict.fromkeys(constraints)),
+            rest,
+            requirements=tuple(requirements),
+            constraints=_together(rest.constraints, canonical(listed.constraints)),
             files={**self.files, **files},
         )
 
+    def _lines_of(self, files: Collection[str]) -> set[str]:
+        """Return what files asked for before, ``-c`` before a constraint."""
+        lines = set[str]()
+        for name in files:
+            lines.update(self.files.get(name, ()))
+        return lines
+
+    def _without(self, lines: Collection[str]) -> FolderRequest:
+        """Return the same without these lines."""
+        requirements = [text for text in self.requirements if text not in lines]
+        constraints = [text for text in self.constraints if f"-c {text}" not in lines]
+        return replace(
+            self,
+            requirements=tuple(requirements),
+            constraints=tuple(constraints),
+        )
+
     def without(self, names: Iterable[str]) -> FolderRequest:
-        """The same without packages; raise UsageError for one that is not asked for, or not by hand."""
-        gone = {normalised(name) for name in names}
-        for name in sorted(gone):
+        """Return the same without packages.
+
+        Raises:
+            UsageError: if one is not requested, or not by hand.
+        """
+        removed = {normalised(name) for name in names}
+        for name in sorted(removed):
             self._check_removable(name)
-        kept = tuple(one for one in self.requirements if parse_requirement(one).name not in gone)
-        return replace(self, requirements=kept or ("torch",))
-
-    def following(self, recorded: FolderRequest) -> FolderRequest:
-        """The same as the successor of what was recorded, in whose order the same requirements stay."""
-        same = plain(self.requirements) == plain(recorded.requirements)
-        order = recorded.requirements if same else self.requirements
-        same = same and plain(self.constraints) == plain(recorded.constraints)
-        revision = recorded.revision + (bool(recorded.requirements) and not same)
-        return replace(self, requirements=order, revision=revision)
-
-    def unlike(self, lock: Lock) -> str | None:
-        """Say that a lock was made for something else than this, where it was."""
-        if not lock.inputs or plain(lock.inputs) == plain(self.requirements):
-            return None
-        return f"{lock.name} was made for {' '.join(lock.inputs)}, but the request is now {' '.join(self.requirements)}"
+        requirements = tuple(_others(self.requirements, removed))
+        return replace(self, requirements=requirements or ("torch",))
 
     def _check_removable(self, name: str) -> None:
         if name == "torch":
+            message = "torch cannot be removed from its environment"
             hint = "gpuinstall env remove   # removes the environment"
-            raise UsageError(
-                "torch-stays", "torch cannot be removed from its environment", hint=hint
-            )
+            raise UsageError("torch-stays", message, hint=hint)
         for file, lines in self.files.items():
-            if name in requirement_names(line for line in lines if not line.startswith("-c ")):
-                again = "" if file in {*PROJECT_FILES, *DECLARING} else f" with -r {file}"
+            if name in requirement_names(parse_lines(lines).requirements):
+                is_read_always = file in {*PROJECT_FILES, *DECLARING}
+                again = "" if is_read_always else f" with -r {file}"
                 hint = f"Remove it from {file}, then install again{again}"
                 raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
         if name not in requirement_names(self.requirements):
-            message = f"{name} was not requested here; the request is: {' '.join(self.requirements) or 'torch'}"
-            raise UsageError(
-                "not-requested", message, why="dependencies go with the packages that require them"
-            )
+            request = " ".join(self.requirements) or "torch"
+            message = f"{name} was not requested here; the request is: {request}"
+            why = "dependencies go with the packages that require them"
+            raise UsageError("not-requested", message, why=why)
+
+    def following(self, recorded: FolderRequest) -> FolderRequest:
+        """Return the same as the successor of what was recorded, in whose order the same requirements stay."""
+        requirements = self.requirements
+        has_same_requirements = are_same(requirements, recorded.requirements)
+        if has_same_requirements:
+            requirements = recorded.requirements
+        is_same = has_same_requirements and are_same(self.constraints, recorded.constraints)
+        revision = recorded.revision
+        # The first request of a folder changes nothing.
+        if recorded.requirements and not is_same:
+            revision += 1
+        return replace(self, requirements=requirements, revision=revision)
+
+    def unlike(self, lock: Lock) -> str | None:
+        """Return that a lock was made for something else than this, if it was."""
+        if not lock.inputs or are_same(lock.inputs, self.requirements):
+            return None
+        before = " ".join(lock.inputs)
+        return f"{lock.name} was made for {before}, but the request is now {' '.join(self.requirements)}"
+
+
+def _name(requirement: str) -> str:
+    return parse_requirement(requirement).name
+
+
+def _others(
+    requirements: Iterable[str],
+    names: Collection[str],
+) -> list[str]:
+    """Return the requirements of other packages than ``names``."""
+    return [text for text in requirements if _name(text) not in names]
+
+
+def _together(*texts: Iterable[str]) -> Strings:
+    """Return several lists as one, each text once."""
+    return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
-    """What the locks of a folder were made for, or where it has none the copy in its environment, ``own``.
+    """Return what the locks of a folder were made for, or if it has none the copy in its environment, ``own``.
 
-    Where they disagree, those that have seen the last change say it, together.
+    If they disagree, those that have seen the last change say it, together.
     """
-    recorded = [request for path in locks_in(folder) if (request := _recorded(path)).requirements]
-    recorded = recorded or ([_of(own)] if own else [])
-    revision = max((request.revision for request in recorded), default=0)
-    newest = [request for request in recorded if request.revision == revision]
+    requests = [_recorded(path) for path in locks_in(folder)]
+    requests = [request for request in requests if request.requirements]
+    if own and not requests:
+        requests = [_request_of(own)]
+    revisions = [request.revision for request in requests]
+    revision = max(revisions, default=0)
+    newest = [request for request in requests if request.revision == revision]
+    files: dict[str, Strings] = {}
+    for request in newest:
+        files |= request.files
     return FolderRequest(
-        tuple(dict.fromkeys(text for request in newest for text in request.requirements)),
-        tuple(dict.fromkeys(text for request in newest for text in request.constraints)),
-        {name: lines for request in newest for name, lines in request.files.items()},
-        revision,
-        tuple(dict.fromkeys(line for request in newest for line in request.sources)),
-        all(request.code_check for request in newest),
+        requirements=_together(*(request.requirements for request in newest)),
+        constraints=_together(*(request.constraints for request in newest)),
+        files=files,
+        revision=revision,
+        sources=_together(*(request.sources for request in newest)),
+        code_check=all(request.code_check for request in newest),
+    )
+
+
+def _recorded(path: Path) -> FolderRequest:
+    """Return what one lock was made for, of one in conflict both sides; of a damaged one, what its text still says."""
+    from gpuinstall.lock.lock import merge_requests, parse, sides
+
+    try:
+        text = read_document(path, path.parent)
+        locks = [parse(path.name, side) for side in sides(text)]
+        return _request_of(reduce(merge_requests, locks))
+    except (OSError, UnicodeDecodeError):
+        return FolderRequest()
+    except LockError:
+        words = []
+        for inputs in _INPUTS.findall(text):
+            words += re.findall(r'"([^"\n]+)"', inputs)
+        return FolderRequest(canonical(filter(is_requirement, words)))
+
+
+def _request_of(lock: Lock) -> FolderRequest:
+    return FolderRequest(
+        requirements=canonical(lock.inputs),
+        constraints=canonical(lock.constraints),
+        files=lock.requirements_files,
+        revision=lock.revision,
+        sources=lock.sources,
+        code_check=lock.code_check,
     )
 
 
 def read_own_lock(venv: Path) -> Lock | None:
-    """Read the copy of its lock that an environment of ours holds; None if that is gone or another."""
+    """Return the copy of its lock that an environment of ours holds; None if that is gone or another."""
     marker = read_marker(venv)
     if marker is None:
         return None
@@ -184,27 +263,3 @@ def read_own_lock(venv: Path) -> Lock | None:
         if lock.sha256 == marker.lock_sha256:
             return lock
     return None
-
-
-def _recorded(path: Path) -> FolderRequest:
-    """What one lock was made for, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import both_asked, parse, sides
-
-    try:
-        text = read_document(path, path.parent)
-        ours, *theirs = (parse(path.name, side) for side in sides(text))
-        return _of(both_asked(ours, theirs[0]) if theirs else ours)
-    except (OSError, UnicodeDecodeError):
-        return FolderRequest()
-    except LockError:
-        words = (
-            word for inputs in _INPUTS.findall(text) for word in re.findall(r'"([^"\n]+)"', inputs)
-        )
-        return FolderRequest(spelled(filter(is_requirement, words)))
-
-
-def _of(lock: Lock) -> FolderRequest:
-    asked, limits = spelled(lock.inputs), spelled(lock.constraints)
-    return FolderRequest(
-        asked, limits, lock.requirements_files, lock.revision, lock.sources, lock.code_check
-    )

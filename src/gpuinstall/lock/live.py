@@ -12,7 +12,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.web import UnreachableError
 from gpuinstall.web.answers import ways_to_network
@@ -33,8 +33,13 @@ class PostponedWarnings(SilentReporter):
     reporter: Reporter
     warnings: list[str] = field(default_factory=list)
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say what was done at once."""
+    def step(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
+        """Report what was done at once."""
         self.reporter.step(label, text, seconds)
 
     def warn(self, text: str) -> None:
@@ -50,19 +55,19 @@ LiveRequests = tuple[list["LockRequest"], "UnreachableError | None"]
 def ask_live_index(
     requests: Sequence[LockRequest], session: Session
 ) -> Iterator[Callable[[], LiveRequests]]:
-    """Ask for every page that is known to be needed at once, and give what reads the answers.
+    """Request every page that is known to be needed at once, and give what reads the answers.
 
-    Meanwhile uv looks at its interpreter. What is to be said of the sources is said once, and not where the default
-    index is unreachable.
+    Meanwhile uv looks at its interpreter. What is to be reported of the sources is reported once, and not if the
+    default index is unreachable.
     """
-    sources, client = session.sources, session.client
+    sources = session.sources
+    client = session.client
+    first = requests[0]
     with ThreadPoolExecutor(LISTS_AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
         client.prepare()
         reached = pool.submit(_reach_default_index, session)
-        pool.submit(
-            fetch_pages, requests[0].request.requirements, requests[0].catalog.family, session
-        )
+        pool.submit(fetch_pages, first.request.requirements, first.catalog.family, session)
         pool.submit(default_wheels, sources, client, "torch")
         for backend in {request.request.backend for request in requests} - {None}:
             pool.submit(index_names, sources, client, str(backend))
@@ -71,23 +76,28 @@ def ask_live_index(
         ]
 
         def read() -> LiveRequests:
+            from gpuinstall.learned.live import learned_catalog
+
             for page in pages:
                 page.result()
             postponed = PostponedWarnings(session.reporter)
-            reporters = [postponed, *[SilentReporter()] * (len(requests) - 1)]
-            from gpuinstall.learned.live import learned_catalog
-
+            reporter: Reporter = postponed
             live = []
-            for request, reporter in zip(requests, reporters, strict=True):
-                wanted = request.catalog, request.machine, request.request, reporter
-                live.append(
-                    replace(
-                        request, catalog=learned_catalog(*wanted, sources=sources, client=client)
-                    )
+            for request in requests:
+                catalog = learned_catalog(
+                    request.catalog,
+                    request.machine,
+                    request.request,
+                    reporter,
+                    sources=sources,
+                    client=client,
                 )
+                live.append(replace(request, catalog=catalog))
+                reporter = SilentReporter()
             unreachable = reached.result()
             if unreachable is None:
-                for text in (*postponed.warnings, *_losses(requests, live, session)):
+                losses = _losses(requests, live, session)
+                for text in (*postponed.warnings, *losses):
                     session.reporter.warn(text)
             return live, unreachable
 
@@ -95,52 +105,59 @@ def ask_live_index(
 
 
 def _losses(
-    requests: Iterable[LockRequest], live: Iterable[LockRequest], session: Session
+    requests: Iterable[LockRequest],
+    live: Iterable[LockRequest],
+    session: Session,
 ) -> Iterable[str]:
-    """Say what a torch index that does not answer would give."""
+    """Return what a torch index that does not answer would give."""
     silent = session.client.unreachable(session.sources.torch_index)
     if silent is None:
         return ()
     losses = dict[str, None]()
     for request, live_request in zip(requests, live, strict=True):
-        best, here = request.outcome, live_request.outcome
-        if isinstance(best, Rejected) or isinstance(here, Rejected):
+        usual = request.outcome
+        now = live_request.outcome
+        if isinstance(usual, Rejected) or isinstance(now, Rejected):
             continue
-        names = here.choice.build.name, best.choice.build.name
-        if names[0] != names[1]:
-            losses[
-                f"{silent.host} is unreachable, so the build is {names[0]} instead of {names[1]}"
-            ] = None
+        best = usual.choice.build.name
+        here = now.choice.build.name
+        if here != best:
+            text = f"{silent.host} is unreachable, so the build is {here} instead of {best}"
+            losses[text] = None
     return losses
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:
-    """Ask the default index whether it is there, unless uv is to ask nobody; None where it answers.
+    """Return why the default index does not answer; None if it does, or uv is offline.
 
     uv alone tries for up to a minute. A certificate that we do not trust is left to uv, which may know another
     authority.
     """
-    if session.environment.get("UV_OFFLINE"):
+    address = session.default_index or ""
+    if session.environment.get("UV_OFFLINE") or not address.startswith(("http://", "https://")):
         return None
-    address = session.default_index
     try:
-        if address and address.startswith(("http://", "https://")):
-            session.client.head(f"{address}/")
+        session.client.head(f"{address}/")
     except UnreachableError as error:
-        error.hint = "\n".join(dict.fromkeys((error.hint or "", ways_to_network())))
-        return None if error.untrusted else error
+        if error.untrusted:
+            return None
+        hints = dict.fromkeys((error.hint or "", ways_to_network()))
+        error.hint = "\n".join(hints)
+        return error
     return None
 
 
 def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
-    """The backends and packages of the pages that a resolution needs first, as far as the backends are given."""
+    """Return the backends and packages of the pages that a resolution needs first, if the backends are given."""
     pages = set()
     for request in requests:
-        requirements, backend = request.request.requirements, request.request.backend
-        named = {parse_requirement(text).name for text in requirements} | (
-            {"triton"} if backend != CPU.tag else set()
-        )
-        first = FIRST_PAGES if names_programs(requirements) else ("torch",)
-        if backend:
-            pages |= {(backend, package) for package in (*first, *(named & request.catalog.family))}
+        backend = request.request.backend
+        if not backend:
+            continue
+        requirements = request.request.requirements
+        packages = requirement_names(requirements) & request.catalog.family
+        if backend != CPU.tag:
+            packages |= {"triton"} & request.catalog.family
+        packages |= set(FIRST_PAGES) if names_programs(requirements) else {"torch"}
+        pages |= {(backend, package) for package in packages}
     return sorted(pages)

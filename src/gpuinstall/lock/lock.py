@@ -8,7 +8,6 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from operator import itemgetter
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -18,30 +17,46 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
-from gpuinstall.lock.declaration import digest, is_requirement, plain
+from gpuinstall.lock.declaration import are_same, digest, is_requirement
 from gpuinstall.plan.requirement import requirement_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from packaging.pylock import Package, PackageWheel, Pylock
+    from packaging.pylock import Package, Pylock
+
+    _Document = Mapping[str, Any]
+    Strings = tuple[str, ...]
+    _Versions = Mapping[str, str]
 
 LOCK_IN_CONFLICT = "lock-in-conflict"
 _SEAL = "contents-digest"
+_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_UNKNOWN = "0" * 32
+"""Begins what stands for a hash."""
+
+_CONFLICT = re.compile(
+    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
+    re.MULTILINE | re.DOTALL,
+)
+"""A part that git could not merge: ours, with diff3 what was before, theirs."""
 
 
 @dataclass(frozen=True)
 class LockedFile:
-    """One file that a lock names, by its address; ``sha256`` is None while it is not known."""
+    """One file that a lock names, by its address."""
 
     package: str
     url: str
     sha256: str | None = None
+    """None while it is not known."""
 
     @property
     def name(self) -> str:
         """The name of the file."""
-        return unquote(urlsplit(self.url).path.rpartition("/")[2])
+        path = urlsplit(self.url).path
+        return unquote(path.rpartition("/")[2])
 
 
 @dataclass(frozen=True)
@@ -64,21 +79,23 @@ class Lock:
 
     @property
     def python(self) -> str | None:
-        """The one Python minor that it is for, ``X.Y``, where it says so."""
-        one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", str(self.pylock.requires_python or ""))
+        """The one Python minor that it is for, ``X.Y``, if it says so."""
+        specifiers = str(self.pylock.requires_python or "")
+        one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The version of each package."""
-        return {
-            package.name: version
-            for package in self.pylock.packages
-            if (version := _version(package))
-        }
+        """The version of each package; one from a folder has none."""
+        versions = dict[str, str]()
+        for package in self.pylock.packages:
+            version = _version(package)
+            if version:
+                versions[package.name] = version
+        return versions
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
-        """The versions of those of ``names``, canonical ones, that it holds, in order."""
+        """Return the versions of those of ``names``, canonical ones, that it has, in order."""
         return {
             name: version
             for name, version in sorted(self.versions.items())
@@ -87,34 +104,38 @@ class Lock:
 
     @property
     def held(self) -> dict[str, str]:
-        """The version of each package; empty for one out of a folder."""
+        """The version of each package; empty for one from a folder."""
         return {name: self.versions.get(name, "") for name in sorted(self.names)}
 
     @property
     def names(self) -> frozenset[str]:
-        """The name of every package; those from folders have no version."""
+        """The name of every package."""
         return frozenset(package.name for package in self.pylock.packages)
 
     @property
     def indexes(self) -> dict[str, str]:
         """The index of each package that comes from one which only the configuration of its maker named."""
-        return {package.name: package.index for package in self.pylock.packages if package.index}
+        indexes = dict[str, str]()
+        for package in self.pylock.packages:
+            if package.index:
+                indexes[package.name] = package.index
+        return indexes
+
+    @property
+    def _unhashed_packages(self) -> list[Package]:
+        """The packages from folders or repositories, which no hash can pin."""
+        packages = self.pylock.packages
+        return [package for package in packages if package.directory or package.vcs]
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The packages that come from folders or repositories, which no hash can pin, as requirements by name."""
-        return {
-            package.name: _by_address(package)
-            for package in self.pylock.packages
-            if _is_unhashed(package)
-        }
+        """The packages that no hash can pin, as requirements by name."""
+        return {package.name: _by_address(package) for package in self._unhashed_packages}
 
     @property
-    def unhashed(self) -> tuple[str, ...]:
-        """What those come from, for people."""
-        return tuple(
-            _unhashed(package) for package in self.pylock.packages if _is_unhashed(package)
-        )
+    def unhashed(self) -> Strings:
+        """The packages that no hash can pin, with the place that they come from, for people."""
+        return tuple(map(_with_place, self._unhashed_packages))
 
     @property
     def pinned_by(self) -> str:
@@ -122,104 +143,108 @@ class Lock:
         return f"no hash pins {', '.join(self.unhashed)}" if self.unhashed else "every file hashed"
 
     @property
-    def unserved(self) -> tuple[str, ...]:
+    def unserved(self) -> Strings:
         """The packages that no server has, so that only this machine can install them from the lock."""
-        served = {file.package for file in self.files if file.url.startswith(("https:", "http:"))}
-        return tuple(package.name for package in self.pylock.packages if package.name not in served)
-
-    def hashes(self, name: str) -> frozenset[str]:
-        """The sha256 of every file of one package."""
-        return self.hashes_by_package.get(name, frozenset())
+        served = set()
+        for file in self.files:
+            if file.url.startswith(("https:", "http:")):
+                served.add(file.package)
+        names = [package.name for package in self.pylock.packages]
+        return tuple(name for name in names if name not in served)
 
     @cached_property
     def hashes_by_package(self) -> dict[str, frozenset[str]]:
         """The sha256 of every file of each package."""
-        found: dict[str, frozenset[str]] = {name: frozenset() for name in self.names}
-        for name, file in self._files:
-            found[name] |= {file.hashes.get("sha256", "")}
-        return found
+        hashes: dict[str, frozenset[str]] = {}
+        for package in self.pylock.packages:
+            files = files_of_package(package)
+            sha256 = {file.hashes.get("sha256", "") for file in files}
+            # A lock for several platforms may have a package twice.
+            hashes[package.name] = hashes.get(package.name, frozenset()) | sha256
+        return hashes
 
     @property
     def files(self) -> tuple[LockedFile, ...]:
         """Every file that has an address."""
-        return tuple(
-            LockedFile(name, file.url, file.hashes.get("sha256"))
-            for name, file in self._files
-            if file.url
-        )
-
-    @cached_property
-    def _files(self) -> list[tuple[str, Any]]:
-        return [
-            (package.name, file)
-            for package in self.pylock.packages
-            for file in (*(package.wheels or ()), package.sdist, package.archive)
-            if file
-        ]
+        files = []
+        for package in self.pylock.packages:
+            for file in files_of_package(package):
+                if file.url:
+                    sha256 = file.hashes.get("sha256")
+                    files.append(LockedFile(package.name, file.url, sha256))
+        return tuple(files)
 
     @property
     def evidence(self) -> Mapping[str, Any]:
         """What ``[tool.gpuinstall]`` says of its making: never a reason to install it."""
-        own = (self.pylock.tool or {}).get("gpuinstall", {})
+        tool = self.pylock.tool or {}
+        own = tool.get("gpuinstall")
         return own if isinstance(own, dict) else {}
 
     @property
     def is_sealed(self) -> bool:
-        """Say whether it is as it was made."""
-        return self.evidence.get(_SEAL) == _contents_digest(parse_toml(self.text))
+        """Whether it is as it was made."""
+        document = parse_toml(self.text)
+        return self.evidence.get(_SEAL) == _contents_digest(document)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """The requirements that it was made from, where it says so."""
-        return tuple(filter(is_requirement, self._said("inputs")))
+    def inputs(self) -> Strings:
+        """The requirements that it was made from, if it says so."""
+        values = self.evidence_list("inputs")
+        return tuple(filter(is_requirement, values))
 
     @property
-    def asked(self) -> frozenset[str]:
+    def constraints(self) -> Strings:
+        """The constraints that it was made within, if it says so."""
+        values = self.evidence_list("constraints")
+        return tuple(filter(is_requirement, values))
+
+    @property
+    def requested_names(self) -> frozenset[str]:
         """The names of what it was made from."""
         return requirement_names(self.inputs)
 
     @property
-    def asked_backend(self) -> str | None:
-        """The backend that was asked for by name, where one was."""
+    def requested_backend(self) -> str | None:
+        """The backend that was requested by name, if one was."""
         backend = self.evidence.get("asked")
         return backend if isinstance(backend, str) else None
 
     @property
-    def meant_unhashed(self) -> frozenset[str]:
-        """The packages that it was made to take from folders and repositories."""
-        return frozenset(map(str, self._said("unhashed")))
-
-    @property
-    def apart(self) -> frozenset[str]:
-        """The packages that could not have the version that the other locks of the folder have."""
-        return frozenset(map(str, self._said("apart")))
-
-    @property
-    def constraints(self) -> tuple[str, ...]:
-        """The constraints that it was made within, where it says so."""
-        return tuple(filter(is_requirement, self._said("constraints")))
-
-    @property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> Strings:
         """What the files that it was made from said of sources."""
-        return tuple(map(str, self._said("sources")))
+        values = self.evidence_list("sources")
+        return tuple(map(str, values))
+
+    def evidence_list(self, key: str) -> list[Any]:
+        """Return a list of its evidence; nothing if it was edited to something else."""
+        values = self.evidence.get(key)
+        return values if isinstance(values, list) else []
 
     @property
     def code_check(self) -> bool:
         """Whether each of its packages needed code for the GPUs."""
         return self.evidence.get("code-check") is not False
 
-    def _said(self, key: str) -> list[Any]:
-        """A list of its evidence; nothing where somebody wrote something else there."""
-        values = self.evidence.get(key)
-        return values if isinstance(values, list) else []
+    @property
+    def relaxed(self) -> dict[str, str]:
+        """The requirements that it was asked not to hold to, by package."""
+        values = self.evidence.get("relaxed")
+        if not isinstance(values, dict):
+            return {}
+        return {name: text for name, text in values.items() if isinstance(text, str)}
 
     @property
-    def requirements_files(self) -> dict[str, tuple[str, ...]]:
+    def requirements_files(self) -> dict[str, Strings]:
         """What each file that it was made from asked for then, by the file's path from its folder."""
-        files = self.evidence.get("requirements-files")
-        items = files.items() if isinstance(files, dict) else ()
-        return {name: tuple(map(str, lines)) for name, lines in items if isinstance(lines, list)}
+        recorded = self.evidence.get("requirements-files")
+        if not isinstance(recorded, dict):
+            return {}
+        files = {}
+        for name, lines in recorded.items():
+            if isinstance(lines, list):
+                files[name] = tuple(map(str, lines))
+        return files
 
     @property
     def revision(self) -> int:
@@ -227,110 +252,219 @@ class Lock:
         revision = self.evidence.get("request-revision")
         return revision if isinstance(revision, int) else 0
 
-    def entry(self, path: Path, status: str) -> dict[str, Any]:
-        """Write what the documents of ``lock`` say of a lock that lies at ``path``."""
-        place = {"target": self.target, "path": str(path), "status": status}
-        return place | {"sha256": self.sha256, "torch": self.versions.get("torch")}
+    def entry(
+        self,
+        path: Path,
+        status: str,
+    ) -> dict[str, Any]:
+        """Return what the documents of ``lock`` say of a lock that lies at ``path``."""
+        return {
+            "target": self.target,
+            "path": str(path),
+            "status": status,
+            "sha256": self.sha256,
+            "torch": self.versions.get("torch"),
+        }
 
     def completed(self, hashes: Mapping[str, str]) -> Lock:
-        """The same with the ``hashes``, by address, that were not known when it was made."""
+        """Return the same with the ``hashes``, by address, that were not known when it was made."""
         text = self.text
         for url, sha256 in hashes.items():
             text = text.replace(unknown_hash(url), sha256)
-        return self if text == self.text else parse(self.name, render(sealed(parse_toml(text))))
+        if text == self.text:
+            return self
+        document = sealed(parse_toml(text))
+        return parse(self.name, render(document))
 
-    def made_from(self, files: Mapping[str, tuple[str, ...]]) -> Lock:
-        """The same, said to be made from other requirements files; a broken seal stays broken."""
+    def with_requirements_files(self, files: Mapping[str, Strings]) -> Lock:
+        """Return the same, said to be made from other requirements files; a broken seal stays broken."""
         if not self.inputs or self.requirements_files == files:
             return self
         document = parse_toml(self.text)
-        seal = sealed if self.is_sealed else dict
-        own = {key: value for key, value in self.evidence.items() if key != "requirements-files"}
-        document["tool"]["gpuinstall"] = own | (
-            {"requirements-files": dict(files)} if files else {}
-        )
-        return parse(self.name, render(seal(document)))
+        own = document["tool"]["gpuinstall"]
+        own.pop("requirements-files", None)
+        if files:
+            own["requirements-files"] = dict(files)
+        if self.is_sealed:
+            document = sealed(document)
+        return parse(self.name, render(document))
+
+
+def files_of_package(package: Package) -> list[Any]:
+    """Return the wheels, the sdist and the archive of a package, as far as it has them."""
+    files: list[Any] = list(package.wheels or ())
+    if package.sdist:
+        files.append(package.sdist)
+    if package.archive:
+        files.append(package.archive)
+    return files
+
+
+def _version(package: Package) -> str | None:
+    """Return the version of a package; pip names that of a wheel by address in the wheel's name alone."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    if package.version:
+        return str(package.version)
+    if package.archive:
+        file = LockedFile(package.name, package.archive.url or "")
+        with suppress(InvalidWheelFilename):
+            _, version, _, _ = parse_wheel_filename(file.name)
+            return str(version)
+    return None
+
+
+def _by_address(package: Package) -> str:
+    """Write a requirement that gives the very same again."""
+    if package.directory:
+        path = package.directory.path
+        if not re.match(r"[/.]|[A-Za-z]:", path):
+            path = f"./{path}"
+        editable = "-e " if package.directory.editable else ""
+        return f"{editable}{package.name} @ {path}"
+    vcs = package.vcs
+    if vcs is None or not vcs.url:
+        return package.name
+    inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
+    return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
+
+
+def _with_place(package: Package) -> str:
+    """Write a package with its folder or its commit."""
+    if package.directory:
+        editable = ", editable" if package.directory.editable else ""
+        return f"{package.name} (the folder {package.directory.path}{editable})"
+    vcs = package.vcs
+    if vcs is None:
+        return package.name
+    return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})"
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock; raise LockError where it is missing, unreadable, malformed or of another version."""
+    """Return a lock.
+
+    Raises:
+        LockError: if it is missing, unreadable, malformed or of another version.
+    """
     return parse(path.name, read_lock_text(path))
 
 
 def read_lock_text(path: Path) -> str:
-    """Read the text of a lock; raise LockError if it is missing or unreadable."""
+    """Return the text of a lock.
+
+    Raises:
+        LockError: if it is missing or unreadable.
+    """
     try:
         return read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise LockError(
-            "lock-unreadable", f"{path} cannot be read: {reason}", hint=_RESTORE
-        ) from None
+        message = f"{path} cannot be read: {reason}"
+        raise LockError("lock-unreadable", message, hint=_RESTORE) from None
 
 
 # One run reads the lock of the folder, and the environment's copy, a dozen times.
 @cache
 def parse(name: str, text: str) -> Lock:
-    """Read the text of a lock; raise LockError where it is malformed or of another version."""
+    """Return a lock from its text.
+
+    Raises:
+        LockError: if it is malformed or of another version.
+    """
     from packaging.pylock import Pylock, PylockValidationError
 
     try:
         document = parse_toml(text)
-        if (version := document.get("lock-version", "1.0")) != "1.0":
+        version = document.get("lock-version", "1.0")
+        if version != "1.0":
             message = f"{name} is a lock of version {version}; this release supports 1.0"
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
     except PylockValidationError as error:
-        raise LockError(
-            "lock-malformed", f"{name} is not a PEP 751 lock: {error}", hint=_RESTORE
-        ) from None
+        message = f"{name} is not a PEP 751 lock: {error}"
+        raise LockError("lock-malformed", message, hint=_RESTORE) from None
     except ValueError as error:
         if len(sides(text)) > 1:
             # Other locks of the folder are written anew too, and may be in conflict as well.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
-            raise LockError(
-                LOCK_IN_CONFLICT, f"{name} has a conflict that git could not merge", hint=hint
-            ) from None
-        raise LockError(
-            "lock-malformed", f"{name} is not valid TOML: {error}", hint=_RESTORE
-        ) from None
+            message = f"{name} has a conflict that git could not merge"
+            raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
+        message = f"{name} is not valid TOML: {error}"
+        raise LockError("lock-malformed", message, hint=_RESTORE) from None
     for package in pylock.packages:
-        _check_package(name, package)
+        for file in files_of_package(package):
+            _check_file(name, package.name, file)
     return Lock(name, text, pylock)
 
 
-def sides(text: str) -> tuple[str, ...]:
-    """Both texts of a file that git could not merge; the text itself where it has no conflict."""
+def _check_file(lock: str, package: str, file: Any) -> None:
+    """Raise LockError if a file has an address or a hash that no lock may have."""
+    for path in (file.path, getattr(file, "name", None)):
+        if path and _leads_out(path):
+            raise _traversal(lock, package, path)
+    if "@" in urlsplit(file.url or "").netloc:
+        message = f"{lock}: the address of {package} holds a user name or password"
+        hint = "gpuinstall lock --upgrade makes it without"
+        raise LockError("lock-credentials", message, hint=hint)
+    sha256 = file.hashes.get("sha256")
+    if sha256 is not None and not _SHA256.fullmatch(sha256):
+        message = f"{lock} is not a PEP 751 lock: the sha256 of {package} is not valid"
+        raise LockError("lock-malformed", message, hint=_RESTORE)
+    served = LockedFile(package, file.url or "")
+    for filename in (getattr(file, "filename", ""), served.name):
+        if re.search(r"[/\\]", filename) or filename == "..":
+            raise _traversal(lock, package, filename)
+
+
+def _leads_out(path: str) -> bool:
+    parts = PurePosixPath(path.replace("\\", "/")).parts
+    if ".." in parts or "/" in parts:
+        return True
+    return bool(PureWindowsPath(path).drive)
+
+
+def _traversal(lock: str, package: str, path: str) -> LockError:
+    message = f"{lock}: {path!r} of {package} is outside its folder"
+    return LockError("lock-traversal", message, hint=_RESTORE)
+
+
+def sides(text: str) -> Strings:
+    """Return both texts of a file that git could not merge; the text itself if it has no conflict."""
     if not _CONFLICT.search(text):
         return (text,)
-    return _CONFLICT.sub(itemgetter(1), text), _CONFLICT.sub(itemgetter(2), text)
+    return _CONFLICT.sub(r"\g<1>", text), _CONFLICT.sub(r"\g<2>", text)
 
 
-def both_asked(ours: Lock, theirs: Lock) -> Lock:
-    """The first with what both were asked for: it does not hold that yet, so that the next command makes it anew."""
-    document, inputs = parse_toml(ours.text), list(dict.fromkeys((*ours.inputs, *theirs.inputs)))
+def merge_requests(ours: Lock, theirs: Lock) -> Lock:
+    """Return the first with the requests of both, which it does not meet: the next command makes it anew."""
+    document = parse_toml(ours.text)
+    both = (*ours.inputs, *theirs.inputs)
+    inputs = list(dict.fromkeys(both))
+    constraints = {*ours.constraints, *theirs.constraints}
+    revision = max(ours.revision, theirs.revision) + 1
     document["tool"]["gpuinstall"] = {
         **ours.evidence,
         "inputs": inputs,
         "inputs-digest": digest(inputs),
-        "constraints": sorted({*ours.constraints, *theirs.constraints}),
-        "requirements-files": {**theirs.requirements_files, **ours.requirements_files},
-        "request-revision": max(ours.revision, theirs.revision) + 1,
+        "constraints": sorted(constraints),
+        "requirements-files": {
+            **theirs.requirements_files,
+            **ours.requirements_files,
+        },
+        "request-revision": revision,
     }
     return parse(ours.name, render(sealed(document)))
 
 
-DifferenceKind = Literal["added", "removed", "changed", "other-file"]
-
-
 class VersionChange(NamedTuple):
-    """What became of one package; ``old`` and ``new`` are versions."""
+    """What became of one package."""
 
     package: str
-    kind: DifferenceKind
+    kind: Literal["added", "removed", "changed", "other-file"]
     old: str | None = None
+    """Its version before."""
     new: str | None = None
 
     def __str__(self) -> str:
@@ -344,23 +478,29 @@ class VersionChange(NamedTuple):
         return f"~ {self.package} {self.old} -> {self.new}"
 
 
-def compare_locks(old: Lock, new: Lock) -> tuple[VersionChange, ...]:
+def compare_locks(
+    old: Lock,
+    new: Lock,
+) -> tuple[VersionChange, ...]:
     """Compare two locks package by package."""
-    same = [name for name, version in old.versions.items() if new.versions.get(name) == version]
-    others = [name for name in same if old.hashes(name) != new.hashes(name)]
-    changes = [
-        VersionChange(name, "other-file", old.versions[name], new.versions[name]) for name in others
-    ]
-    return tuple(
-        sorted((*compare_versions(old.held, new.held), *changes), key=lambda change: change.package)
-    )
+    changes = list(compare_versions(old.held, new.held))
+    for name, version in old.versions.items():
+        is_same = new.versions.get(name) == version
+        if is_same and old.hashes_by_package[name] != new.hashes_by_package[name]:
+            changes.append(VersionChange(name, "other-file", version, version))
+    changes.sort(key=lambda change: change.package)
+    return tuple(changes)
 
 
-def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[VersionChange, ...]:
-    """Compare versions by package; that of a package out of a folder is empty."""
+def compare_versions(
+    old: _Versions,
+    new: _Versions,
+) -> tuple[VersionChange, ...]:
+    """Compare versions by package; that of a package from a folder is empty."""
     changes = []
     for name in sorted({*old, *new}):
-        before, after = old.get(name), new.get(name)
+        before = old.get(name)
+        after = new.get(name)
         if before is None:
             changes.append(VersionChange(name, "added", new=after))
         elif after is None:
@@ -371,164 +511,101 @@ def compare_versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Ve
 
 
 def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
-    """Return the packages that locks hold in different versions, each with its version by target.
+    """Return the packages whose version differs by target, each with its version by target.
 
     A backend in a version does not count.
     """
-    held: dict[str, dict[str, str]] = {}
+    packages: dict[str, dict[str, str]] = {}
     for lock in locks:
         for name, version in lock.versions.items():
-            held.setdefault(name, {})[lock.target] = version.partition("+")[0]
-    return {name: held[name] for name in sorted(held) if len(set(held[name].values())) > 1}
+            public, _, _ = version.partition("+")
+            versions = packages.setdefault(name, {})
+            versions[lock.target] = public
+    by_name = sorted(packages.items())
+    return {name: versions for name, versions in by_name if len(set(versions.values())) > 1}
 
 
 def version_conflicts(locks: Sequence[Lock]) -> dict[str, list[str]]:
-    """Return the packages that locks hold in different versions without need, each with ``version for target``."""
-    known = frozenset[str]().union(*(lock.apart for lock in locks))
-    return {
-        name: [f"{version} for {target}" for target, version in versions.items()]
-        for name, versions in split_packages(locks).items()
-        if name not in known
-    }
+    """Return the packages whose version differs without need, each with ``version for target``."""
+    known = []
+    for lock in locks:
+        known += lock.evidence_list("apart")
+    conflicts = {}
+    for name, versions in split_packages(locks).items():
+        if name not in known:
+            conflicts[name] = [f"{version} for {target}" for target, version in versions.items()]
+    return conflicts
 
 
-def left_behind(lock: Lock, others: Iterable[Lock]) -> list[str]:
-    """The names of locks of ours that were made for another request than ``lock``, or hold other versions than it."""
+def outdated_locks(
+    lock: Lock,
+    others: Iterable[Lock],
+) -> list[str]:
+    """Return the names of locks of ours that were made for another request than ``lock``, or have other versions."""
+    names = []
+    for other in others:
+        if not other.evidence:
+            continue
+        has_same_inputs = are_same(other.inputs, lock.inputs)
+        has_same_constraints = are_same(other.constraints, lock.constraints)
+        is_same_request = has_same_inputs and has_same_constraints
+        if not is_same_request or version_conflicts([lock, other]):
+            names.append(other.name)
+    return names
 
-    def request_of(lock: Lock) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return plain(lock.inputs), plain(lock.constraints)
 
-    ours = [other for other in others if other.evidence]
-    return [
-        other.name
-        for other in ours
-        if request_of(other) != request_of(lock) or version_conflicts([lock, other])
-    ]
-
-
-def render(document: Mapping[str, Any]) -> str:
-    """The text of a lock: the same document is always the same bytes."""
+def render(document: _Document) -> str:
+    """Return the text of a lock: the same document is always the same bytes."""
     return tomli_w.dumps(document)
 
 
+def sealed(document: _Document) -> dict[str, Any]:
+    """Return the same document of a lock with its seal."""
+    evidence = {
+        **document["tool"]["gpuinstall"],
+        _SEAL: _contents_digest(document),
+    }
+    return _with_evidence(document, evidence)
+
+
+def _contents_digest(document: _Document) -> str:
+    tool = document.get("tool", {})
+    evidence = dict(tool.get("gpuinstall", {}))
+    evidence.pop(_SEAL, None)
+    unsealed = _with_evidence(document, evidence)
+    text = json.dumps(
+        unsealed,
+        sort_keys=True,
+        default=str,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_evidence(
+    document: _Document,
+    evidence: _Document,
+) -> dict[str, Any]:
+    tool = document.get("tool", {})
+    return {
+        **document,
+        "tool": {**tool, "gpuinstall": evidence},
+    }
+
+
 def unknown_hash(url: str) -> str:
-    """What stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
+    """Return what stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
 
     It is each file's own: uv takes files of one hash for one file, and would read the metadata of only one of them.
     """
-    return _UNKNOWN + hashlib.sha256(url.encode()).hexdigest()[len(_UNKNOWN) :]
+    own = hashlib.sha256(url.encode()).hexdigest()
+    return _UNKNOWN + own[len(_UNKNOWN) :]
 
 
 def is_unknown(sha256: str) -> bool:
-    """Say whether this only stands for a hash."""
+    """Whether this only stands for a hash."""
     return sha256.startswith(_UNKNOWN)
 
 
 def without_unknown(page: str) -> str:
-    """The text of a page without what only stands for a hash: what a build demands is really fetched."""
+    """Return a page without what only stands for a hash: what a build demands is really fetched."""
     return re.sub(rf"#sha256={_UNKNOWN}\w+", "", page)
-
-
-def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same document of a lock with its seal."""
-    own = document["tool"]["gpuinstall"] | {_SEAL: _contents_digest(document)}
-    return {**document, "tool": document["tool"] | {"gpuinstall": own}}
-
-
-def _contents_digest(document: Mapping[str, Any]) -> str:
-    own = {
-        key: value
-        for key, value in document.get("tool", {}).get("gpuinstall", {}).items()
-        if key != _SEAL
-    }
-    unsealed = {**document, "tool": {**document.get("tool", {}), "gpuinstall": own}}
-    return hashlib.sha256(json.dumps(unsealed, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _is_unhashed(package: Package) -> bool:
-    return bool(package.directory or package.vcs)
-
-
-_CONFLICT = re.compile(
-    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n", re.MULTILINE | re.DOTALL
-)
-"""A part that git could not merge: ours, with diff3 what was before, theirs."""
-
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-_UNKNOWN = "0" * 32
-"""Begins what stands for a hash."""
-
-
-_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
-
-
-def _version(package: Package) -> str | None:
-    """The version of a package; pip names that of a wheel by address in the wheel's name alone."""
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    if package.version or not package.archive:
-        return str(package.version) if package.version else None
-    with suppress(InvalidWheelFilename):
-        return str(
-            parse_wheel_filename(LockedFile(package.name, package.archive.url or "").name)[1]
-        )
-    return None
-
-
-def _by_address(package: Package) -> str:
-    """Write a requirement that brings the very same again."""
-    if folder := package.directory:
-        begins = folder.path.startswith(("/", ".")) or re.match(r"[A-Za-z]:", folder.path)
-        return f"{'-e ' if folder.editable else ''}{package.name} @ {'' if begins else './'}{folder.path}"
-    vcs = package.vcs
-    if vcs is None or not vcs.url:
-        return package.name
-    inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
-    return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
-
-
-def _unhashed(package: Package) -> str:
-    if folder := package.directory:
-        return f"{package.name} (the folder {folder.path}{', editable' if folder.editable else ''})"
-    vcs = package.vcs
-    return (
-        f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})"
-        if vcs
-        else package.name
-    )
-
-
-def _check_package(name: str, package: Package) -> None:
-    entries: list[PackageWheel | Any] = [
-        *(package.wheels or ()),
-        *filter(None, (package.sdist, package.archive)),
-    ]
-    for entry in entries:
-        for path in filter(None, (entry.path, getattr(entry, "name", None))):
-            if {"..", "/"} & {*PurePosixPath(path.replace("\\", "/")).parts} or PureWindowsPath(
-                path
-            ).drive:
-                raise _traversal(name, package.name, path)
-        if "@" in urlsplit(entry.url or "").netloc:
-            message = f"{name}: the address of {package.name} holds a user name or password"
-            raise LockError(
-                "lock-credentials", message, hint="gpuinstall lock --upgrade makes it without"
-            )
-        if not _SHA256.fullmatch(entry.hashes.get("sha256", "0" * 64)):
-            message = f"{name} is not a PEP 751 lock: the sha256 of {package.name} is not valid"
-            raise LockError("lock-malformed", message, hint=_RESTORE)
-        for filename in (
-            getattr(entry, "filename", ""),
-            LockedFile(package.name, entry.url or "").name,
-        ):
-            if "/" in filename or "\\" in filename or filename == "..":
-                raise _traversal(name, package.name, filename)
-
-
-def _traversal(name: str, package: str, path: str) -> LockError:
-    return LockError(
-        "lock-traversal", f"{name}: {path!r} of {package} is outside its folder", hint=_RESTORE
-    )

@@ -1,4 +1,4 @@
-"""Who requires what, as uv tells it where versions do not go together."""
+"""Who requires what, as uv tells it if versions do not go together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,14 @@ def who_requires_torch(
     refusing = [
         name
         for name in dependents
-        if any(_requirements(account, name, versions[name][0], of="torch"))
+        if any(
+            _requirements(
+                account,
+                name,
+                versions[name][0],
+                of="torch",
+            )
+        )
     ]
     requested = [program.name for program in programs]
     names = [name for name in refusing if name in requested] or refusing
@@ -99,7 +106,12 @@ def shortened(account: str) -> str:
     return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
 
 
-def _requirements(account: str, name: str, version: str, of: str = "") -> Iterator[str]:
+def _requirements(
+    account: str,
+    name: str,
+    version: str,
+    of: str = "",
+) -> Iterator[str]:
     """Yield what a version of a package depends on by uv's account; with ``of`` that package alone."""
     without_markers = re.sub(r"\{[^}]*\}", "", account)
     subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
@@ -112,6 +124,9 @@ def _requirements(account: str, name: str, version: str, of: str = "") -> Iterat
 
 def _covers(specifier: str, version: str) -> bool:
     try:
-        return SpecifierSet(specifier.rstrip(",")).contains(Version(version), prereleases=True)
+        return SpecifierSet(specifier.rstrip(",")).contains(
+            Version(version),
+            prereleases=True,
+        )
     except InvalidSpecifier:
         return False

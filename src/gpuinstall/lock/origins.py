@@ -32,12 +32,17 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     A folder and a repository have no file, and no hash.
     """
     files = []
-    for package in document.get("packages", ()):
-        for entry in package.get("wheels") or _source_files(package).values():
+    for package in document["packages"]:
+        name = package["name"]
+        entries = package.get("wheels")
+        if not entries:
+            entries = _source_files(package).values()
+        for entry in entries:
             sha256 = entry.get("hashes", {}).get("sha256")
             if sha256 and is_unknown(sha256):
                 sha256 = None
-            files.append(LockedFile(package["name"], _address(entry), sha256))
+            file = LockedFile(name, _address(entry), sha256)
+            files.append(file)
     return tuple(files)
 
 
@@ -45,10 +50,12 @@ def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, frozenset[str]
     """Return the packages that indexes serve, with the addresses of their wheels."""
     served = dict[str, frozenset[str]]()
     for package in document["packages"]:
-        if not {"vcs", "directory", "archive"} & package.keys():
-            served[package["name"]] = frozenset(
-                entry.get("url", "") for entry in package.get("wheels", ())
-            )
+        addressed = {"vcs", "directory", "archive"} & package.keys()
+        if addressed:
+            continue
+        wheels = package.get("wheels", ())
+        addresses = [entry.get("url", "") for entry in wheels]
+        served[package["name"]] = frozenset(addresses)
     return served
 
 
@@ -59,19 +66,20 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         served: The packages that an index serves, with the addresses of their files.
         sources: What the files say.
     """
-    addressed = {
-        setting.package: setting for setting in sources.locked if setting.effect is Effect.ADDRESS
-    }
-    for name in sorted(served.keys() & addressed.keys()):
-        setting = addressed[name]
-        if setting.value in served[name]:
+    addressed = {}
+    for setting in sources.locked:
+        if setting.effect is not Effect.ADDRESS:
             continue
-        raise UsageError(
-            "source-setting",
-            f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
-            why="an index may have another package of that name",
-            hint=f"Request {name} by its URL: {name} @ https://…",
-        )
+        if setting.package in served:
+            addressed[setting.package] = setting
+    for name, setting in sorted(addressed.items()):
+        if setting.value not in served[name]:
+            raise UsageError(
+                "source-setting",
+                f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
+                why="an index may have another package of that name",
+                hint=f"Request {name} by its URL: {name} @ https://…",
+            )
 
 
 def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]) -> None:
@@ -84,39 +92,47 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
         files: The files of a resolution.
         pages: The packages that have a source of their own, with its wheels.
     """
-    listed = {package: {wheel.url for wheel in wheels} for package, wheels in pages.items()}
+    owners: dict[str, set[str]] = {}
+    for package, wheels in pages.items():
+        for wheel in wheels:
+            packages = owners.setdefault(wheel.url, set())
+            packages.add(package)
     for file in files:
-        owners = {package for package, urls in listed.items() if file.url in urls}
-        is_others = bool(owners - {file.package})
-        is_unlisted = file.package in listed and not owners
-        if "/" in file.name or "\\" in file.name or file.name in {"", ".", ".."}:
+        own = {file.package} & pages.keys()
+        listing = owners.get(file.url, set())
+        is_outside = "/" in file.name or "\\" in file.name
+        if is_outside or file.name in {"", ".", ".."}:
             why = "its name points outside its folder"
-        elif is_others or is_unlisted:
+        elif listing != own:
             why = "the source of PyTorch packages does not list it"
         else:
             continue
         address = file.url.partition("?")[0]
         raise InstallationError(
-            "wrong-source", f"{file.package} would come from {address}", why=why
+            "wrong-source",
+            f"{file.package} would come from {address}",
+            why=why,
         )
 
 
 def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
     """Raise InstallationError for a member of the family that would come from an address, or be built."""
-    for package in document.get("packages", ()):
+    for package in document["packages"]:
         name = package["name"]
-        if name not in family or package.get("wheels"):
-            continue
-        raise InstallationError(
-            "wrong-source",
-            f"{name} has no usable wheel on its index",
-            why="a requirement gives a URL for it, or no wheel fits",
-            hint=f"Request {name} by name, or by version",
-        )
+        has_wheels = package.get("wheels")
+        if name in family and not has_wheels:
+            raise InstallationError(
+                "wrong-source",
+                f"{name} has no usable wheel on its index",
+                why="a requirement gives a URL for it, or no wheel fits",
+                hint=f"Request {name} by name, or by version",
+            )
 
 
 def with_own_indexes(
-    document: dict[str, Any], others: Collection[str], session: Session
+    document: dict[str, Any],
+    others: Collection[str],
+    session: Session,
 ) -> dict[str, Any]:
     """Write the index of a package, by the standard's own key, if only the user's configuration names it.
 
@@ -130,42 +146,55 @@ def with_own_indexes(
     """
     if not session.sources.own_indexes:
         return document
-    names = [name for name in packages_of_indexes(document) if name not in others]
-    indexes = dict(
-        zip(names, side_by_side(partial(_own_index, session=session), names), strict=True)
-    )
+    served = packages_of_indexes(document)
+    names = [name for name in served if name not in others]
+    own_index = partial(_own_index, session=session)
+    answers = side_by_side(own_index, names)
+    indexes = dict(zip(names, answers, strict=True))
     packages = []
     for package in document["packages"]:
+        written = dict(package)
         index = indexes.get(package["name"])
-        packages.append({**package, "index": index} if index else package)
+        if index:
+            written["index"] = index
+        packages.append(written)
     return {**document, "packages": packages}
 
 
 def _own_index(package: str, session: Session) -> str | None:
     """Return the index of the user's own configuration that serves a package, if one does."""
-    for index in session.sources.indexes_for(package, None):
+    sources = session.sources
+    for index in sources.indexes_for(package, None):
         with suppress(InstallationError):  # uv had the package without it
             if session.client.page(f"{index}/{package}/"):
-                return index if index in session.sources.own_indexes else None
+                is_own = index in sources.own_indexes
+                return index if is_own else None
     return None
 
 
 def requested_hashes(
-    requirements: Iterable[str], document: Mapping[str, Any], sources: Sources
+    requirements: Iterable[str],
+    document: Mapping[str, Any],
+    sources: Sources,
 ) -> dict[str, frozenset[str]]:
     """Return the SHA-256 that files give for packages, in their own settings, in an address or in a tool's lock."""
     requested = dict[str, frozenset[str]]()
-    for package in document.get("packages", ()):
+    for package in document["packages"]:
         name = package["name"]
         hashes = sources.hashes.get(name)
-        if hashes is None and not {"vcs", "directory"} & package.keys():
-            hashes = sources.hashes.get(f"{name}=={package.get('version')}")
+        has_file = not {"vcs", "directory"} & package.keys()
+        if hashes is None and has_file:
+            version = package.get("version")
+            hashes = sources.hashes.get(f"{name}=={version}")
         if hashes:
             requested[name] = hashes
     for requirement in map(parse_requirement, requirements):
-        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", requirement.url or "")
+        name = requirement.name
+        address = requirement.url or ""
+        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", address)
         if sha256:
-            requested[requirement.name] = requested.get(requirement.name, frozenset()) | {sha256[1]}
+            hashes = requested.get(name, frozenset())
+            requested[name] = hashes | {sha256[1]}
     return requested
 
 
@@ -180,56 +209,54 @@ def with_requested_files(
     uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
     downloaded once for it.
     """
-    unhashed = [
-        file
-        for file in locked_files(document)
-        if file.package in requested and file in hashes.missing
-    ]
-    known = fetch_missing(
-        Hashes(hashes.known, {file: hashes.missing[file] for file in unhashed}), session
-    )
+    heads = hashes.missing.items()
+    missing = {file: head for file, head in heads if file.package in requested}
+    needed = Hashes(hashes.known, missing)
+    known = fetch_missing(needed, session)
 
     def is_requested(name: str, entry: Mapping[str, Any]) -> bool:
         sha256 = entry.get("hashes", {}).get("sha256", "")
-        return known.get(_address(entry), sha256) in requested[name]
+        sha256 = known.get(_address(entry), sha256)
+        return sha256 in requested[name]
 
     packages = []
-    for package in document.get("packages", ()):
+    for package in document["packages"]:
         name = package["name"]
         if name not in requested:
             packages.append(package)
             continue
-        wheels = [entry for entry in package.get("wheels", ()) if is_requested(name, entry)]
-        sources = {
-            kind: entry
-            for kind, entry in _source_files(package).items()
-            if is_requested(name, entry)
-        }
-        if not wheels and not sources:
-            raise _not_requested(package, session)
-        rest = {
-            key: value for key, value in package.items() if key not in {"wheels", *_SOURCE_FILES}
-        }
-        packages.append({**rest, **({"wheels": wheels} if wheels else {}), **sources})
+        narrowed = dict(package)
+        entries = narrowed.pop("wheels", ())
+        wheels = [entry for entry in entries if is_requested(name, entry)]
+        if wheels:
+            narrowed["wheels"] = wheels
+        for kind, entry in _source_files(package).items():
+            del narrowed[kind]
+            if is_requested(name, entry):
+                narrowed[kind] = entry
+        if not wheels and not _source_files(narrowed):
+            version = package.get("version", "")
+            places = session.sources.hash_places
+            place = "its address"
+            for key in (f"{name}=={version}", name):
+                place = places.get(key) or place
+            raise UsageError(
+                "hash-not-chosen",
+                f"{place}: no file of {name} {version} for this machine has the hash that is given there",
+                hint="the same again   # after removing the hash there",
+            )
+        packages.append(narrowed)
     return {**document, "packages": packages}
-
-
-def _not_requested(package: Mapping[str, Any], session: Session) -> UsageError:
-    name, version = package["name"], package.get("version", "")
-    places = session.sources.hash_places
-    place = places.get(name) or places.get(f"{name}=={version}", "its address")
-    return UsageError(
-        "hash-not-chosen",
-        f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-        hint="the same again   # after removing the hash there",
-    )
 
 
 def _source_files(package: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the files of a package that are no wheels."""
-    return {kind: package[kind] for kind in _SOURCE_FILES if kind in package}
+    kinds = [kind for kind in _SOURCE_FILES if kind in package]
+    return {kind: package[kind] for kind in kinds}
 
 
 def _address(entry: Mapping[str, Any]) -> str:
     """Return the address of a file of uv's lock, which writes a local one as a path."""
-    return str(entry.get("url") or Path(entry["path"]).as_uri())
+    if "url" in entry:
+        return str(entry["url"])
+    return Path(entry["path"]).as_uri()

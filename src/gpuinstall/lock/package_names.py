@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.lock.uv_failure import Conflict
-    from gpuinstall.plan.requirement import Asked
+    from gpuinstall.plan.requirement import ParsedRequirement
     from gpuinstall.session import Session
 
 LEAST_LIKENESS = 0.8
@@ -34,50 +34,63 @@ class PackageNames:
     session: Session
     names: frozenset[str] = frozenset()
     """The names that the folder itself has: requested or locked."""
+
     from_elsewhere: Collection[str] = ()
     """The packages that come from another index than the default one."""
 
     def newest(self, package: str) -> str | None:
-        """Return the newest release of a package; None if there is none, or nobody can be asked."""
+        """Return the newest release of a package; None if there is none, or no index can be asked."""
         versions = self._versions(package)
         releases = [version for version in versions if not version.is_prerelease]
-        return str(max(releases or versions)) if versions else None
+        if not versions:
+            return None
+        newest = max(releases or versions)
+        return str(newest)
 
-    def missing_version(self, requirement: Asked) -> Conflict | None:
-        """Return that no version of a package meets a requirement; None if one does, or nobody knows."""
-        specifier, newest = requirement.specifier, self.newest(requirement.name)
+    def missing_version(self, requirement: ParsedRequirement) -> Conflict | None:
+        """Return that no version of a package meets a requirement; None if one does, or it is not known."""
+        name = requirement.name
+        specifier = requirement.specifier
+        newest = self.newest(name)
         if newest is None or specifier is None:
             return None
-        versions = self._versions(requirement.name)
-        if any(specifier.contains(version, prereleases=True) for version in versions):
-            return None
-        return version_not_found(requirement.name, f"{requirement.name}{specifier}", newest)
+        for version in self._versions(name):
+            if specifier.contains(version, prereleases=True):
+                return None
+        return version_not_found(name, f"{name}{specifier}", newest)
 
     def _versions(self, package: str) -> list[Version]:
-        address = self.session.default_index
-        is_offline = bool(self.session.environment.get("UV_OFFLINE"))
-        if address is None or package in self.from_elsewhere or is_offline:
+        index = self.session.default_index
+        if self.session.environment.get("UV_OFFLINE"):
             return []
+        if index is None or package in self.from_elsewhere:
+            return []
+        page = None
+        client = self.session.client
         with suppress(InstallationError):
-            page = self.session.client.page(f"{address}/{package}/")
-            if page is None:
-                return []
-            versions = [wheel.version for wheel in parse_page(page)]
-            sources = parse_sources(page)
-            return [*versions, *(source.version for source in sources)]
-        return []
+            page = client.page(f"{index}/{package}/")
+        if page is None:
+            return []
+        versions = [wheel.version for wheel in parse_page(page)]
+        versions += [source.version for source in parse_sources(page)]
+        return versions
 
     def likely(self, mistyped: str) -> str | None:
         """Return the name that was probably meant, if the index has a package of that name."""
         names = known_names(self.names) - {mistyped}
         nearest = get_close_matches(mistyped, names, 1, LEAST_LIKENESS)
-        if not nearest:
-            return None
-        return nearest[0] if nearest[0] in self.from_elsewhere or self.newest(nearest[0]) else None
+        for name in nearest:
+            if name in self.from_elsewhere:
+                return name
+            if self.newest(name):
+                return name
+        return None
 
 
 def known_names(names: Iterable[str] = ()) -> frozenset[str]:
     """Return the names of packages in the catalogue, and further ones."""
-    wheels = authored.read_data("conda_names.toml")["wheels"]
-    common = {wheel or name for name, wheel in wheels.items()}
-    return frozenset({*load_catalog().family, *load_extensions().rows, *common, *names})
+    names_in_conda = authored.read_data("conda_names.toml")["wheels"]
+    common = [wheel or name for name, wheel in names_in_conda.items()]
+    family = load_catalog().family
+    extensions = load_extensions().rows
+    return family.union(extensions, common, names)

@@ -1,8 +1,9 @@
-"""Extensions that were named: one prebuilt file of each and the torch that it loads beside, chosen together."""
+"""Extensions that were requested: one prebuilt file of each and the torch that it loads beside, chosen together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import NoBuildError
@@ -21,7 +22,12 @@ from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, requirement_names
+from gpuinstall.plan.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    requirement_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -70,36 +76,40 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
 
 
 def _with_extension(
-    extension: Extension, requirement: Asked, prebuilt: Prebuilt, position: int, session: Session
+    extension: Extension,
+    requirement: ParsedRequirement,
+    prebuilt: Prebuilt,
+    position: int,
+    session: Session,
 ) -> Prebuilt:
     """Choose a file of one extension for the request at ``position``, and narrow the others to its torch."""
     request = prebuilt.requests[position]
     if isinstance(request.outcome, Rejected):
         return prebuilt
     python = request.choice.python
-    if requirement.marker and not marker_holds(requirement.marker, request.machine, python):
+    marker = requirement.marker
+    if marker and not marker_holds(marker, request.machine, python):
         return prebuilt
     choice = choose_prebuilt(extension, request, session, requirement)
     if choice.fit is None:
         check_compiling(extension, choice, request, session)
         return prebuilt
     file, build, _ = choice.fit
-    same_torch = {other.name for other in request.builds if other.torch == build.torch}
+    builds = [other for other in request.builds if other.torch == build.torch]
+    same_torch = {other.name for other in builds}
     narrowed = [_only(other, same_torch) for other in prebuilt.requests]
     narrowed[position] = replace(
         _only(request, {build.name}),
         files={**request.files, extension.name: (file.wheel,)},
         python=python,
     )
-    remarks = prebuilt.remarks
+    remarks = dict.fromkeys(prebuilt.remarks)
     best = request.choice.build
     if build.torch < best.torch:
         newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
-        remark = Reason(
-            "extension-wants-torch", f"{newest}; without it torch {best.name} would run here"
-        )
-        remarks = tuple(dict.fromkeys((*remarks, remark)))
-    return Prebuilt(narrowed, build.torch, remarks)
+        message = f"{newest}; without it torch {best.name} would run here"
+        remarks[Reason("extension-wants-torch", message)] = None
+    return Prebuilt(narrowed, build.torch, tuple(remarks))
 
 
 def extension_row(name: str, session: Session) -> Extension:
@@ -108,86 +118,111 @@ def extension_row(name: str, session: Session) -> Extension:
     if name not in table.rows:
         return Extension(name, (table.sources["default"],))
     row = table.rows[name]
-    sources = list(row.sources)
     mirror = session.environment.get(MIRROR)
-    if mirror:
-        address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-        sources = [
-            source._replace(url=address) if source.id == "astral" else source for source in sources
-        ]
+    sources = list(row.sources)
+    for position, source in enumerate(sources):
+        if mirror and source.id == "astral":
+            address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
+            sources[position] = source._replace(url=address)
     for url in session.sources.extension_sources:
-        sources.append(ExtensionSource(NAMED, rank=4, hashed=False, url=url))
+        source = ExtensionSource(
+            NAMED,
+            rank=4,
+            hashed=False,
+            url=url,
+        )
+        sources.append(source)
     return row._replace(sources=tuple(sources))
 
 
 def choose_prebuilt(
-    extension: Extension, request: LockRequest, session: Session, requirement: Asked | None = None
+    extension: Extension,
+    request: LockRequest,
+    session: Session,
+    requirement: ParsedRequirement | None = None,
 ) -> ExtensionChoice:
     """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
 
     A file of the version that is to stay comes first.
     """
-    plan, machine = request.plan, request.machine
-    builds = plan.runnable or (plan.choice.build,)
-    tags = request.target.up_to(machine.glibc).tags(plan.choice.python)
-    gpus = tuple(served_gpus(request, plan))
-    here = Surroundings(builds, gpus, frozenset(tags), machine.glibc, request.locked)
+    plan = request.plan
+    glibc = request.machine.glibc
+    target = request.target.up_to(glibc)
+    tags = target.tags(plan.choice.python)
+    here = Surroundings(
+        builds=plan.runnable or (plan.choice.build,),
+        gpus=tuple(served_gpus(request, plan)),
+        tags=frozenset(tags),
+        glibc=glibc,
+        locked=request.locked,
+    )
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)
 
     def read(file: ExtensionFile, build: Build) -> LearnedRow:
         return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
 
-    preferred = request.pins.preferred.get(extension.name, "").partition("+")[0]
-    if preferred:
-        files = _list_files(extension, requirement, here, session)
-        same = (file for file in files if file.wheel.version.public == preferred)
+    # Listed only when they are read: an extension may be refused before any request.
+    list_again = partial(_list_files, extension, requirement, here, session)
+    locked = request.pins.preferred.get(extension.name)
+    if locked:
+        version = locked.partition("+")[0]
+        same = (file for file in list_again() if file.wheel.version.public == version)
         choice = choose_extension(extension, same, here, read)
         if choice.fit or choice.refusal:
             return choice
-    return choose_extension(
-        extension, _list_files(extension, requirement, here, session), here, read
-    )
+    return choose_extension(extension, list_again(), here, read)
 
 
 def _list_files(
-    extension: Extension, requirement: Asked | None, here: Surroundings, session: Session
+    extension: Extension,
+    requirement: ParsedRequirement | None,
+    here: Surroundings,
+    session: Session,
 ) -> Iterator[ExtensionFile]:
     """Yield the files of an extension that a requirement allows, with the hashes that a lock has of them."""
-    places = ((minor_of(build), build.backend.tag) for build in here.builds)
+    places = [(minor_of(build), build.backend.tag) for build in here.builds]
     sources = replace(session.sources, default_index=session.default_index)
     listing = list_files(extension, places, sources, session.client)
     for host in listing.silent:
         session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
-    files = listing.files
-    allows_prereleases = requirement and requirement.specifier and requirement.specifier.prereleases
-    if not allows_prereleases:
-        files = tuple(file for file in files if not file.wheel.version.is_prerelease) or files
+    specifier = requirement.specifier if requirement else None
+    files = list(listing.files)
+    if not (specifier and specifier.prereleases):
+        final = [file for file in files if not file.wheel.version.is_prerelease]
+        files = final or files
     for file in files:
-        if requirement is None or requirement.allows(file.wheel.version):
-            sha256 = file.wheel.sha256 or here.locked.get(file.wheel.filename)
-            yield file._replace(wheel=replace(file.wheel, sha256=sha256))
+        wheel = file.wheel
+        if requirement is None or requirement.allows(wheel.version):
+            sha256 = wheel.sha256 or here.locked.get(wheel.filename)
+            wheel = replace(wheel, sha256=sha256)
+            yield file._replace(wheel=wheel)
 
 
-def with_brought(
-    requests: Sequence[LockRequest], answer: Sequence[Resolution], session: Session
+def with_dependencies(
+    requests: Sequence[LockRequest],
+    answer: Sequence[Resolution],
+    session: Session,
 ) -> list[LockRequest] | None:
     """Take extensions that other packages require, and that would be compiled, from a source that has a file of them.
 
     The file has to load beside the torch that was chosen, which it never moves. None if there is no such file.
     """
     rows = load_extensions().rows
-    brought = list(requests)
+    narrowed = list(requests)
     for position, resolution in enumerate(answer):
-        chosen = _only(resolution.request, {resolution.choice.build.name})
+        name = resolution.choice.build.name
+        build_alone = _only(resolution.request, {name})
         for build in source_builds(resolution.document):
             if build.package not in rows or build.origin != SDIST:
                 continue
-            fit = choose_prebuilt(extension_row(build.package, session), chosen, session).fit
+            extension = extension_row(build.package, session)
+            fit = choose_prebuilt(extension, build_alone, session).fit
             if fit:
-                files = {**brought[position].files, build.package: (fit.file.wheel,)}
-                brought[position] = replace(brought[position], files=files)
-    return brought if brought != list(requests) else None
+                request = narrowed[position]
+                files = {**request.files, extension.name: (fit.file.wheel,)}
+                narrowed[position] = replace(request, files=files)
+    return narrowed if narrowed != list(requests) else None
 
 
 def optional_extensions(resolution: Resolution) -> str | None:
@@ -195,24 +230,35 @@ def optional_extensions(resolution: Resolution) -> str | None:
     if resolution.choice.build.toolkit is None:
         return None
     requested = requirement_names(resolution.request.request.requirements)
-    users = {}
+    extensions = []
+    programs = set[str]()
     for row in load_extensions().rows.values():
-        if row.optional_for & requested and row.name not in resolution.versions:
-            users[row.name] = row.optional_for & requested
-    if not users:
+        users = row.optional_for & requested
+        if users and row.name not in resolution.versions:
+            extensions.append(row.name)
+            programs |= users
+    if not extensions:
         return None
-    programs = ", ".join(sorted(frozenset[str]().union(*users.values())))
-    return f"{programs} can use {', '.join(users)}; what fits here: gpuinstall extensions {' '.join(users)}"
+    users_text = ", ".join(sorted(programs))
+    command = f"gpuinstall extensions {' '.join(extensions)}"
+    return f"{users_text} can use {', '.join(extensions)}; what fits here: {command}"
 
 
 def check_compiling(
-    extension: Extension, choice: ExtensionChoice, request: LockRequest, session: Session
+    extension: Extension,
+    choice: ExtensionChoice,
+    request: LockRequest,
+    session: Session,
 ) -> None:
     """Raise NoBuildError if an extension without a file that fits cannot be compiled, or was not asked to be."""
     name = extension.name
     known = known_builds().get(name)
     if choice.refusal:
-        raise NoBuildError(choice.refusal.code, choice.refusal.message, hint=f"Leave {name} out")
+        raise NoBuildError(
+            choice.refusal.code,
+            choice.refusal.message,
+            hint=f"Leave {name} out",
+        )
     if known and not known.compiles:
         return
     if session.sourcing.build_extensions and not extension.unclaimed:
@@ -220,46 +266,56 @@ def check_compiling(
         return
     needs = ""
     if known:
-        torch = {"torch": str(request.choice.build.torch)}
-        site = this_site(request.choice, torch, request.machine, session)
-        needs = ", ".join(build_needs(known, site, here=request.builds_here))
-    compiling = f"the same with --build-extensions   # {needs or 'compiles it from its sdist'}"
-    elsewhere = (
-        f"the same with --extension-source https://index.example/{name}/   # a page that has it"
-    )
+        torch = str(request.choice.build.torch)
+        site = this_site(
+            request.choice,
+            {"torch": torch},
+            request.machine,
+            session,
+        )
+        lines = build_needs(known, site, here=request.builds_here)
+        needs = ", ".join(lines)
+    hints = [
+        f"the same with --build-extensions   # {needs or 'compiles it from its sdist'}",
+        f"the same with --extension-source https://index.example/{name}/   # a page that has it",
+    ]
+    if extension.unclaimed:
+        del hints[0]
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
         why=_why_none(extension, choice),
-        hint=elsewhere if extension.unclaimed else f"{compiling}\n{elsewhere}",
+        hint="\n".join(hints),
     )
 
 
 def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
-    """Say what is against the files that came closest, or that no source has any."""
+    """Return what is against the files that came closest, or that no source has any."""
     rows = choice.closest
     if not rows:
-        sources = ", ".join(source.id for source in extension.sources)
-        return f"{sources or 'no source'} has no file"
+        names = [source.id for source in extension.sources]
+        sources = ", ".join(names) or "no source"
+        return f"{sources} has no file"
     lines = []
     for row in rows[:REASONS]:
         file, _ = row.candidate
         lines.append(f"{file.wheel.filename} {row.reason.message}")
-    if len(rows) > REASONS:
-        lines.append(
-            f"{len(rows) - REASONS} other reasons: gpuinstall extensions {extension.name} --all"
-        )
+    more = len(rows) - REASONS
+    if more > 0:
+        lines.append(f"{more} other reasons: gpuinstall extensions {extension.name} --all")
     return "\n".join(lines)
 
 
 def without_torch(request: LockRequest, torch: Version) -> LockRequest:
     """Return the same request without a release of torch."""
-    return _only(request, {build.name for build in request.builds if build.torch != torch})
+    others = {build.name for build in request.builds if build.torch != torch}
+    return _only(request, others)
 
 
 def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
     """Return the same request with these builds alone."""
     catalog = request.catalog.without(
-        lambda build: not (build.absent or build.name in names), "without-extension"
+        lambda build: not (build.absent or build.name in names),
+        "without-extension",
     )
     return replace(request, catalog=catalog)

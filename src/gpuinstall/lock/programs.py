@@ -13,11 +13,13 @@ from packaging.version import Version
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import Asked, parse_requirement, requirement_names
+from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement, requirement_names
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from packaging.specifiers import Specifier
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
@@ -30,32 +32,36 @@ FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
 
 
 class ListedProgram(NamedTuple):
-    """A program, its newest release that has a wheel that fits, and its newest as source; None: there is none.
-
-    Both are among the versions that are asked for and that no constraint forbids.
-    """
+    """A program with its newest versions, among those that are requested and that no constraint forbids."""
 
     name: str
     wheel: Version | None
+    """The newest that has a wheel that fits; None if there is none."""
+
     source: Version | None
+    """The newest as source."""
 
     @property
     def newest(self) -> Version | None:
         """Its newest release."""
-        return max(filter(None, (self.wheel, self.source)), default=None)
+        releases = filter(None, (self.wheel, self.source))
+        return max(releases, default=None)
 
     @property
     def needs_no_building(self) -> bool:
-        """Say whether no source is newer than its wheels."""
+        """Whether no source is newer than its wheels."""
         return self.wheel is not None and self.wheel == self.newest
 
     def is_newer_than(self, version: str) -> bool:
-        """Say whether there is a newer release."""
-        return self.newest is not None and self.newest > Version(version.partition("+")[0])
+        """Whether there is a newer release."""
+        if self.newest is None:
+            return False
+        public = version.partition("+")[0]
+        return self.newest > Version(public)
 
 
 def names_programs(requirements: Iterable[str]) -> bool:
-    """Say whether something is asked for whose versions the catalogue does not pair with torch's."""
+    """Whether something is requested whose versions the catalogue does not pair with torch's."""
     return not requirement_names(requirements) <= PAIRED
 
 
@@ -78,87 +84,101 @@ def list_programs(
     *,
     constraints: Iterable[str] = (),
 ) -> list[ListedProgram]:
-    """Look up what is asked for beside the family, but for what is pinned to one version, in the order of asking."""
-    limits, tags = [parse_requirement(text) for text in constraints], set(target.tags(python))
+    """Look up what is requested beside the family, but for what is pinned to one version, in that order."""
+    limits = list(map(parse_requirement, constraints))
+    tags = set(target.tags(python))
 
     @cache  # a page of 4,000 files has a dozen of them
     def allows_python(specifier: str) -> bool:
         with suppress(ValueError):
-            return SpecifierSet(specifier).contains(f"{python.removesuffix('t')}.99")
+            version = f"{python.removesuffix('t')}.99"
+            specifiers = SpecifierSet(specifier)
+            return specifiers.contains(version)
         return True
 
-    def suits(release: Wheel | SourceRelease, allowed: Iterable[Asked]) -> bool:
-        if release.version.is_prerelease or not all(one.allows(release.version) for one in allowed):
+    def suits(release: Wheel | SourceRelease, allowed: Iterable[ParsedRequirement]) -> bool:
+        version = release.version
+        if version.is_prerelease:
             return False
-        return allows_python(release.requires_python or "")
+        if release.requires_python and not allows_python(release.requires_python):
+            return False
+        return all(requirement.allows(version) for requirement in allowed)
 
-    def listed(program: Asked) -> ListedProgram:
-        page, name = _page(program, session), program.name
+    def listed(program: ParsedRequirement) -> ListedProgram:
+        name = program.name
+        page = _page(program, session)
         if page is None:
             return ListedProgram(name, None, None)
-        allowed = [program, *(limit for limit in limits if limit.name == name)]
-        wheels = (wheel for wheel in parse_page(page) if wheel.package == name)
-        fitting = (
-            wheel.version
-            for wheel in wheels
-            if not tags.isdisjoint(wheel.tags) and suits(wheel, allowed)
+        allowed = [limit for limit in limits if limit.name == name]
+        allowed.append(program)
+        wheels = []
+        for wheel in parse_page(page):
+            if wheel.package != name or tags.isdisjoint(wheel.tags):
+                continue
+            if suits(wheel, allowed):
+                wheels.append(wheel.version)
+        releases = parse_sources(page)
+        suiting = [release for release in releases if suits(release, allowed)]
+        sources = [release.version for release in suiting]
+        return ListedProgram(
+            name,
+            wheel=max(wheels, default=None),
+            source=max(sources, default=None),
         )
-        sources = parse_sources(page)
-        newest_source = max(
-            (source.version for source in sources if suits(source, allowed)), default=None
-        )
-        return ListedProgram(name, max(fitting, default=None), newest_source)
 
-    return side_by_side(listed, _open_programs(requirements, family))
+    programs = _open_programs(requirements, family)
+    return side_by_side(listed, programs)
 
 
-def fetch_pages(requirements: Iterable[str], family: Collection[str], session: Session) -> None:
+def fetch_pages(
+    requirements: Iterable[str],
+    family: Collection[str],
+    session: Session,
+) -> None:
     """Ask for the pages of the programs, for whoever looks them up later."""
-    side_by_side(partial(_page, session=session), _open_programs(requirements, family))
+    programs = _open_programs(requirements, family)
+    side_by_side(partial(_page, session=session), programs)
 
 
 def misnamed_releases(
-    requirements: Iterable[str], family: Collection[str], session: Session
+    requirements: Iterable[str],
+    family: Collection[str],
+    session: Session,
 ) -> list[str]:
-    """Write constraints against the versions of programs whose files have names that are no wheel's: uv takes them.
+    """Return constraints against the versions of programs whose files have names that are no wheel's: uv takes them.
 
     None names a pre-release, which uv would read as leave to use them.
     """
-    pages = [
-        (one.name, page)
-        for one in _open_programs(requirements, family)
-        if (page := _page(one, session))
-    ]
-    wrong = ((name, misnamed_versions(page)) for name, page in pages)
-    return [
-        f"{name}!={version}"
-        for name, versions in wrong
-        for version in sorted(versions)
-        if not _EARLY.search(version)
-    ]
+    constraints = []
+    for program in _open_programs(requirements, family):
+        page = _page(program, session)
+        if page is None:
+            continue
+        versions = sorted(misnamed_versions(page))
+        final = [version for version in versions if not _EARLY.search(version)]
+        constraints += [f"{program.name}!={version}" for version in final]
+    return constraints
 
 
-def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[Asked]:
-    """What is neither of the family, nor by address, nor pinned to one version."""
-
-    def is_pinned(requirement: Asked) -> bool:
-        return any(
-            one.operator == "==" and "*" not in one.version for one in requirement.specifier or ()
-        )
-
-    parsed = [
-        requirement
-        for requirement in map(parse_requirement, requirements)
-        if requirement.url is None
-    ]
-    return [
-        requirement
-        for requirement in parsed
-        if requirement.name not in family and not is_pinned(requirement)
-    ]
+def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:
+    """Return what is neither of the family, nor by address, nor pinned to one version."""
+    programs = []
+    for requirement in map(parse_requirement, requirements):
+        is_by_address = requirement.url is not None
+        if is_by_address or requirement.name in family:
+            continue
+        specifiers = requirement.specifier or ()
+        if not any(map(_is_exact, specifiers)):
+            programs.append(requirement)
+    return programs
 
 
-def _page(program: Asked, session: Session) -> Page | None:
+def _is_exact(specifier: Specifier) -> bool:
+    is_prefix = "*" in specifier.version
+    return specifier.operator == "==" and not is_prefix
+
+
+def _page(program: ParsedRequirement, session: Session) -> Page | None:
     with suppress(InstallationError):
         return session.page_of(program.name)
     return None

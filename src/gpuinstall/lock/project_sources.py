@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from packaging.errors import ExceptionGroup
+
+from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.plan.requirement import normalised
 from gpuinstall.provenance import (
     SourceSetting,
@@ -21,44 +24,112 @@ if TYPE_CHECKING:
     from configparser import RawConfigParser
     from pathlib import Path
 
+    Table = Mapping[str, Any]
+    Entries = Iterator["Entry"]
+
+
+MALFORMED_TABLE = (
+    ExceptionGroup,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+)
+"""What reading a table of another form than the expected one raises."""
+
+PIPENV_ADDRESSES = (
+    "git",
+    "hg",
+    "svn",
+    "bzr",
+    "file",
+    "path",
+)
+_PIPENV_TABLES = frozenset(
+    {
+        "source",
+        "requires",
+        "scripts",
+        "pipenv",
+    }
+)
+"""The tables of a Pipfile that hold no packages."""
+
+_ADDRESSES = ("git", "url", "path", "file")
+"""What the other tools call the address of a package."""
+
+_VARIABLE_KEYS = {"uv default-index": "index (default)", "uv index": "index"}
+"""The keys of uv's variables, if their names differ."""
+_SEVERAL_ADDRESSES = {"index", "extra-index-url", "--extra-index-url"}
+"""The keys of variables that may hold several addresses."""
+_OFF = {"", "0", "no", "off", "false"}
+
+
+class Entry(NamedTuple):
+    """What a tool's table says of sources, before it is said in which file it stands."""
+
+    tool: str
+    key: str
+    value: str = ""
+    package: str = ""
+    """The package that it is about; empty for all."""
+
+    def setting(self, file: Path) -> SourceSetting:
+        """Return it as it stands in ``file``, from which paths of links start."""
+        value = self.value
+        if re.search("find[-_]links", self.key) and "://" not in value:
+            value = str(file.parent.absolute() / value)
+        return source_setting(
+            tool=self.tool,
+            key=self.key,
+            value=value,
+            file=file,
+            package=self.package,
+        )
+
+
+def table_in(document: Table, *names: str) -> Table:
+    """Return a table inside others, by their names; empty if one is missing."""
+    for name in names:
+        document = document.get(name, {})
+    return document
+
 
 def project_settings(
-    tool: Mapping[str, Any], file: Path, names: Collection[str], family: Collection[str]
-) -> Iterator[SourceSetting]:
-    """Yield what ``[tool]`` says of sources; uv's own indexes are read with its other configuration.
+    tool: Table,
+    file: Path,
+    packages: Collection[str],
+) -> list[SourceSetting]:
+    """Return what ``[tool]`` says of sources; uv's own indexes are read with its other configuration.
 
     Args:
         tool: The table.
         file: Where it stands.
-        names: The packages that the project requires.
-        family: The packages that come with torch's build.
+        packages: What the project requires.
     """
-    yield from _uv_sources(tool.get("uv", {}), file, names, family)
-    yield from _poetry_sources(tool.get("poetry", {}), file, family)
-    yield from _pdm_sources(tool.get("pdm", {}), file, family)
-    yield from _rye_sources(tool.get("rye", {}), file)
-    yield from pixi_sources(tool.get("pixi", {}), file, family)
-    yield from hatch_variables(tool.get("hatch", {}), file)
+    entries = [
+        *_uv_sources(table_in(tool, "uv"), packages),
+        *_poetry_sources(table_in(tool, "poetry")),
+        *_pdm_sources(table_in(tool, "pdm")),
+        *_rye_sources(table_in(tool, "rye")),
+        *_pixi_sources(table_in(tool, "pixi")),
+        *_hatch_variables(table_in(tool, "hatch")),
+    ]
+    return [entry.setting(file) for entry in entries]
 
 
-def pdm_configuration(document: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes of a ``pdm.toml``, where PDM keeps a project's configuration."""
-    pypi = document.get("pypi", {})
-    if "url" in pypi:
-        yield source_setting("PDM", "pdm.toml: pypi.url", pypi["url"], file)
-    named = [source for source in pypi.values() if isinstance(source, dict) and "url" in source]
-    for source in named:
-        if source.get("type") == "find_links":
-            yield source_setting("PDM", "[[source]] of find_links", source["url"], file)
-        else:
-            yield source_setting("PDM", "pdm.toml: pypi.NAME.url", source["url"], file)
+def tool_file_settings(document: Table, file: Path) -> list[SourceSetting]:
+    """Return what one of ``TOOL_FILES`` says of sources."""
+    read = TOOL_FILES[file.name]
+    return [entry.setting(file) for entry in read(document)]
 
 
-def hatch_variables(hatch: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
-    """Yield what the variables of Hatch's environments say to pip and uv, from ``[tool.hatch]`` or a ``hatch.toml``."""
-    for environment in hatch.get("envs", {}).values():
-        for name, value in environment.get("env-vars", {}).items():
-            yield from _variable_settings(name, value, file)
+def configured_sources(uv: Table, file: Path) -> list[SourceSetting]:
+    """Return the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
+    entries = [Entry("uv", key, value) for key, value in uv_indexes(uv)]
+    entries += [Entry(*setting) for setting in uv_settings(uv)]
+    return [entry.setting(file) for entry in entries]
 
 
 def easy_install(options: RawConfigParser, file: Path) -> Iterator[SourceSetting]:
@@ -66,255 +137,284 @@ def easy_install(options: RawConfigParser, file: Path) -> Iterator[SourceSetting
     if not options.has_section("easy_install"):
         return
     for name, value in options["easy_install"].items():
-        key = name.replace("-", "_")
-        if key == "index_url":
-            yield source_setting("setuptools", "[easy_install] index_url", value, file)
-        elif key == "find_links":
-            for link in value.split():
-                place = _located(link, file)
-                yield source_setting("setuptools", "[easy_install] find_links", place, file)
+        option = name.replace("-", "_")
+        key = f"[easy_install] {option}"
+        values = []
+        if option == "index_url":
+            values = [value]
+        elif option == "find_links":
+            values = value.split()
+        for each in values:
+            entry = Entry("setuptools", key, each)
+            yield entry.setting(file)
 
 
-def configured_sources(uv: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
-    for key, value in uv_indexes(uv):
-        yield source_setting(
-            "uv", key, _located(value, file) if key == "find-links" else value, file
-        )
-    for tool, key, value in uv_settings(uv):
-        yield source_setting(tool, key, value, file)
-
-
-def poetry_entries(poetry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
-    groups = [group for group in poetry.get("group", {}).values() if not group.get("optional")]
-    for table in (poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups):
-        for name, written in table.get("dependencies", {}).items():
-            for row in written if isinstance(written, list) else [written]:
+    tables = [poetry.get("dependencies", {}), poetry.get("dev-dependencies", {})]
+    groups = poetry.get("group", {})
+    installed = [group for group in groups.values() if not group.get("optional")]
+    tables += [group.get("dependencies", {}) for group in installed]
+    for table in tables:
+        for name, written in table.items():
+            rows = written if isinstance(written, list) else [written]
+            for row in rows:
                 yield name, row if isinstance(row, dict) else {"version": row}
 
 
-def _uv_sources(
-    uv: Mapping[str, Any], file: Path, names: Collection[str], family: Collection[str]
-) -> Iterator[SourceSetting]:
-    addresses = {
-        index["name"]: index["url"]
-        for index in uv.get("index", [])
-        if "name" in index and index_key(index) in {"index", "index (default)"}
-    }
-    for name, written in uv.get("sources", {}).items():
+def _uv_sources(uv: Table, packages: Collection[str]) -> Entries:
+    indexes = {}
+    for row in uv.get("index", []):
+        if "name" in row and index_key(row) in {"index", "index (default)"}:
+            indexes[row["name"]] = row["url"]
+    sources = uv.get("sources", {})
+    for name, written in sources.items():
         package = normalised(name)
         source = written if isinstance(written, dict) else {}
-        if package in family:
-            yield source_setting("uv", "sources of torch", "", file, package=package)
-        elif source.get("index") in addresses and not {"marker", "extra"} & source.keys():
-            # Also of a package that nothing requires: it may be requested by hand.
-            yield source_setting(
-                "uv", "sources (index)", addresses[source["index"]], file, package=package
+        if _is_of_torch(package):
+            yield Entry("uv", "sources of torch", package=package)
+            continue
+        # Also the index of a package that nothing requires: it may be requested by hand.
+        index = indexes.get(source.get("index"))
+        if {"marker", "extra"} & source.keys():
+            index = None
+        address = _first_of(source, _ADDRESSES)
+        if index or address:
+            yield from _first_entry(
+                "uv",
+                package,
+                {"sources (index)": index, "sources (git, url, path)": address},
             )
-        elif address := _first_of(source, ("git", "url", "path")):
-            yield source_setting("uv", "sources (git, url, path)", address, file, package=package)
-        elif package in names:
-            yield source_setting("uv", "sources (workspace)", "", file, package=package)
+        elif package in packages:
+            yield Entry("uv", "sources (workspace)", package=package)
 
 
-def _poetry_sources(
-    poetry: Mapping[str, Any], file: Path, family: Collection[str]
-) -> Iterator[SourceSetting]:
+def _poetry_sources(poetry: Table) -> Entries:
     sources = poetry.get("source", [])
     addresses = {source["name"].lower(): source["url"] for source in sources if "url" in source}
-    implicit = any(source["name"].lower() == "pypi" for source in sources)
-    for source in (source for source in sources if "url" in source):
+    has_default = any(source["name"].lower() == "pypi" for source in sources)
+    for source in sources:
         priority = source.get("priority", "primary")
-        if priority == "explicit":
+        if "url" not in source or priority == "explicit":
             continue
+        address = source["url"]
+        key = "[[source]] (supplemental)"
         # The first primary source takes the place of the default index, unless that is listed too.
-        is_first = (
-            priority in {"primary", "default"} and not implicit and not is_of_pytorch(source["url"])
-        )
-        implicit = implicit or is_first
-        key = "[[source]] (primary)" if is_first else "[[source]] (supplemental)"
-        yield source_setting("Poetry", key, source["url"], file)
+        is_primary = priority in {"primary", "default"}
+        if is_primary and not (has_default or is_of_pytorch(address)):
+            key = "[[source]] (primary)"
+            has_default = True
+        yield Entry("Poetry", key, address)
     for name, entry in poetry_entries(poetry):
-        package, source_name = normalised(name), entry.get("source", "").lower()
-        address = _first_of(entry, ("git", "url", "path", "file"))
-        if address and package not in family:
-            yield source_setting(
-                "Poetry", "url, git, path of a dependency", address, file, package=package
-            )
-        if not source_name:
-            continue
-        if package in family:
-            yield source_setting("Poetry", "source of torch", "", file, package=package)
-        elif source_name in addresses:
-            yield source_setting(
-                "Poetry", "source of a dependency", addresses[source_name], file, package=package
-            )
-        elif source_name != "pypi":
-            yield source_setting(
-                "Poetry", "source that is not listed", source_name, file, package=package
-            )
+        package = normalised(name)
+        yield from _poetry_dependency(package, entry, addresses)
 
 
-def _pdm_sources(
-    pdm: Mapping[str, Any], file: Path, family: Collection[str]
-) -> Iterator[SourceSetting]:
+def _poetry_dependency(
+    package: str,
+    entry: Table,
+    addresses: Mapping[str, str],
+) -> Entries:
+    source = entry.get("source", "").lower()
+    if _is_of_torch(package):
+        if source:
+            yield Entry("Poetry", "source of torch", package=package)
+        return
+    address = _first_of(entry, _ADDRESSES)
+    yield from _first_entry("Poetry", package, {"url, git, path of a dependency": address})
+    if source != "pypi":
+        yield from _first_entry(
+            "Poetry",
+            package,
+            {
+                "source of a dependency": addresses.get(source),
+                "source that is not listed": source,
+            },
+        )
+
+
+def _pdm_sources(pdm: Table) -> Entries:
     for source in pdm.get("source", []):
-        if {"include_packages", "exclude_packages"} & source.keys() and not is_of_pytorch(
-            source["url"]
-        ):
-            yield source_setting("PDM", "include_packages, exclude_packages", "", file)
-        elif source.get("type") == "find_links":
-            yield source_setting("PDM", "[[source]] of find_links", source["url"], file)
+        has_packages = {"include_packages", "exclude_packages"} & source.keys()
+        if has_packages and not is_of_pytorch(source["url"]):
+            yield Entry("PDM", "include_packages, exclude_packages")
         else:
-            key = "[[source]] pypi" if source.get("name") == "pypi" else "[[source]]"
-            yield source_setting("PDM", key, source["url"], file)
-    overrides = pdm.get("resolution", {}).get("overrides", {})
-    if {normalised(name) for name in overrides} - set(family):
-        yield source_setting("PDM", "overrides", "", file)
+            is_default = source.get("name") == "pypi"
+            yield _pdm_index(source, "[[source]] pypi" if is_default else "[[source]]")
+    if _names_others(table_in(pdm, "resolution", "overrides")):
+        yield Entry("PDM", "overrides")
 
 
-def _rye_sources(rye: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+def _pdm_configuration(document: Table) -> Entries:
+    """Yield the indexes of a ``pdm.toml``, where PDM keeps a project's configuration."""
+    pypi = document.get("pypi", {})
+    if "url" in pypi:
+        yield Entry("PDM", "pdm.toml: pypi.url", pypi["url"])
+    for source in pypi.values():
+        if isinstance(source, dict) and "url" in source:
+            yield _pdm_index(source, "pdm.toml: pypi.NAME.url")
+
+
+def _pdm_index(source: Table, key: str) -> Entry:
+    if source.get("type") == "find_links":
+        key = "[[source]] of find_links"
+    return Entry("PDM", key, source["url"])
+
+
+def _rye_sources(rye: Table) -> Entries:
     for source in rye.get("sources", []):
+        key = "[[sources]]"
         if source.get("type") == "find-links":
-            yield source_setting(
-                "Rye", "[[sources]] of find-links", _located(source["url"], file), file
-            )
-        else:
-            key = "[[sources]] default" if source.get("name") == "default" else "[[sources]]"
-            yield source_setting("Rye", key, source["url"], file)
+            key = "[[sources]] of find-links"
+        elif source.get("name") == "default":
+            key = "[[sources]] default"
+        yield Entry("Rye", key, source["url"])
 
 
-def pixi_sources(
-    pixi: Mapping[str, Any], file: Path, family: Collection[str]
-) -> Iterator[SourceSetting]:
+def _pixi_sources(pixi: Table) -> Entries:
     """Yield what a ``pixi.toml``, or ``[tool.pixi]``, says of sources, with its features and platforms."""
     workspace = pixi.get("workspace", {})
-    if newest := _first_of(workspace, ("pypi-exclude-newer", "exclude-newer")):
-        yield source_setting("pixi", "exclude-newer", newest, file)
+    newest = _first_of(workspace, ("pypi-exclude-newer", "exclude-newer"))
+    if newest:
+        yield Entry("pixi", "exclude-newer", newest)
     for table in _pixi_tables(pixi):
-        options = table.get("pypi-options", {})
-        yield from _pixi_options(options, file)
-        if {normalised(name) for name in options.get("dependency-overrides", {})} - set(family):
-            yield source_setting("pixi", "dependency-overrides", "", file)
-        for name, source in table.get("pypi-dependencies", {}).items():
+        yield from _pixi_options(table.get("pypi-options", {}))
+        dependencies = table.get("pypi-dependencies", {})
+        for name, source in dependencies.items():
             package = normalised(name)
-            if not isinstance(source, dict) or package in family:
+            if _is_of_torch(package) or not isinstance(source, dict):
                 continue
-            address = _first_of(source, ("git", "url", "path"))
-            if "index" in source:
-                yield source_setting(
-                    "pixi", "pypi-dependencies (index)", source["index"], file, package=package
-                )
-            elif address:
-                yield source_setting(
-                    "pixi", "pypi-dependencies (git, url, path)", address, file, package=package
-                )
+            yield from _first_entry(
+                "pixi",
+                package,
+                {
+                    "pypi-dependencies (index)": source.get("index"),
+                    "pypi-dependencies (git, url, path)": _first_of(source, _ADDRESSES),
+                },
+            )
 
 
-def _pixi_tables(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _pixi_tables(table: Table) -> Iterator[Table]:
     yield table
     for kind in ("feature", "target"):
-        for part in table.get(kind, {}).values():
+        parts = table.get(kind, {})
+        for part in parts.values():
             yield from _pixi_tables(part)
 
 
-def _pixi_options(options: Mapping[str, Any], file: Path) -> Iterator[SourceSetting]:
+def _pixi_options(options: Table) -> Entries:
     for key, written in options.items():
-        if (
-            not is_known("pixi", key)
-            or key == "dependency-overrides"
-            or written in (False, "first-index")
-        ):
+        if not is_known("pixi", key) or written in (False, "first-index"):
+            continue
+        if key == "dependency-overrides":
+            if _names_others(written):
+                yield Entry("pixi", key)
             continue
         if key == "find-links":
-            values = [link.get("url") or _located(link["path"], file) for link in written]
+            values = [link.get("url") or link["path"] for link in written]
         elif written is True:
             values = [":all:"]
         else:
             values = written if isinstance(written, list) else [written]
         for value in values:
-            yield source_setting("pixi", key, value, file)
+            yield Entry("pixi", key, value)
 
 
-_PIPENV_TABLES = frozenset({"source", "requires", "scripts", "pipenv"})
-"""The tables of a Pipfile that hold no packages."""
-
-
-def pipenv_sources(
-    pipfile: Mapping[str, Any], file: Path, family: Collection[str]
-) -> Iterator[SourceSetting]:
+def _pipenv_sources(pipfile: Table) -> Entries:
     """Yield what a ``Pipfile`` says of sources: the first one is the default index, the others serve who names them."""
-    first, *others = pipfile.get("source", []) or [None]
-    if first:
-        yield source_setting("Pipenv", "[[source]] (the first)", first["url"], file)
-    if pipfile.get("pipenv", {}).get("install_search_all_sources"):
-        for source in others:
-            yield source_setting(
-                "Pipenv", "[[source]] (install_search_all_sources)", source["url"], file
-            )
+    sources = pipfile.get("source", [])
+    options = pipfile.get("pipenv", {})
+    if not options.get("install_search_all_sources"):
+        sources = sources[:1]
+    key = "[[source]] (the first)"
+    for source in sources:
+        yield Entry("Pipenv", key, source["url"])
+        key = "[[source]] (install_search_all_sources)"
     addresses = {source["name"]: source["url"] for source in pipfile.get("source", [])}
-    tables = (table for name, table in pipfile.items() if name not in _PIPENV_TABLES)
-    for table in tables:
+    for title, table in pipfile.items():
+        if title in _PIPENV_TABLES:
+            continue
         for name, entry in table.items():
             if isinstance(entry, dict):
-                yield from _pipenv_package(normalised(name), entry, addresses, file, family)
+                yield from _pipenv_package(normalised(name), entry, addresses)
 
 
 def _pipenv_package(
     package: str,
-    entry: Mapping[str, Any],
+    entry: Table,
     addresses: Mapping[str, str],
-    file: Path,
-    family: Collection[str],
-) -> Iterator[SourceSetting]:
-    address = _first_of(entry, PIPENV_ADDRESSES)
-    if package in family:
-        if "index" in entry:
-            yield source_setting("Pipenv", "index of torch", "", file, package=package)
-    elif entry.get("index") in addresses:
-        yield source_setting(
-            "Pipenv", "index of a package", addresses[entry["index"]], file, package=package
-        )
-    elif "index" in entry:
-        yield source_setting(
-            "Pipenv", "index that is not listed", entry["index"], file, package=package
-        )
-    elif address:
-        yield source_setting(
-            "Pipenv", "git, file, path of a package", address, file, package=package
-        )
+) -> Entries:
+    index = entry.get("index", "")
+    if _is_of_torch(package):
+        if index:
+            yield Entry("Pipenv", "index of torch", package=package)
+        return
+    yield from _first_entry(
+        "Pipenv",
+        package,
+        {
+            "index of a package": addresses.get(index),
+            "index that is not listed": index,
+            "git, file, path of a package": _first_of(entry, PIPENV_ADDRESSES),
+        },
+    )
 
 
-PIPENV_ADDRESSES = ("git", "hg", "svn", "bzr", "file", "path")
+def _hatch_variables(hatch: Table) -> Entries:
+    """Yield what the variables of Hatch's environments say to pip and uv."""
+    environments = hatch.get("envs", {})
+    for environment in environments.values():
+        variables = environment.get("env-vars", {})
+        for name, value in variables.items():
+            yield from _variable_entries(name, value)
 
 
-def _first_of(table: Mapping[str, Any], keys: Iterable[str]) -> str:
+def _variable_entries(name: str, value: str) -> Entries:
+    """Yield what one variable says to pip or uv, if anything."""
+    tool, _, rest = name.lower().partition("_")
+    key = rest.replace("_", "-")
+    if tool == "pip":
+        key = f"--{key}"
+    key = _VARIABLE_KEYS.get(f"{tool} {key}", key)
+    if not is_known(tool, key) or value.lower() in _OFF:
+        return
+    values = [value]
+    if key.endswith("find-links"):
+        values = re.split(r"[\s,]+", value)
+    elif key in _SEVERAL_ADDRESSES:
+        # uv takes NAME=ADDRESS.
+        values = [re.sub(r"^[\w.-]+=", "", address) for address in value.split()]
+    for each in values:
+        yield Entry(tool, key, each)
+
+
+def _first_entry(tool: str, package: str, values: Table) -> Entries:
+    """Yield the first of these settings of a package that has a value."""
+    for key, value in values.items():
+        if value:
+            yield Entry(tool, key, value, package)
+            return
+
+
+def _first_of(table: Table, keys: Iterable[str]) -> str:
     """Return the value of the first of the keys that is there; empty without any."""
     return next((str(table[key]) for key in keys if key in table), "")
 
 
-_NAMES_OF_VARIABLES = {"uv default-index": "index (default)", "uv index": "index"}
-"""The keys of uv's variables, if their names differ."""
+def _is_of_torch(package: str) -> bool:
+    """Whether a package comes with torch's build, whose source is chosen with it."""
+    return package in load_catalog().family
 
 
-def _variable_settings(name: str, value: str, file: Path) -> Iterator[SourceSetting]:
-    """Yield what one variable says to pip or uv, if anything."""
-    prefix, _, rest = name.partition("_")
-    tool, option = prefix.lower(), rest.lower().replace("_", "-")
-    key = f"--{option}" if tool == "pip" else _NAMES_OF_VARIABLES.get(f"{tool} {option}", option)
-    if not is_known(tool, key) or value.lower() in {"", "0", "no", "off", "false"}:
-        return
-    if key.endswith("find-links"):
-        for link in re.split(r"[\s,]+", value):
-            yield source_setting(tool, key, _located(link, file), file)
-    elif key in {"index", "extra-index-url", "--extra-index-url"}:
-        for address in value.split():
-            yield source_setting(tool, key, re.sub(r"^[\w.-]+=", "", address), file)
-    else:
-        yield source_setting(tool, key, value, file)
+def _names_others(packages: Iterable[str]) -> bool:
+    """Whether some of these packages do not come with torch's build."""
+    return not all(_is_of_torch(normalised(name)) for name in packages)
 
 
-def _located(link: str, file: Path) -> str:
-    """Return a link of ``file`` as an address, or as a path from the root."""
-    return link if "://" in link else str(file.parent.absolute() / link)
+TOOL_FILES = {
+    "pdm.toml": _pdm_configuration,
+    "hatch.toml": _hatch_variables,
+    "pixi.toml": _pixi_sources,
+    "Pipfile": _pipenv_sources,
+}
+"""The tools' own files beside a project, with what reads them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.catalog import Catalog, Wheel, authored
+from gpuinstall.catalog import Catalog, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.extensions.rows import load_extensions
@@ -59,6 +59,9 @@ class Resolution:
     apart: Mapping[str, str] = field(default_factory=dict)
     """Why a package could not have the version that the other targets have."""
 
+    relaxed: Mapping[str, str] = field(default_factory=dict)
+    """The requirements that it does not hold to, by package: rule 14."""
+
     @property
     def choice(self) -> Choice:
         """The build that is chosen."""
@@ -66,133 +69,175 @@ class Resolution:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to say of its programs: who wants an older torch, and what could not be the newest."""
-        return tuple(
-            reason.message for reason in self.plan.reasons if reason.code in PROGRAM_REASONS
-        )
+        """What to report of its programs: who wants an older torch, and what could not be the newest."""
+        reasons = [reason for reason in self.plan.reasons if reason.code in PROGRAM_REASONS]
+        return tuple(reason.message for reason in reasons)
 
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return {
-            package["name"]: package["version"]
-            for package in self.document["packages"]
-            if "version" in package
-        }
-
-    @property
-    def editable_folders(self) -> dict[str, Path]:
-        """The folder of each editable package."""
-        folders = {
-            package["name"]: package["directory"]
-            for package in self.document["packages"]
-            if "directory" in package
-        }
-        return {
-            name: Path(folder["path"]).resolve()
-            for name, folder in folders.items()
-            if folder.get("editable")
-        }
+        versions = self.held.items()
+        return {name: version for name, version in versions if version}
 
     @property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
-        return {
-            package["name"]: package.get("version", "") for package in self.document["packages"]
-        }
+        return _versions_in(self.document)
+
+    @property
+    def editable_folders(self) -> dict[str, Path]:
+        """The folder of each editable package."""
+        folders = {}
+        for package in self.document["packages"]:
+            folder = package.get("directory", {})
+            if folder.get("editable"):
+                path = Path(folder["path"])
+                folders[package["name"]] = path.resolve()
+        return folders
 
     def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
         """Return the same with further warnings in its plan."""
-        return replace(self, plan=replace(self.plan, warnings=(*self.plan.warnings, *reasons)))
+        return replace(
+            self,
+            plan=replace(
+                self.plan,
+                warnings=(*self.plan.warnings, *reasons),
+            ),
+        )
 
 
 def resolve(
-    request: LockRequest, session: Session, bounds: Iterable[str] = ()
+    request: LockRequest,
+    session: Session,
+    bounds: Iterable[str] = (),
 ) -> Resolution | Conflict:
     """Resolve what was chosen, within ``bounds`` that are ours; raise InstallationError if uv cannot.
 
     If a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
     """
-    oldest, pins = request.target, request.pins.within(*bounds)
+    pins = request.pins.within(*bounds)
+    oldest = request.target
     answer = _resolve_for(oldest, request, pins, session)
     newest = oldest.up_to(request.machine.glibc)
-    has_wheels = isinstance(answer, Resolution) and all(
-        file.name.endswith(".whl") for file in answer.files
-    )
-    if newest == oldest or has_wheels:
+    if newest == oldest or _has_wheels_only(answer):
         return answer
     again = _resolve_for(newest, request, pins, session)
-    return again if isinstance(again, Resolution) else answer
+    return answer if isinstance(again, Conflict) else again
+
+
+def _has_wheels_only(answer: Resolution | Conflict) -> bool:
+    if isinstance(answer, Conflict):
+        return False
+    return all(file.name.endswith(".whl") for file in answer.files)
 
 
 def _resolve_for(
-    target: Target, request: LockRequest, pins: VersionPins, session: Session
+    target: Target,
+    request: LockRequest,
+    pins: VersionPins,
+    session: Session,
 ) -> Resolution | Conflict:
     """Resolve for one target, and check what uv answered."""
     project, bound_names = _resolver_project(target, request, pins, session)
-    # Before anything is asked for: what an index has of that name may run its code when it is resolved.
-    by_name = [one.name for one in map(parse_requirement, project.requirements) if not one.url]
-    check_addresses(dict.fromkeys(by_name, frozenset()), session.sources)
+    # Before any request: what an index has of that name may run its code when it is resolved.
+    requirements = map(parse_requirement, project.requirements)
+    by_name = [requirement.name for requirement in requirements if not requirement.url]
+    served = dict.fromkeys(by_name, frozenset[str]())
+    check_addresses(served, session.sources)
     foreseen = foreseen_files(request, project.pages)
     with ThreadPoolExecutor(1) as pool:  # their servers are asked while uv resolves
-        ahead = pool.submit(known_hashes, foreseen, published_hashes, session)
-        document = resolve_project(project, session)
-        if not isinstance(document, Conflict) and (
-            missing := _missing_packages(document, request.catalog)
-        ):
-            with_missing = replace(project, requirements=(*project.requirements, *missing))
-            document = resolve_project(with_missing, session)
+        ahead = pool.submit(known_hashes, foreseen, session)
+        document = _resolve_complete(project, request.catalog, session)
     if isinstance(document, Conflict):
         return document
     check_unbuilt(document, bound_names)
     document = with_own_indexes(document, project.pages, session)
     files = locked_files(document)
     check_provenance(files, project.pages)
-    if conflict := _unloadable(document, request):
+    conflict = _unloadable(document, request)
+    if conflict:
         return conflict
     others = [file for file in files if file not in foreseen]
-    hashes = ahead.result().of(files) | known_hashes(others, published_hashes, session)
+    hashes = ahead.result().of(files)
+    hashes |= known_hashes(others, session)
     check_addresses(packages_of_indexes(document), session.sources)
-    if requested := requested_hashes(request.request.requirements, document, session.sources):
+    requested = requested_hashes(
+        request.request.requirements,
+        document,
+        session.sources,
+    )
+    if requested:
         document = with_requested_files(document, requested, hashes, session)
         files = locked_files(document)
         hashes = hashes.of(files)
-    return Resolution(request, request.plan, target, document, files, hashes)
+    return Resolution(
+        request=request,
+        plan=request.plan,
+        target=target,
+        document=document,
+        files=files,
+        hashes=hashes,
+    )
 
 
-def _missing_packages(document: Mapping[str, Any], catalog: Catalog) -> tuple[str, ...]:
-    """Return the packages that a resolution has to have and that nothing in it requires."""
-    versions = {
-        package["name"]: package.get("version", "") for package in document.get("packages", ())
-    }
-    return (*build_tools(document), *catalog.undeclared(versions))
+def _resolve_complete(
+    project: ResolverProject,
+    catalog: Catalog,
+    session: Session,
+) -> dict[str, Any] | Conflict:
+    """Resolve with the packages that a resolution has to have and that nothing in it requires."""
+    document = resolve_project(project, session)
+    if isinstance(document, Conflict):
+        return document
+    undeclared = catalog.undeclared(_versions_in(document))
+    missing = (*build_tools(document), *undeclared)
+    if not missing:
+        return document
+    requirements = (*project.requirements, *missing)
+    project = replace(project, requirements=requirements)
+    return resolve_project(project, session)
+
+
+def _versions_in(document: Mapping[str, Any]) -> dict[str, str]:
+    packages = document["packages"]
+    return {package["name"]: package.get("version", "") for package in packages}
 
 
 def _resolver_project(
-    target: Target, request: LockRequest, pins: VersionPins, session: Session
+    target: Target,
+    request: LockRequest,
+    pins: VersionPins,
+    session: Session,
 ) -> tuple[ResolverProject, frozenset[str]]:
     """Return what uv is given, and the names that are bound to the source of the build."""
     choice = request.choice
     tags = target.tags(choice.python)
 
     def wheels_of(package: str) -> tuple[Wheel, ...]:
-        listed = family_wheels(session.sources, session.client, choice.build.backend.tag, package)
+        backend = choice.build.backend.tag
+        listed = family_wheels(session.sources, session.client, backend, package)
         return fitting(listed, target.backend, tags)
 
-    backends = () if choice.index is None else (target.backend,)
+    backends = []
+    if choice.index is not None:
+        backends.append(target.backend)
     bound = bind(choice.requirements, backends, request.catalog, session)
     extensions = {**load_extensions().unclaimed, **request.files}
     names = bound.names.union(extensions)
     programs = list_programs(choice.requirements, names, target, choice.python, session)
-    wheels_only = names | {program.name for program in programs if program.needs_no_building}
+    only_binary = session.sources.only_binary - {":all:"}
+    with_wheels = {program.name for program in programs if program.needs_no_building}
+    requirements = programs_first(choice.requirements, bound.names)
+    beside = request.catalog.beside(choice.build.torch)
+    pages = bound.pages(wheels_of, session)
     project = ResolverProject(
-        (*programs_first(choice.requirements, bound.names), *request.libraries),
-        choice.python,
-        target,
-        pages={**bound.pages(wheels_of, session), **extensions},
-        pins=pins.within(*request.catalog.beside(choice.build.torch)),
+        requirements=(*requirements, *request.libraries),
+        python=choice.python,
+        target=target,
+        pages={**pages, **extensions},
+        pins=pins.within(*beside),
         folder=session.folder,
-        wheels_only=wheels_only | session.sources.only_binary - {":all:"},
+        wheels_only=names | only_binary | with_wheels,
         sources=session.sources,
     )
     return project, bound.names
@@ -203,33 +248,35 @@ def foreseen_files(
 ) -> list[LockedFile]:
     """Return the files without a hash that uv will take: their versions are pinned, by the choice or by torch."""
     pins = list(request.choice.requirements)
-    release = request.catalog.releases.get(request.choice.build.torch)
+    torch = request.choice.build.torch
+    release = request.catalog.releases.get(torch)
     if release and release.triton:
         pins.append(f"triton{release.triton}")
     foreseen = []
     for pin in map(parse_requirement, pins):
-        wheels = [wheel for wheel in pages.get(pin.name, ()) if pin.allows(wheel.version)]
-        if len(wheels) == 1 and not wheels[0].sha256:
-            foreseen.append(LockedFile(pin.name, wheels[0].url))
+        listed = pages.get(pin.name, ())
+        wheels = [wheel for wheel in listed if pin.allows(wheel.version)]
+        if len(wheels) != 1:
+            continue
+        wheel = wheels[0]
+        if not wheel.sha256:
+            foreseen.append(LockedFile(pin.name, wheel.url))
     return foreseen
 
 
 def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:
     """Return the conflict of a companion that does not load beside the build, if there is one."""
     build = request.choice.build
-    for package in document.get("packages", ()):
-        name, version = package["name"], package.get("version", "").partition("+")[0]
-        companion = request.catalog.companions.get((name, version))
+    for package in document["packages"]:
+        name = package["name"]
+        version = package.get("version", "").partition("+")[0]
+        key = (name, version)
+        companion = request.catalog.companions.get(key)
         if companion and not companion.loads_in(build):
-            message = f"{name} {version} is incompatible with torch {build.name}"
-            return Conflict(
-                NoBuildError(
-                    "no-companion", message, hint=f"Request an older {name}, or leave it out"
-                )
+            error = NoBuildError(
+                "no-companion",
+                f"{name} {version} is incompatible with torch {build.name}",
+                hint=f"Request an older {name}, or leave it out",
             )
+            return Conflict(error)
     return None
-
-
-def published_hashes() -> Mapping[str, str]:
-    """Return the hashes of the official index's wheels by the names of the files, as far as they are catalogued."""
-    return {row["file"]: row["sha256"] for row in authored.read_data("hashes.toml")["wheels"]}

@@ -25,7 +25,7 @@ from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.finding import Reason
 from gpuinstall.lock.code_check import HINT, NO_CODE, CodeCheck, Exclusion
 from gpuinstall.lock.obstacles import shortened
-from gpuinstall.lock.prebuilt import with_brought, with_prebuilt, without_torch
+from gpuinstall.lock.prebuilt import with_dependencies, with_prebuilt, without_torch
 from gpuinstall.lock.programs import list_programs, names_programs
 from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
     Resolutions = list[Resolution]
+    Proposed = Resolutions | RejectedTorch | Conflict
+    Ended = Resolutions | Conflict
 
 RUNS_PER_TARGET = 64
 """How many runs of uv a search may cost for each target: each takes 0.1 to 2 seconds."""
@@ -96,12 +98,16 @@ class SearchState:
     def excluding(self, exclusions: Sequence[Sequence[Exclusion]]) -> SearchState:
         """Return the state that has learned what must give way, by target; constraints hold for all of them."""
         every = [exclusion for group in exclusions for exclusion in group]
+        reasons = dict.fromkeys(exclusion.reason for exclusion in every)
         constraints = [exclusion.constraint for exclusion in every]
-        pairs = zip(self.requests, exclusions, strict=True)
+        requests = [
+            _without(request, group, constraints)
+            for request, group in zip(self.requests, exclusions, strict=True)
+        ]
         return replace(
             self,
-            requests=tuple(_without(request, group, constraints) for request, group in pairs),
-            exclusions=(*self.exclusions, *dict.fromkeys(exclusion.reason for exclusion in every)),
+            requests=tuple(requests),
+            exclusions=(*self.exclusions, *reasons),
             moved_programs=frozenset(exclusion.program for exclusion in every) - {""},
             before=self,
             rejection=None,
@@ -120,8 +126,11 @@ class SearchState:
 
 
 def search_locks(
-    requests: Sequence[LockRequest], session: Session, *, newest: bool = False
-) -> Resolutions | Conflict:
+    requests: Sequence[LockRequest],
+    session: Session,
+    *,
+    newest: bool = False,
+) -> Ended:
     """Return one resolution for each target that passes every check, the best in the order of rule 10.
 
     Args:
@@ -130,15 +139,14 @@ def search_locks(
         newest: Whether each target has its own newest torch.
     """
     last_run = len(session.uv_runs) + RUNS_PER_TARGET * len(requests)
-    state: SearchState | Resolutions | Conflict = _start(requests, session)
+    state: SearchState | Ended = _start(requests, session)
     rounds = 0
     while isinstance(state, SearchState):
         rounds += 1
         runs = len(session.uv_runs)
         if runs > last_run:
-            session.reporter.detail(
-                "Search", f"ended after {RUNS_PER_TARGET} runs of uv for each target"
-            )
+            text = f"ended after {RUNS_PER_TARGET} runs of uv for each target"
+            session.reporter.detail("Search", text)
             return _exhausted(state)
         proposal = _propose(state, session, newest=newest)
         if isinstance(proposal, RejectedTorch):
@@ -148,26 +156,23 @@ def search_locks(
         else:
             state = _check(state, proposal, session)
         cost = len(session.uv_runs) - runs
-        session.reporter.detail(
-            "Search", f"{rounds}: {_told(proposal, state)} ({cost} run{'s' * (cost != 1)} of uv)"
-        )
+        unit = "run" if cost == 1 else "runs"
+        text = f"{rounds}: {_round_text(proposal, state)} ({cost} {unit} of uv)"
+        session.reporter.detail("Search", text)
     return state
 
 
-def _told(
-    proposal: Resolutions | RejectedTorch | Conflict, state: SearchState | Resolutions | Conflict
-) -> str:
+def _round_text(proposal: Proposed, state: SearchState | Ended) -> str:
     """Describe one round of the search: what was proposed, and what came of it."""
     if isinstance(proposal, RejectedTorch):
         return f"without torch {proposal.torch}: {shortened(proposal.conflict.why)}"
     if isinstance(proposal, Conflict):
-        following = (
-            "the last choice is taken back" if isinstance(state, SearchState) else "the search ends"
-        )
+        following = "the search ends"
+        if isinstance(state, SearchState):
+            following = "the last choice is taken back"
         return f"no versions go together: {shortened(proposal.why)}; {following}"
-    builds = ", ".join(
-        dict.fromkeys(f"torch {resolution.choice.build.name}" for resolution in proposal)
-    )
+    names = [f"torch {resolution.choice.build.name}" for resolution in proposal]
+    builds = ", ".join(dict.fromkeys(names))
     if isinstance(state, list):
         return f"{builds}: nothing stands against it"
     if isinstance(state, SearchState) and not state.answer:
@@ -176,8 +181,11 @@ def _told(
 
 
 def resolve_unchecked(
-    requests: Sequence[LockRequest], session: Session, *, newest: bool
-) -> Resolutions | Conflict:
+    requests: Sequence[LockRequest],
+    session: Session,
+    *,
+    newest: bool,
+) -> Ended:
     """Resolve as the search does, with no extension chosen and nothing checked."""
     state = SearchState(tuple(requests))
     while True:
@@ -204,8 +212,11 @@ def _start(requests: Sequence[LockRequest], session: Session) -> SearchState | C
 
 
 def _propose(
-    state: SearchState, session: Session, *, newest: bool
-) -> Resolutions | RejectedTorch | Conflict:
+    state: SearchState,
+    session: Session,
+    *,
+    newest: bool,
+) -> Proposed:
     """Choose and resolve: the family alone by the rules, programs and torch together."""
     try:
         planned = agree_on_torch(state.requests, newest=newest)
@@ -234,8 +245,10 @@ def _propose(
 
 
 def _check(
-    state: SearchState, resolutions: Resolutions, session: Session
-) -> SearchState | Resolutions | Conflict:
+    state: SearchState,
+    resolutions: Resolutions,
+    session: Session,
+) -> SearchState | Ended:
     """Return the resolutions if no check excludes anything of them; else what the search has learned."""
     checks = [CodeCheck(resolution, session) for resolution in resolutions]
     try:
@@ -246,23 +259,33 @@ def _check(
         following = state.excluding(exclusions)
         session.reporter.step("Code", following.exclusions[-1].message)
         return following
-    answer = [
-        one.warned_of((*state.exclusions, *check.remarks(), *state.remarks))
-        for one, check in zip(resolutions, checks, strict=True)
-    ]
-    brought = None if state.answer else with_brought(state.requests, resolutions, session)
-    return replace(state, requests=tuple(brought), answer=tuple(answer)) if brought else answer
+    answer = []
+    for resolution, check in zip(resolutions, checks, strict=True):
+        warnings = (*state.exclusions, *check.remarks(), *state.remarks)
+        answer.append(resolution.warned_of(warnings))
+    if state.answer:
+        return answer
+    requests = with_dependencies(state.requests, resolutions, session)
+    if requests is None:
+        return answer
+    return replace(state, requests=tuple(requests), answer=tuple(answer))
 
 
 def _retreat(
-    state: SearchState, conflict: Conflict, session: Session
-) -> SearchState | Resolutions | Conflict:
+    state: SearchState,
+    conflict: Conflict,
+    session: Session,
+) -> SearchState | Ended:
     """Take back the last choice that was ours; return the conflict if there is none."""
     if state.answer:
         return list(state.answer)
     if state.moved_programs and state.before:
         fixed = state.fixed_programs | state.moved_programs
-        return replace(state.before, fixed_programs=fixed, moved_programs=frozenset())
+        return replace(
+            state.before,
+            fixed_programs=fixed,
+            moved_programs=frozenset(),
+        )
     conflict = state.rejection or conflict
     if state.exclusions and conflict.error.code != NO_CODE:
         conflict = _without_code(state, conflict.why)
@@ -273,56 +296,76 @@ def _retreat(
     start = _start(older, session)
     if isinstance(start, Conflict):
         return conflict
-    return replace(start, extension_attempts=state.extension_attempts + 1, conflict=conflict)
+    return replace(
+        start,
+        extension_attempts=state.extension_attempts + 1,
+        conflict=conflict,
+    )
 
 
-def _exhausted(state: SearchState) -> Resolutions | Conflict:
+def _exhausted(state: SearchState) -> Ended:
     """Return what is left of a search whose budget is spent."""
     if state.answer:
         return list(state.answer)
     if state.exclusions:
         return _without_code(state, "the older versions that were tried have none either")
-    found = state.conflict or state.rejection
-    if found:
-        return found
-    message = (
-        f"no versions that go together were found in {RUNS_PER_TARGET} runs of uv for each target"
+    conflict = state.conflict or state.rejection
+    if conflict:
+        return conflict
+    budget = f"{RUNS_PER_TARGET} runs of uv for each target"
+    error = NoBuildError(
+        "search-ended",
+        f"no versions that go together were found in {budget}",
+        hint="Request versions that are known to go together",
     )
-    return Conflict(
-        NoBuildError("search-ended", message, hint="Request versions that are known to go together")
-    )
+    return Conflict(error)
 
 
 def _without_code(state: SearchState, why: str) -> Conflict:
     message = state.exclusions[-1].message
-    return Conflict(NoBuildError(NO_CODE, message, why=why, hint=HINT))
+    return Conflict(
+        NoBuildError(
+            NO_CODE,
+            message,
+            why=why,
+            hint=HINT,
+        )
+    )
 
 
 def _without(
-    request: LockRequest, exclusions: Sequence[Exclusion], constraints: Iterable[str]
+    request: LockRequest,
+    exclusions: Sequence[Exclusion],
+    constraints: Iterable[str],
 ) -> LockRequest:
     """Return a request without builds of torch, within constraints and with the libraries that were missing."""
-    names = frozenset[str]().union(*(exclusion.builds for exclusion in exclusions))
-    libraries = dict.fromkeys(
-        (*request.libraries, *(name for one in exclusions for name in one.libraries))
-    )
+    builds = set[str]()
+    libraries = dict.fromkeys(request.libraries)
+    for exclusion in exclusions:
+        builds |= exclusion.builds
+        libraries |= dict.fromkeys(exclusion.libraries)
     return replace(
         request,
-        catalog=request.catalog.without(lambda build: build.name in names, "without-code"),
+        catalog=request.catalog.without(lambda build: build.name in builds, "without-code"),
         pins=request.pins.within(*constraints),
         libraries=tuple(libraries),
         rejected_torches=frozenset(),
     )
 
 
-def _aligned(resolutions: Resolutions, family: Collection[str], session: Session) -> Resolutions:
+def _aligned(
+    resolutions: Resolutions,
+    family: Collection[str],
+    session: Session,
+) -> Resolutions:
     """Lower every package outside the family to the oldest version that a target has."""
     for _ in range(ALIGNMENTS):
         oldest: dict[str, str] = {}
         for resolution in resolutions:
             for name, version in resolution.versions.items():
-                oldest[name] = min(version, oldest.get(name, version), key=Version)
-        shared = {name: version for name, version in sorted(oldest.items()) if name not in family}
+                other = oldest.get(name, version)
+                oldest[name] = min(version, other, key=Version)
+        shared = {name: oldest[name] for name in sorted(oldest) if name not in family}
         if not any(_newer_packages(resolution, shared) for resolution in resolutions):
             break
         lower = partial(_lowered, versions=shared, session=session)
@@ -332,29 +375,36 @@ def _aligned(resolutions: Resolutions, family: Collection[str], session: Session
 
 def _newer_packages(resolution: Resolution, versions: Mapping[str, str]) -> list[str]:
     """Return the packages that it has newer than ``versions``, although nothing stands against the older one."""
-    newer = (
-        name
-        for name, version in resolution.versions.items()
-        if version != versions.get(name, version)
-    )
-    return sorted(name for name in newer if name not in resolution.apart)
+    newer = []
+    for name, version in sorted(resolution.versions.items()):
+        is_newer = version != versions.get(name, version)
+        if is_newer and name not in resolution.apart:
+            newer.append(name)
+    return newer
 
 
-def _lowered(resolution: Resolution, versions: Mapping[str, str], session: Session) -> Resolution:
+def _lowered(
+    resolution: Resolution,
+    versions: Mapping[str, str],
+    session: Session,
+) -> Resolution:
     """Resolve again at ``versions`` or below; if they do not go together, with as many of them as can be kept."""
     newer = _newer_packages(resolution, versions)
     if not newer:
         return resolution
-    request, apart = resolution.request, dict(resolution.apart)
+    request = resolution.request
+    apart = dict(resolution.apart)
     bounds = {name: f"{name}<={version}" for name, version in versions.items() if name not in apart}
     answer = resolve(request, session, bounds.values())
     if isinstance(answer, Resolution):
         return replace(answer, apart=apart)
-    kept = [bound for name, bound in bounds.items() if name not in newer]
+    accepted = [bound for name, bound in bounds.items() if name not in newer]
     for name in newer:
-        answer = resolve(request, session, [*kept, bounds[name]])
+        bound = bounds[name]
+        answer = resolve(request, session, [*accepted, bound])
         if isinstance(answer, Resolution):
-            resolution, kept = answer, [*kept, bounds[name]]
+            resolution = answer
+            accepted.append(bound)
         else:
             apart[name] = answer.why
     return replace(resolution, apart=apart)
@@ -365,14 +415,11 @@ def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
 
     A second proposal shows it.
     """
-    request = resolutions[0].request
-    requirements, target = request.request.requirements, resolutions[0].target
-    if (
-        len(resolutions) > 1
-        or request.machine.glibc
-        or target.os != "linux"
-        or not names_programs(requirements)
-    ):
+    resolution = resolutions[0]
+    request = resolution.request
+    requirements = request.request.requirements
+    is_glibc_open = resolution.target.os == "linux" and not request.machine.glibc
+    if len(resolutions) > 1 or not is_glibc_open or not names_programs(requirements):
         return []
     listed = partial(
         list_programs,
@@ -382,21 +429,22 @@ def glibc_notes(resolutions: Resolutions, session: Session) -> list[Reason]:
         session=session,
         constraints=request.pins.constraints,
     )
-    assumed, newest = (
-        listed(target=request.target),
-        listed(target=request.target.up_to(NEWEST_GLIBC)),
-    )
+    assumed = listed(target=request.target)
+    newest = listed(target=request.target.up_to(NEWEST_GLIBC))
     if [program.wheel for program in assumed] == [program.wheel for program in newest]:
         return []
-    elsewhere = replace(request, machine=replace(request.machine, glibc=NEWEST_GLIBC), settled=None)
+    machine = replace(request.machine, glibc=NEWEST_GLIBC)
+    elsewhere = replace(request, machine=machine, program_constraints=None)
     proposal = resolve_unchecked([elsewhere], session, newest=False)
     if isinstance(proposal, Conflict):
         return []
-    versions = {program.name: resolutions[0].versions.get(program.name, "0") for program in newest}
-    newer = proposal[0].versions
     why = f"glibc {request.target.glibc} is assumed; --glibc names the machine's own"
-    return [
-        Reason("glibc-unknown", f"{name} is {version}; {newer[name]} requires a newer glibc: {why}")
-        for name, version in versions.items()
-        if Version(newer.get(name, "0")) > Version(version)
-    ]
+    notes = []
+    for program in newest:
+        name = program.name
+        version = resolution.versions.get(name, "0")
+        newer = proposal[0].versions.get(name, "0")
+        if Version(newer) > Version(version):
+            message = f"{name} is {version}; {newer} requires a newer glibc: {why}"
+            notes.append(Reason("glibc-unknown", message))
+    return notes

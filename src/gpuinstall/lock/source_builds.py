@@ -1,4 +1,4 @@
-"""What of a resolution or a lock is built on this machine: said before anything is fetched, refused where it cannot be.
+"""What is built on this machine: reported before anything is fetched, refused if it cannot be built.
 
 Packages whose setup imports torch are built in the environment itself, after everything else in it: uv does so for
 the packages that its settings name (tried: ``[pip] no-build-isolation-package``, in one ``uv pip sync``).
@@ -31,24 +31,21 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import Choice
     from gpuinstall.reporter import Reporter
     from gpuinstall.session import Session
-    from gpuinstall.vendors.nvidia.toolchain import Compiler, Toolchain
-
+    from gpuinstall.vendors.nvidia.toolchain import Toolchain
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
 WITH_SOURCES = "the same without --only-binary   # or request another version"
 
-Compiles = Literal["gpu", "any", ""]
-
 
 @dataclass(frozen=True)
 class KnownBuild:
-    """What the build of a package needs; the file says what each field means."""
+    """What the build of a package needs; the file documents each field."""
 
-    imports_torch: bool
-    compiles: Compiles
-    tools: Sequence[str]
-    gib_per_job: int
+    imports_torch: bool = False
+    compiles: Literal["gpu", "any", ""] = ""
+    tools: Sequence[str] = ()
+    gib_per_job: int = 1
     core_minutes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
@@ -59,50 +56,47 @@ class KnownBuild:
 def known_builds() -> Mapping[str, KnownBuild]:
     """Load the table as shipped, by name."""
     table = authored.read_data("source_builds.toml")
-    rows = ({**table["default"], **row} for row in table["packages"])
-    keys = KnownBuild.__dataclass_fields__
-    return {
-        row["name"]: KnownBuild(**{key: row[key] for key in keys if key in row}) for row in rows
-    }
-
-
-class SourceBuildError(NoBuildError):
-    """A package that has to be built cannot be built here."""
+    builds = {}
+    for package in table["packages"]:
+        row = {**table["default"], **package}
+        known = KnownBuild.__dataclass_fields__.keys() & row.keys()
+        builds[row["name"]] = KnownBuild(**{key: row[key] for key in known})
+    return builds
 
 
 class SourceBuild(NamedTuple):
-    """A package that has no wheel here; ``known`` is what is known of its build.
-
-    ``source`` is the SHA-256 of the file or the commit that it is built from, empty for a folder, which may change.
-    """
+    """A package that has no wheel here."""
 
     package: str
     version: str
     origin: str
-    known: KnownBuild | None
+    known: KnownBuild
+    """What is known of its build."""
+
     source: str = ""
+    """The SHA-256 of the file or the commit that it is built from; empty for a folder, which may change."""
 
     def __str__(self) -> str:
         return f"{self.package} {self.version}".strip()
 
 
 class BuildSite(NamedTuple):
-    """Where packages are built: beside which torch, on which machine, with which variables, capacity and Python.
-
-    ``versions`` are those of the packages that are installed with them; what was compiled is ``kept`` in a folder.
-    """
+    """Where packages are built."""
 
     backend: Backend
     versions: Mapping[str, str]
+    """Those of the packages that are installed with them."""
+
     machine: Machine
     environ: Mapping[str, str]
     capacity: Capacity
     python: str = ""
-    kept: Path = Path()
+    cache: Path = Path()
+    """The folder of what was compiled."""
 
     @property
     def torch(self) -> str:
-        """The torch that it is, for people."""
+        """The torch that it is, for messages."""
         return f"torch {self.versions.get('torch', '')} ({self.backend})"
 
     @property
@@ -114,96 +108,39 @@ class BuildSite(NamedTuple):
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """The compute capabilities to compile for: those that the user names, or those of the GPUs that are here."""
-        if self.toolchain and (named := self.environ.get(self.toolchain.compiled_for)):
-            return tuple(named.split(";"))
-        capabilities = {
-            gpu.compute_capability for gpu in self.machine.gpus if gpu.compute_capability
-        }
-        return tuple(map(str, sorted(capabilities)))
+        """The compute capabilities to compile for: those that the user gives, or those of the GPUs that are here."""
+        toolchain = self.toolchain
+        if toolchain and self.environ.get(toolchain.compiled_for):
+            return tuple(self.environ[toolchain.compiled_for].split(";"))
+        capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
+        return tuple(map(str, sorted(filter(None, capabilities))))
 
     def compiled(self, build: SourceBuild) -> Path:
-        """The folder of the wheels of a build, by what it is compiled from, beside and for."""
-        machine, beside = (
-            self.machine,
-            (self.versions.get("torch"), str(self.backend), self.python, self.architectures),
-        )
+        """Return the folder of the wheels of a build, by what it is compiled from, beside and for."""
         facts = (
             build.package,
             build.version,
             build.source,
-            *beside,
-            machine.os,
-            machine.arch,
-            machine.glibc,
+            self.versions.get("torch"),
+            str(self.backend),
+            self.python,
+            self.architectures,
+            self.machine.os,
+            self.machine.arch,
+            self.machine.glibc,
         )
-        return self.kept / sha256(repr(facts).encode()).hexdigest()
-
-    def compiler(self) -> Compiler | None:
-        """The compiler for its GPUs: one that is installed with them, or the machine's."""
-        chain = self.toolchain
-        return (chain.from_wheels(self.versions) or chain.find(self.environ)) if chain else None
+        digest = sha256(repr(facts).encode())
+        return self.cache / digest.hexdigest()
 
     def jobs(self, build: KnownBuild) -> int:
-        """How many compilers may run at once: what the user says, or what cores and memory allow."""
-        if (asked := self.environ.get("MAX_JOBS", "")).isdigit() and int(asked):
-            return int(asked)
-        free = self.capacity.free_gib
-        fitting = self.capacity.cores if free is None else int(free // build.gib_per_job)
-        return max(1, min(self.capacity.cores, fitting))
-
-
-def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
-    """Find what a lock, or uv's own, has no wheel of."""
-    return tuple(
-        SourceBuild(
-            each["name"],
-            each.get("version", ""),
-            origin,
-            known_builds().get(each["name"]),
-            _source(each),
-        )
-        for each in document.get("packages", ())
-        if (origin := _origin(each))
-    )
-
-
-def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What builds in the environment itself need there, and the document does not have."""
-    here = {package["name"] for package in document.get("packages", ())}
-    needed = {
-        tool: None for build in source_builds(document) if build.known for tool in build.known.tools
-    }
-    return tuple(tool for tool in needed if tool not in here)
-
-
-def check_builds(
-    builds: Sequence[SourceBuild], site: BuildSite, reporter: Reporter, *, here: bool
-) -> None:
-    """Say what will be built and what it needs; where that is ``here``, raise SourceBuildError where it cannot work."""
-    if builds and here:
-        check_cache(site.kept, reporter)
-    compiled = [build for build in builds if here and kept_wheel(site.compiled(build), reporter)]
-    for build in compiled:
-        reporter.step("Source", f"{build} was compiled before for {site.torch}")
-    builds = [build for build in builds if build not in compiled]
-    for build in builds:
-        needs = build_needs(build.known, site, here=here) if build.known else ()
-        reporter.step("Source", ", ".join([f"{build} is built from {build.origin}", *needs]))
-    for build in builds:
-        if build.known and build.known.compiles == "gpu" and site.toolchain is None:
-            message = f"{build} has code for GPUs only, and {site.torch} is not a GPU build"
-            hint = f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out"
-            raise SourceBuildError("build-needs-gpu", message, hint=hint)
-        if here and build.known and build.known.compiles:
-            _check_compilers(build, build.known, site)
-            _check_memory(build, build.known, site)
-
-
-def check_wheels(builds: Iterable[SourceBuild]) -> None:
-    """Where only wheels are wanted, raise SourceBuildError for what would be built of an index's package."""
-    if unwanted := next((build for build in builds if build.origin == SDIST), None):
-        raise SourceBuildError("only-binary", f"{unwanted} {NO_WHEEL}", hint=WITH_SOURCES)
+        """Return how many compilers may run at once: what the user gives, or what cores and memory allow."""
+        given = self.environ.get("MAX_JOBS", "")
+        if given.isdigit() and int(given):
+            return int(given)
+        jobs = self.capacity.cores
+        if self.capacity.free_gib is not None:
+            jobs = min(jobs, int(self.capacity.free_gib // build.gib_per_job))
+        return max(1, jobs)
 
 
 def this_site(
@@ -213,54 +150,268 @@ def this_site(
     session: Session,
     wheels: Path | None = None,
 ) -> BuildSite:
-    """This machine, beside the torch of a choice; ``wheels`` is a folder that files come from first."""
-    kept, environ = (wheels or own_cache_folder()) / "compiled", session.environment
+    """Return this machine, beside the torch of a choice; ``wheels`` is a folder that files come from first."""
     return BuildSite(
-        choice.build.backend, versions, machine, environ, read_capacity(), choice.python, kept
+        backend=choice.build.backend,
+        versions=versions,
+        machine=machine,
+        environ=session.environment,
+        capacity=read_capacity(),
+        python=choice.python,
+        cache=(wheels or own_cache_folder()) / "compiled",
     )
 
 
-def sync_settings(builds: Sequence[SourceBuild], site: BuildSite, index: str | None = None) -> str:
-    """uv's settings to install with: what is built beside the torch that it imports, and the ``index`` of that torch.
+def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
+    """Return what a lock, or uv's own, has no wheel of."""
+    builds = []
+    for package in document.get("packages", ()):
+        origin = _origin(package)
+        if not origin:
+            continue
+        build = SourceBuild(
+            package=package["name"],
+            version=package.get("version", ""),
+            origin=origin,
+            known=known_builds().get(package["name"], KnownBuild()),
+            source=_source(package),
+        )
+        builds.append(build)
+    return tuple(builds)
+
+
+def _origin(package: Mapping[str, Any]) -> str:
+    """Return what a package is built from; empty if it has a wheel."""
+    if package.get("wheels"):
+        return ""
+    if "sdist" in package:
+        return SDIST
+    if "vcs" in package:
+        repository = package["vcs"]
+        return f"commit {repository['commit-id'][:12]} of {repository['url']}"
+    if "directory" in package:
+        return f"the folder {package['directory']['path']}"
+    archive = package.get("archive", {})
+    place = archive.get("url") or archive.get("path", "")
+    is_wheel = place.partition("#")[0].endswith(".whl")
+    return "an archive" if place and not is_wheel else ""
+
+
+def _source(package: Mapping[str, Any]) -> str:
+    file = package.get("sdist", package.get("archive", {}))
+    sha256 = file.get("hashes", {}).get("sha256")
+    commit = package.get("vcs", {}).get("commit-id", "")
+    return str(sha256 or commit)
+
+
+def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what builds in the environment itself need there, and the document does not have."""
+    tools = dict[str, None]()
+    for build in source_builds(document):
+        tools |= dict.fromkeys(build.known.tools)
+    for package in document.get("packages", ()):
+        tools.pop(package["name"], None)
+    return tuple(tools)
+
+
+def check_wheels(builds: Iterable[SourceBuild]) -> None:
+    """Raise NoBuildError if a package of an index would be built, although only wheels are allowed."""
+    for build in builds:
+        if build.origin == SDIST:
+            raise NoBuildError(
+                "only-binary",
+                f"{build} {NO_WHEEL}",
+                hint=WITH_SOURCES,
+            )
+
+
+def check_builds(
+    builds: Sequence[SourceBuild],
+    site: BuildSite,
+    reporter: Reporter,
+    *,
+    here: bool,
+) -> None:
+    """Report what will be built and what it needs.
+
+    Raises:
+        NoBuildError: if it is built ``here`` and that cannot work.
+    """
+    if builds and here:
+        check_cache(site.cache, reporter)
+    remaining = []
+    for build in builds:
+        if here and kept_wheel(site.compiled(build), reporter):
+            reporter.step("Source", f"{build} was compiled before for {site.torch}")
+        else:
+            remaining.append(build)
+    for build in remaining:
+        needs = build_needs(build.known, site, here=here)
+        text = ", ".join([f"{build} is built from {build.origin}", *needs])
+        reporter.step("Source", text)
+    for build in remaining:
+        if build.known.compiles == "gpu" and site.toolchain is None:
+            raise NoBuildError(
+                "build-needs-gpu",
+                f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
+                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out",
+            )
+        if here and build.known.compiles:
+            if site.toolchain:
+                _check_gpu_compiler(build, site.toolchain, site)
+            _check_cxx_compiler(build, site)
+            _check_memory(build, site)
+
+
+def build_needs(
+    known: KnownBuild,
+    site: BuildSite,
+    *,
+    here: bool,
+) -> Iterator[str]:
+    """Yield what a build needs: compilers, memory, time."""
+    toolchain = site.toolchain
+    if known.compiles:
+        if toolchain:
+            yield f"with {toolchain.compiler} of {toolchain.software} {site.backend.version}"
+        yield "a C++ compiler"
+        yield f"{known.gib_per_job} GB of memory for each job"
+        if here:
+            jobs = site.jobs(known)
+            yield f"{jobs} at once (MAX_JOBS)"
+            if known.core_minutes:
+                minutes = round(known.core_minutes / jobs)
+                yield f"about {max(1, minutes)} minutes"
+    if known.note:
+        yield known.note
+
+
+def _check_gpu_compiler(
+    build: SourceBuild,
+    toolchain: Toolchain,
+    site: BuildSite,
+) -> None:
+    version = site.backend.version or ""
+    hint = _compiler_hint(toolchain, version, site)
+    compiler = toolchain.from_wheels(site.versions) or toolchain.find(site.environ)
+    if compiler is None:
+        raise NoBuildError(
+            "toolkit-missing",
+            f"{build} is built from source, but there is no {toolchain.compiler} here",
+            why=f"{site.torch} compiles with {toolchain.compiler} of {toolchain.software} {version}",
+            hint=hint,
+            id="F57",
+        )
+    if compiler.version and not toolchain.serves(compiler.version, version):
+        here = f"{toolchain.compiler} here is of {toolchain.software} {compiler.version}"
+        torch = f"torch of {toolchain.software} {version}"
+        raise NoBuildError(
+            "toolkit-differs",
+            f"{build} is built from source, but {here}, {torch}",
+            why="torch compiles only with a toolkit of its own major version",
+            evidence=f"{compiler.path} · {site.torch}",
+            hint=hint,
+            id="F57",
+        )
+
+
+def _compiler_hint(
+    toolchain: Toolchain,
+    version: str,
+    site: BuildSite,
+) -> str:
+    lines = []
+    wheels = toolchain.wheels(version)
+    if wheels:
+        lines.append(f"the same with {joined(wheels)}   # {toolchain.compiler} as a wheel")
+    fix = toolchain.fix(version, site.machine)
+    if fix:
+        lines.append(fix)
+    return "\n".join(lines)
+
+
+def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
+    if site.machine.os == "windows":
+        return
+    requested = site.environ.get("CXX", "").split()
+    path = site.environ.get("PATH", os.defpath)
+    for name in (*requested[:1], "c++", "g++", "clang++"):
+        if shutil.which(name, path=path):
+            return
+    raise NoBuildError(
+        "compiler-missing",
+        f"{build} is built from source, but there is no C++ compiler here",
+        hint="sudo apt-get install g++   # or your system's package of it",
+    )
+
+
+def _check_memory(build: SourceBuild, site: BuildSite) -> None:
+    free = site.capacity.free_gib
+    needed = build.known.gib_per_job
+    if free is None or free >= needed or site.environ.get("MAX_JOBS"):
+        return
+    raise NoBuildError(
+        "memory-too-small",
+        f"{build} is built from source, but only {free:.1f} GB of memory is free",
+        why=f"one compiler job takes up to {needed} GB",
+        hint="export MAX_JOBS=1   # or free some memory",
+    )
+
+
+def sync_settings(
+    builds: Sequence[SourceBuild],
+    site: BuildSite,
+    index: str | None = None,
+) -> str:
+    """Return uv's settings to install with: what is built beside the torch that it imports, and that torch's index.
 
     uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
     was compiled beside another); so they name torch and what is compiled for.
     """
-    # What a build needs is looked for there too, and many an index answers 403 for what it has not.
-    settings = {"index": [{"url": index, "ignore-error-codes": [403]}]} if index else {}
-    if not builds:
-        return tomli_w.dumps(settings)
-    names = [build.package for build in builds if build.known and build.known.imports_torch]
-    said = {"GPUINSTALL_BUILT_FOR": " ".join((site.versions.get("torch", ""), *site.architectures))}
-    variables = {build.package: said for build in builds}
-    beside_torch = {
-        "extra-build-variables": variables,
-        "pip": {"no-build-isolation-package": names},
-    }
-    return tomli_w.dumps({**settings, **beside_torch})
+    settings: dict[str, Any] = {}
+    if index:
+        # What a build needs is looked for there too, and many an index answers 403 for what it has not.
+        settings["index"] = [{"url": index, "ignore-error-codes": [403]}]
+    if builds:
+        words = (site.versions.get("torch", ""), *site.architectures)
+        variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
+        beside_torch = [build.package for build in builds if build.known.imports_torch]
+        settings["extra-build-variables"] = {build.package: variables for build in builds}
+        settings["pip"] = {"no-build-isolation-package": beside_torch}
+    return tomli_w.dumps(settings)
 
 
 def sync_variables(
-    builds: Iterable[SourceBuild], site: BuildSite, site_packages: str
+    builds: Iterable[SourceBuild],
+    site: BuildSite,
+    site_packages: str,
 ) -> dict[str, str]:
-    """The variables to build with; ``site_packages`` is the folder of the packages that are installed first."""
-    known = [build.known for build in builds if build.known and build.known.compiles]
-    chain = site.toolchain
-    if not known:
+    """Return the variables to build with; ``site_packages`` is the folder of the packages that are installed first."""
+    compiled = [build.known for build in builds if build.known.compiles]
+    if not compiled:
         return {}
-    majors = ";".join(dict.fromkeys(f"{name.partition('.')[0]}0" for name in site.architectures))
-    own = {chain.compiled_for: ";".join(site.architectures)} if chain and majors else {}
-    for name, value in (
-        (name, value) for each in known if chain for name, value in each.environment.items()
-    ):
-        own |= {name: value.format(majors=majors)} if majors or "{" not in value else {}
-    home = chain.home_in(site_packages, site.versions) if chain else None
-    found = dict(chain.settings(home)) if chain and home else {}
-    return {**own, **found, "MAX_JOBS": str(min(map(site.jobs, known)))}
+    variables = dict[str, str]()
+    toolchain = site.toolchain
+    if toolchain:
+        first_numbers = [name.partition(".")[0] for name in site.architectures]
+        majors = ";".join(dict.fromkeys(f"{number}0" for number in first_numbers))
+        if majors:
+            variables[toolchain.compiled_for] = ";".join(site.architectures)
+        for known in compiled:
+            for name, value in known.environment.items():
+                if majors or "{" not in value:
+                    variables[name] = value.format(majors=majors)
+        home = toolchain.home_in(site_packages, site.versions)
+        if home:
+            variables |= toolchain.settings(home)
+    jobs = min(map(site.jobs, compiled))
+    return {**variables, "MAX_JOBS": str(jobs)}
 
 
 def resolver_settings(
-    pages: Iterable[str], index: Path, sources: Mapping[str, Any] | None = None
+    pages: Iterable[str],
+    index: Path,
+    sources: Mapping[str, Any] | None = None,
 ) -> str:
     """Return uv's settings to resolve with: metadata that needs no build, and no project's source for the family.
 
@@ -270,99 +421,21 @@ def resolver_settings(
         sources: Further settings of uv, with indexes that come before the default one.
     """
     sources = sources or {}
-    metadata = [
-        {"name": name, **known.metadata} for name, known in known_builds().items() if known.metadata
-    ]
-    indexes = [{"url": index.as_uri()}, *sources.get("index", ())]
-    # Also where torch comes from the default index: a project that is installed editable may name another for it.
+    metadata = []
+    for name, known in known_builds().items():
+        if known.metadata:
+            metadata.append({"name": name, **known.metadata})
+    # Also if torch comes from the default index: a project that is installed editable may name another for it.
     family = load_catalog().family.union(pages)
-    bound = {"index": indexes, "pip": {"no-sources-package": sorted(family)}}
-    if newest := sources.get("exclude-newer"):
+    settings = {
+        "dependency-metadata": metadata,
+        "index": [{"url": index.as_uri()}, *sources.get("index", ())],
+        "pip": {"no-sources-package": sorted(family)},
+    }
+    newest = sources.get("exclude-newer")
+    if newest:
+        settings["exclude-newer"] = newest
         # Their pages have no dates: uv would take none of their files.
-        bound |= {
-            "exclude-newer": newest,
-            "exclude-newer-package": dict.fromkeys(sorted(pages), False),
-        }
-    return tomli_w.dumps({"dependency-metadata": metadata, **bound})
-
-
-def _source(package: Mapping[str, Any]) -> str:
-    file = package.get("sdist", package.get("archive", {}))
-    return str(file.get("hashes", {}).get("sha256") or package.get("vcs", {}).get("commit-id", ""))
-
-
-def _origin(package: Mapping[str, Any]) -> str:
-    if package.get("wheels"):
-        return ""
-    if "sdist" in package:
-        return SDIST
-    if vcs := package.get("vcs"):
-        return f"commit {vcs['commit-id'][:12]} of {vcs['url']}"
-    if directory := package.get("directory"):
-        return f"the folder {directory['path']}"
-    archive = package.get("archive", {})
-    place = archive.get("url") or archive.get("path", "")
-    return "" if place.partition("#")[0].endswith(".whl") or not place else "an archive"
-
-
-def build_needs(known: KnownBuild, site: BuildSite, *, here: bool) -> Iterator[str]:
-    """Say what a build needs: compilers, memory, time."""
-    chain = site.toolchain
-    if chain and known.compiles:
-        yield f"with {chain.compiler} of {chain.software} {site.backend.version}"
-    if known.compiles:
-        yield "a C++ compiler"
-        yield f"{known.gib_per_job} GB of memory for each job"
-    if known.compiles and here:
-        jobs = site.jobs(known)
-        yield f"{jobs} at once (MAX_JOBS)"
-        if known.core_minutes:
-            yield f"about {max(1, round(known.core_minutes / jobs))} minutes"
-    if known.note:
-        yield known.note
-
-
-def _check_compilers(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
-    chain, wanted = site.toolchain, site.backend.version or ""
-    if chain and known.compiles:
-        compiler = site.compiler()
-        if compiler is None:
-            message = f"{build} is built from source, but there is no {chain.compiler} here"
-            why = f"{site.torch} compiles with {chain.compiler} of {chain.software} {wanted}"
-            hint = _compiler_hint(chain, wanted, site)
-            raise SourceBuildError("toolkit-missing", message, why=why, hint=hint, id="F57")
-        if compiler.version and not chain.serves(compiler.version, wanted):
-            here = f"{chain.compiler} here is of {chain.software} {compiler.version}"
-            message = (
-                f"{build} is built from source, but {here}, torch of {chain.software} {wanted}"
-            )
-            why = "torch compiles only with a toolkit of its own major version"
-            hint, evidence = _compiler_hint(chain, wanted, site), f"{compiler.path} · {site.torch}"
-            raise SourceBuildError(
-                "toolkit-differs", message, why=why, evidence=evidence, hint=hint, id="F57"
-            )
-    compilers = (*site.environ.get("CXX", "").split()[:1], "c++", "g++", "clang++")
-    path = site.environ.get("PATH", os.defpath)
-    if site.machine.os != "windows" and not any(
-        shutil.which(name, path=path) for name in compilers
-    ):
-        message = f"{build} is built from source, but there is no C++ compiler here"
-        hint = "sudo apt-get install g++   # or your system's package of it"
-        raise SourceBuildError("compiler-missing", message, hint=hint)
-
-
-def _compiler_hint(chain: Toolchain, wanted: str, site: BuildSite) -> str:
-    wheels = chain.wheels(wanted)
-    brought = f"the same with {joined(wheels)}   # {chain.compiler} as a wheel" if wheels else ""
-    return "\n".join(filter(None, (brought, chain.fix(wanted, site.machine))))
-
-
-def _check_memory(build: SourceBuild, known: KnownBuild, site: BuildSite) -> None:
-    free = site.capacity.free_gib
-    if free is None or free >= known.gib_per_job or site.environ.get("MAX_JOBS"):
-        return
-    message = f"{build} is built from source, but only {free:.1f} GB of memory is free"
-    why = f"one compiler job takes up to {known.gib_per_job} GB"
-    raise SourceBuildError(
-        "memory-too-small", message, why=why, hint="export MAX_JOBS=1   # or free some memory"
-    )
+        undated = sorted({*pages, *sources.get("undated", ())})
+        settings["exclude-newer-package"] = dict.fromkeys(undated, False)
+    return tomli_w.dumps(settings)

@@ -1,4 +1,4 @@
-"""What a lock brings that is not known here: hosts that are none of the sources, builds that the catalogue lacks."""
+"""What a lock has that is not known here: hosts that are none of the sources, builds that the catalogue lacks."""
 
 from __future__ import annotations
 
@@ -30,45 +30,64 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-def check_hosts(lock: Lock, files: Iterable[LockedFile], backend: str, session: Session) -> None:
-    """Raise LockError where ``files`` of a lock come from a host that is none of the sources here, cached or not.
+def check_hosts(
+    lock: Lock,
+    files: Iterable[LockedFile],
+    backend: str,
+    session: Session,
+) -> None:
+    """Raise LockError if files of a lock come from a host that is none of the sources here, cached or not.
 
-    Where a source does not answer, nobody knows what its hosts are; then each host is named.
+    If a source does not answer, its hosts are not known; then each host is named.
     """
-    strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
-    for host, names in strange.items():
-        if refused := [
-            name
-            for name in names
-            if not (session.sources.trust_folder and _is_silent(name, session))
-        ]:
-            message = f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources"
+    torch = lock.versions.get("torch", "")
+    strange = _strange_hosts(files, backend, session, torch)
+    for host, packages in strange.items():
+        refused = packages
+        if session.sources.trust_folder:
+            refused = [package for package in packages if not _is_silent(package, session)]
+        if refused:
+            names = ", ".join(refused)
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
-            if own := " ".join(
-                dict.fromkeys(lock.indexes[name] for name in refused if name in lock.indexes)
-            ):
-                hint = f"export UV_INDEX={quoted(own)}   # if you trust this index: it was locked from there"
-            raise LockError("lock-source", message, hint=hint)
-        session.reporter.notice(
-            "Index", f"{host}, as {lock.name} says{': the source of torch' * ('torch' in names)}"
-        )
-
-
-def name_torch_source(files: Iterable[LockedFile], source: str, session: Session) -> None:
-    """Say it where torch comes from a source that a file of the folder chose; ``source`` is that of its build."""
-    for torch in (file for file in files if file.package == "torch"):
-        if setting := session.sources.chooser_of(source) or session.sources.chooser_of(torch.url):
-            session.reporter.notice(
-                "Torch", f"it comes from {torch.url}, as {setting.key} in {setting.file} says"
+            locked = [lock.indexes[name] for name in refused if name in lock.indexes]
+            if locked:
+                indexes = quoted(" ".join(dict.fromkeys(locked)))
+                hint = f"export UV_INDEX={indexes}   # if you trust this index: it was locked from there"
+            raise LockError(
+                "lock-source",
+                f"{lock.name} takes {names} from {host}, which is not one of the configured sources",
+                hint=hint,
             )
+        role = ": the source of torch" if "torch" in packages else ""
+        session.reporter.notice("Index", f"{host}, as {lock.name} says{role}")
 
 
-def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Catalog:
+def name_torch_source(
+    files: Iterable[LockedFile],
+    source: str,
+    session: Session,
+) -> None:
+    """Report if torch comes from a source that a file of the folder chose; ``source`` is that of its build."""
+    for file in files:
+        if file.package != "torch":
+            continue
+        sources = session.sources
+        setting = sources.chooser_of(source) or sources.chooser_of(file.url)
+        if setting:
+            place = f"{setting.key} in {setting.file}"
+            session.reporter.notice("Torch", f"it comes from {file.url}, as {place} says")
+
+
+def with_locked_builds(
+    catalog: Catalog,
+    folder: Path,
+    session: Session,
+) -> Catalog:
     """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read."""
     try:
         locks = read_locks(folder)
-    except LockError:  # it is said when the lock is needed
+    except LockError:  # it is reported when the lock is needed
         return catalog
     if not locks:
         return catalog
@@ -77,38 +96,80 @@ def with_locked_builds(catalog: Catalog, folder: Path, session: Session) -> Cata
 
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
-    for build in (build for lock in locks for build in _held(lock, catalog.torch_index)):
-        catalog = catalog.serving(build.backend.kind)
-        alike = (
-            known
-            for known in catalog.builds_for(build.os, build.arch)
-            if known.torch == build.torch
-        )
-        if not any(known.backend == build.backend or not build.labelled for known in alike):
-            if _strange_hosts(
-                [LockedFile("torch", wheel.url) for wheel in build.unread],
-                str(build.backend),
-                session,
-            ):
-                continue  # nobody but the sources is asked
+    for lock in locks:
+        for file, build in _locked_builds(lock, catalog.torch_index):
+            catalog = catalog.serving(build.backend.kind)
+            if _is_known(build, catalog):
+                continue
+            if _strange_hosts([file], str(build.backend), session):
+                continue  # only the sources are asked
             with suppress(InstallationError):
-                new.append(reader.torch(build).build())
-    return replace(catalog, builds=(*catalog.builds, *new)) if new else catalog
+                learned = reader.torch(build)
+                new.append(learned.build())
+    if not new:
+        return catalog
+    return replace(catalog, builds=(*catalog.builds, *new))
+
+
+def _locked_builds(lock: Lock, torch_index: str) -> Iterator[tuple[LockedFile, Build]]:
+    """Yield the wheels of torch in a lock, with the build for each platform that a wheel serves."""
+    for file in lock.files:
+        if file.package != "torch":
+            continue
+        with suppress(ValueError):
+            _, version, _, tags = parse_wheel_filename(file.name)
+            backend = known_backend(version.local)
+            source = f"{torch_index}/{backend}" if backend else DEFAULT_INDEX
+            wheel = Wheel(
+                "torch",
+                version,
+                file.name,
+                file.url,
+                tags,
+                file.sha256,
+                backend=version.local,
+                source=source,
+            )
+            only_python = python(tags)
+            for os, arch in platforms(tags):
+                build = Build(
+                    torch=Version(version.public),
+                    backend=backend or CPU,
+                    os=os,
+                    arch=arch,
+                    pythons=(only_python,) if only_python else (),
+                    glibc=glibc_floor(tags),
+                    labelled=backend is not None,
+                    source=source,
+                    unread=(wheel,),
+                )
+                yield file, build
+
+
+def _is_known(build: Build, catalog: Catalog) -> bool:
+    """Whether the catalogue has a build, or one of that torch of which the label does not tell the backend."""
+    for known in catalog.builds_for(build.os, build.arch):
+        if known.torch != build.torch:
+            continue
+        if known.backend == build.backend or not build.labelled:
+            return True
+    return False
 
 
 def _strange_hosts(
-    files: Iterable[LockedFile], backend: str, session: Session, torch: str = ""
+    files: Iterable[LockedFile],
+    backend: str,
+    session: Session,
+    torch: str = "",
 ) -> dict[str, list[str]]:
-    """The packages by host, with its scheme, where it is none that the sources name nor their pages lead to."""
-    places = *session.sources.places, session.default_index
-    ours = {Location.parse(place).server for place in places if place}
+    """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it."""
+    ours = _servers((*session.sources.places, session.default_index))
+    ours.add("file://")
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
-        is_official = (
-            server.startswith("https://") and server.endswith(":443") and is_of_pytorch(server)
-        )
-        if server in ours or server == "file://" or is_official:
+        is_https = server.startswith("https://") and server.endswith(":443")
+        if server in ours or (is_https and is_of_pytorch(server)):
             continue
         for listed in _listed_hosts(file.package, backend, session, torch):
             ours |= listed
@@ -119,51 +180,39 @@ def _strange_hosts(
     return strange
 
 
-def _is_silent(package: str, session: Session) -> bool:
-    """Say whether a source did not answer that a package may come from."""
-    own = (session.sources.torch_index,) if package in load_catalog().family else ()
-    return any(session.client.unreachable(source) for source in (*own, session.default_index or ""))
-
-
-def _listed_hosts(package: str, backend: str, session: Session, torch: str) -> Iterator[set[str]]:
-    """The hosts that the pages of a package lead to, source by source; one that does not answer leads nowhere."""
+def _listed_hosts(
+    package: str,
+    backend: str,
+    session: Session,
+    torch: str,
+) -> Iterator[set[str]]:
+    """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
     sources = replace(session.sources, default_index=session.default_index)
+    client = session.client
     if package in load_extensions().rows:
         extension = extension_row(package, session)
-        yield {Location.parse(source.url).server for source in extension.sources if source.url}
+        yield _servers(source.url for source in extension.sources)
         with suppress(InstallationError):
-            beside = (".".join(torch.split(".")[:2]), backend)
-            files = list_files(extension, [beside], sources, session.client).files
-            yield {Location.parse(file.wheel.url).server for file in files}
-    yield {
-        Location.parse(wheel.url).server
-        for wheel in family_wheels(sources, session.client, backend, package)
-    }
+            numbers = torch.split(".")
+            beside = (".".join(numbers[:2]), backend)
+            listing = list_files(extension, [beside], sources, client)
+            yield _servers(file.wheel.url for file in listing.files)
+    wheels = family_wheels(sources, client, backend, package)
+    yield _servers(wheel.url for wheel in wheels)
     for index in sources.indexes_for(package, session.default_index):
         with suppress(InstallationError):
-            listed = default_wheels(replace(sources, default_index=index), session.client, package)
-            yield {Location.parse(wheel.url).server for wheel in listed}
+            only_index = replace(sources, default_index=index)
+            wheels = default_wheels(only_index, client, package)
+            yield _servers(wheel.url for wheel in wheels)
 
 
-def _held(lock: Lock, torch_index: str) -> Iterator[Build]:
-    for file in lock.files:
-        if file.package != "torch":
-            continue
-        with suppress(ValueError):
-            _, version, _, tags = parse_wheel_filename(file.name)
-            backend = known_backend(version.local)
-            source = f"{torch_index}/{backend}" if backend else DEFAULT_INDEX
-            wheel = Wheel("torch", version, file.name, file.url, tags, file.sha256)
-            wheel = replace(wheel, backend=version.local, source=source)
-            for os, arch in platforms(tags):
-                yield Build(
-                    torch=Version(version.public),
-                    backend=backend or CPU,
-                    os=os,
-                    arch=arch,
-                    pythons=tuple(filter(None, (python(tags),))),
-                    glibc=glibc_floor(tags),
-                    labelled=backend is not None,
-                    source=source,
-                    unread=(wheel,),
-                )
+def _servers(addresses: Iterable[str | None]) -> set[str]:
+    return {Location.parse(address).server for address in addresses if address}
+
+
+def _is_silent(package: str, session: Session) -> bool:
+    """Whether a source did not answer that a package may come from."""
+    sources = [session.default_index or ""]
+    if package in load_catalog().family:
+        sources.append(session.sources.torch_index)
+    return any(map(session.client.unreachable, sources))

@@ -25,6 +25,12 @@ _UV = {
     ("macos", "x86_64"): "x86_64-apple-darwin",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
+# The names before PEP 600, by the minor of glibc 2.
+_OLD_NAMES = {
+    17: "manylinux2014",
+    12: "manylinux2010",
+    5: "manylinux1",
+}
 MACOS = "14.0"
 """The newest macOS that a torch wheel asks for; uv resolves for the oldest that is maintained, 13.0, or newer ones."""
 UV_MACOS = "13.0"
@@ -45,25 +51,26 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
+        """Parse ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
+        backend = None
         form = _FORM.fullmatch(text)
-        backend = known_backend(form[1].replace("-", ".")) if form else None
-        if (
-            form is None
-            or backend is None
-            or backend.kind not in {CPU.kind, *(one.kind for one in VENDORS.values())}
-        ):
-            hint = "Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others"
-            raise UsageError("target-malformed", f"{text!r} is not a target", hint=hint)
+        if form:
+            tag = form[1].replace("-", ".")
+            backend = known_backend(tag)
+        kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
+        if form is None or backend is None or backend.kind not in kinds:
+            raise UsageError(
+                "target-malformed",
+                f"{text!r} is not a target",
+                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
+            )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
     def __str__(self) -> str:
         backend = Backend.parse(self.backend).file_tag
-        return (
-            backend
-            if (self.os, self.arch) == ("linux", "x86_64")
-            else f"{backend}-{self.os}-{self.arch}"
-        )
+        if (self.os, self.arch) == ("linux", "x86_64"):
+            return backend
+        return f"{backend}-{self.os}-{self.arch}"
 
     @property
     def filename(self) -> str:
@@ -74,60 +81,59 @@ class Target:
     def marker(self) -> str:
         """The environments that its lock may be installed in, as a marker."""
         values = self.environment("3.12")
-        names = "sys_platform", "platform_machine", "implementation_name"
-        return " and ".join(f"{name} == '{values[name]}'" for name in names)
+        names = ("sys_platform", "platform_machine", "implementation_name")
+        comparisons = [f"{name} == '{values[name]}'" for name in names]
+        return " and ".join(comparisons)
 
     @property
     def uv_platform(self) -> str:
         """Its name for uv's ``--python-platform``."""
-        return (
-            _UV.get((self.os, self.arch)) or f"{self.arch}-manylinux_{self.glibc.replace('.', '_')}"
-        )
+        glibc = self.glibc.replace(".", "_")
+        linux = f"{self.arch}-manylinux_{glibc}"
+        return _UV.get((self.os, self.arch), linux)
 
     def up_to(self, glibc: str | None) -> Target:
-        """The same with the newest wheels that a machine's own glibc can run."""
-        newest = [
-            level
-            for level in _NEWER_GLIBC
-            if self.os == "linux" and glibc and minor(level) <= minor(glibc)
-        ]
-        return replace(self, glibc=newest[-1]) if newest else self
+        """Return the same with the newest wheels that a machine's own glibc can run."""
+        newest = self.glibc
+        if self.os == "linux" and glibc:
+            for level in _NEWER_GLIBC:
+                if minor(level) <= minor(glibc):
+                    newest = level
+        return replace(self, glibc=newest)
 
     def environment(self, python: str) -> dict[str, str]:
-        """The values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
+        """Return the values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
         return marker_environment(self.os, self.arch, python)
 
     def tags(self, python: str) -> list[Tag]:
-        """The wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""
+        """Return the wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""
         from packaging.tags import compatible_tags, cpython_tags
 
-        version = tuple(int(part) for part in python.rstrip("t").split("."))
-        nodot = "".join(python.split("."))
-        abis = [f"cp{nodot}"]
+        numbers = python.rstrip("t").split(".")
+        version = tuple(map(int, numbers))
+        abi = f"cp{python.replace('.', '')}"
         platforms = list(self._platforms())
-        own = cpython_tags(version, abis, platforms)
-        return [*own, *compatible_tags(version, f"cp{nodot.rstrip('t')}", platforms)]
+        own = cpython_tags(version, [abi], platforms)
+        common = compatible_tags(version, abi.rstrip("t"), platforms)
+        return [*own, *common]
 
     def _platforms(self) -> Iterator[str]:
         if self.os == "windows":
-            yield {"x86_64": "win_amd64"}.get(self.arch, "win_arm64")
+            yield "win_amd64" if self.arch == "x86_64" else "win_arm64"
         elif self.os == "macos":
             from packaging.tags import mac_platforms
 
-            yield from mac_platforms((int(self.macos.split(".")[0]), 0), self.arch)
+            release = int(self.macos.split(".")[0])
+            yield from mac_platforms((release, 0), self.arch)
         else:
-            old = {
-                17: "manylinux2014",
-                12: "manylinux2010",
-                5: "manylinux1",
-            }  # the old names of PEP 600
-            for number in range(minor(self.glibc), 4 if self.arch == "x86_64" else 16, -1):
+            oldest = 5 if self.arch == "x86_64" else 17
+            for number in range(minor(self.glibc), oldest - 1, -1):
                 yield f"manylinux_2_{number}_{self.arch}"
-                if number in old:
-                    yield f"{old[number]}_{self.arch}"
+                if number in _OLD_NAMES:
+                    yield f"{_OLD_NAMES[number]}_{self.arch}"
             yield f"linux_{self.arch}"
 
 
 def minor(glibc: str) -> int:
-    """The second number of a glibc's version."""
+    """Return the second number of a glibc's version."""
     return int(glibc.split(".")[1])

@@ -1,6 +1,6 @@
 """What uv's failures mean: no network, a full disk, no such package, a contradiction; or a package's own build.
 
-A failed build is told with the name of its package and its last lines, the cause last, and a fix where one is known.
+A failed build is told with the name of its package and its last lines, the cause last, and a fix if one is known.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ FAMILY_UNLISTED = "family-unlisted"
 _LINES = 15
 """How many of the build's last lines are kept."""
 
+_TOO_NEW = re.compile(r"`([\w.-]+)` was filtered by `exclude-newer`")
 FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
 _CAUSE = re.compile(
     r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE
 )
+_ARROWS = " ×╰─▶│├"
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
@@ -53,27 +55,31 @@ _OF_THE_WORLD = (
 class Conflict(NamedTuple):
     """Requirements that cannot be had together, or not with the torch that was chosen.
 
-    It is a value where another choice may still serve, and its ``error`` is raised where none does.
+    It is a value while another choice may still serve, and its ``error`` is raised if none does.
     """
 
     error: GpuInstallError
+    too_new: frozenset[str] = frozenset()
+    """Packages of which exclude-newer left out a version that would serve."""
 
     @property
     def why(self) -> str:
         """What stands against what."""
+        if isinstance(self.error, InstallationError):
+            # What a build printed names its tools, not its package.
+            return self.error.message
         return self.error.why or self.error.message
 
     def against(self, package: str) -> Conflict:
-        """The same, said to stand against a package."""
-        error, kind = self.error, type(self.error)
-        return Conflict(
-            kind(
-                error.code,
-                f"{package} is unavailable: {error.message}",
-                why=error.why,
-                hint=error.hint,
-            )
+        """Return the same as what stands against a package."""
+        kind = type(self.error)
+        error = kind(
+            self.error.code,
+            f"{package} is unavailable: {self.error.message}",
+            why=self.error.why,
+            hint=self.error.hint,
         )
+        return Conflict(error)
 
 
 def unwrapped(message: str) -> str:
@@ -82,7 +88,7 @@ def unwrapped(message: str) -> str:
 
 
 class IndexAnswers(Protocol):
-    """What the default index says of a package."""
+    """What the default index has of a package."""
 
     def newest(self, package: str) -> str | None:
         """Return its newest version; None if that is not known."""
@@ -91,21 +97,29 @@ class IndexAnswers(Protocol):
         """Return the name that was probably meant; None if there is none."""
 
 
-class NoAnswers:
-    """The answers where nobody is asked."""
+class _Failure(NamedTuple):
+    """A failure of uv."""
 
-    def newest(self, package: str) -> str | None:  # noqa: ARG002
-        """Know no version."""
-        return None
+    message: str
+    """What it wrote."""
 
-    def likely(self, mistyped: str) -> str | None:  # noqa: ARG002
-        """Know no name."""
-        return None
+    cause: str
+    """Its sentences, without arrows and labels."""
+
+    unlisted: Collection[str]
+    """Packages that no source of the family has."""
+
+    answers: IndexAnswers | None
+
+
+Diagnosis = InstallationError | Conflict
 
 
 def explain_failure(
-    message: str, unlisted: Collection[str] = (), index: IndexAnswers | None = None
-) -> InstallationError | Conflict:
+    message: str,
+    unlisted: Collection[str] = (),
+    index: IndexAnswers | None = None,
+) -> Diagnosis:
     """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
     Args:
@@ -113,140 +127,216 @@ def explain_failure(
         unlisted: Packages that no source of the family has.
         index: What can be asked of the default index; None: nothing.
     """
-    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    account = " ".join(
-        line for line in lines if line and not line.startswith(("warning:", "hint:"))
-    )
-    cause = re.sub(
-        r"\berror: ", "", re.sub(r" cause: ", "; ", account)
-    )  # its sentences without arrows and labels
+    lines = []
+    for text in message.splitlines():
+        line = text.strip(_ARROWS)
+        if line and not line.startswith(("warning:", "hint:")):
+            lines.append(line)
+    cause = " ".join(lines).replace(" cause: ", "; ")
+    cause = re.sub(r"\berror: ", "", cause)
     cause = cause.replace("the-request depends on", "you require")
-    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", message)
-    if failed := _needs_torch(needing[1]) if needing else build_failure(message):
-        return failed
-    for signs, code, sentence, hint in _OF_THE_WORLD:
-        if any(sign in message for sign in signs):
-            cause = cause.rpartition(" --- stderr ")[
-                2
-            ]  # Git's own words, without its long command line
-            return InstallationError(
-                code, sentence, why=cause, hint=ways_to_network() if code == "network" else hint
-            )
-    if explained := _of_one_package(message, cause, unlisted, index or NoAnswers()):
-        return explained
-    if "No solution found" in message:
-        sentence = "no versions satisfy all requirements"
-        return Conflict(
-            NoBuildError("requirements-conflict", sentence, why=cause, hint=_other_versions(cause))
-        )
+    failure = _Failure(message, cause, unlisted, index)
+    for rule in _RULES:
+        diagnosis = rule(failure)
+        if diagnosis:
+            return diagnosis
     return InstallationError(
-        "resolution-failed", "uv could not resolve the requirements", why=cause
+        "resolution-failed",
+        "uv could not resolve the requirements",
+        why=cause,
     )
+
+
+def _undeclared_torch(failure: _Failure) -> Diagnosis | None:
+    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", failure.message)
+    if not needing:
+        return None
+    package = needing[1]
+    build = f"uv pip install --python .venv --no-build-isolation {package}"
+    tools = "# afterwards, with its build tools: setuptools wheel packaging ninja"
+    return InstallationError(
+        "build-needs-torch",
+        f"the dependencies of {package} are known only when it is built, and its setup imports torch",
+        why="uv builds it in isolation, without torch",
+        hint=f"the same without {package}\n{build}   {tools}",
+        id="F73",
+    )
+
+
+def _failed_build(failure: _Failure) -> Diagnosis | None:
+    return build_failure(failure.message)
 
 
 def build_failure(message: str) -> InstallationError | None:
-    """Read uv's message of a build that failed; None where it is of something else."""
+    """Explain uv's message of a build that failed; None if it is of something else."""
     from gpuinstall.failures.classify import classify
 
     failed = FAILED_BUILD.search(message)
     if failed is None or _BACKEND not in message:
         return None
     package = unwrapped(failed[1])
-    name = re.split(r"[=@ ]", package)[0]
     output = without_logins(message.partition(_BACKEND)[2])
-    lines = [line.strip(" ×╰─▶│├").rstrip() for line in output.splitlines()]
-    lines = [line for line in lines if line and not line.startswith(_FRAME)] or [_BACKEND]
-    last = max(
-        (position for position, line in enumerate(lines) if _CAUSE.match(line)),
-        default=len(lines) - 1,
-    )
-    lines = lines[: last + 1][-_LINES:]  # up to the last that names an error
-    failure = next(iter(classify("\n".join(lines))), None)
-    why, fix, identity = (
-        (failure.title, failure.fix, failure.id) if failure else (lines[-1], (), None)
-    )
-    message = f"{package} has no wheel for this machine, and building it failed"
-    hint = (
-        "\n".join(fix)
-        or f"Request a version of {name} that has a wheel, or install what its build needs"
-    )
+    lines = []
+    last = 0
+    for text in output.splitlines():
+        line = text.strip(_ARROWS).rstrip()
+        if line and not line.startswith(_FRAME):
+            lines.append(line)
+            if _CAUSE.match(line):
+                last = len(lines)
+    # Up to the last that names an error.
+    lines = lines[: last or None][-_LINES:] or [_BACKEND]
+    evidence = "\n".join(lines)
+    known = next(iter(classify(evidence)), None)
+    hint = "\n".join(known.fix) if known else ""
+    name = re.split(r"[=@ ]", package)[0]
     return InstallationError(
-        "build-failed", message, why=why, evidence="\n".join(lines), hint=hint, id=identity
+        "build-failed",
+        f"{package} has no wheel for this machine, and building it failed",
+        why=known.title if known else lines[-1],
+        evidence=evidence,
+        hint=hint
+        or f"Request a version of {name} that has a wheel, or install what its build needs",
+        id=known.id if known else None,
     )
 
 
-def _other_versions(cause: str) -> str:
-    """Advise to request the packages differently whose versions are requested."""
-    lists = re.findall(r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", cause)
-    names = re.findall(r"([A-Za-z][\w.-]*)[\[<>=!~]", " ".join(lists))
-    if not names:
-        return "Request fewer packages, or other versions"
-    return f"Request {some(list(dict.fromkeys(names)))} in other versions, or in any"
+def build_conflict(failed: InstallationError) -> Conflict:
+    """Return a failed build as a conflict, which a newer version of its package, with a wheel, may end."""
+    package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
+    names = {package[1].lower()} if package else set()
+    return Conflict(failed, frozenset(names))
 
 
-def _of_one_package(
-    message: str, cause: str, unlisted: Collection[str], index: IndexAnswers
-) -> InstallationError | Conflict | None:
-    """Explain what stands against one package, whatever else is requested."""
-    if absent := {*re.findall(r"no versions? of ([\w.-]+)", message)} & {*unlisted}:
-        package = min(absent)
-        if package in load_extensions().unclaimed:
-            sources = ", ".join(source.id for source in load_extensions().rows[package].sources)
-            message = f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name"
-            hint = f"gpuinstall extensions {package}   # what fits here"
-            return Conflict(NoBuildError("extension-unlisted", message, why=cause, hint=hint))
-        sentence = f"{package} is a PyTorch package, and no source of PyTorch has it"
-        hint = f"the same with {package}   # takes it from the default index"
-        return Conflict(InstallationError(FAMILY_UNLISTED, sentence, why=cause, hint=hint))
-    if unbuilt := re.search(
-        r"Wheels are required for `(\S+)` because .* disabled for all packages", message
-    ):
-        return Conflict(
-            NoBuildError("only-binary", f"{unbuilt[1]} {NO_WHEEL}", why=cause, hint=WITH_SOURCES)
-        )
-    if missing := re.search(
-        r"Because (\S+) was not found in the (?:package registry|provided package loc)", message
-    ):
-        package = missing[1]
-        likely = index.likely(package)
-        hint = f"the same with {likely} in place of {package}" if likely else "Check the name"
-        return InstallationError(
-            "package-not-found", f"the index has no package called {package}", hint=hint
-        )
-    return _missing_version(cause, index)
+def _of_the_world(failure: _Failure) -> Diagnosis | None:
+    for signs, code, sentence, hint in _OF_THE_WORLD:
+        if any(sign in failure.message for sign in signs):
+            return InstallationError(
+                code,
+                sentence,
+                # Git's own words, without its long command line.
+                why=failure.cause.rpartition(" --- stderr ")[2],
+                hint=ways_to_network() if code == "network" else hint,
+            )
+    return None
 
 
-def _missing_version(cause: str, index: IndexAnswers) -> Conflict | None:
-    """Explain a version that is requested and that the default index does not have."""
-    exact = re.search(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2[ ,]", cause)
-    bounded = re.search(
-        r"only ([\w.-]+)(?:<=?|==)[\w.]+ is available and you require (\1[<>=!~]\S+?),? ", cause
-    )
-    if exact:
-        package, requirement = exact[1], f"{exact[1]}=={exact[2]}"
-    elif bounded:
-        package, requirement = bounded[1], bounded[2]
-    else:
+def _unlisted_package(failure: _Failure) -> Diagnosis | None:
+    absent = re.findall(r"no versions? of ([\w.-]+)", failure.message)
+    unlisted = set(absent).intersection(failure.unlisted)
+    if not unlisted:
         return None
-    newest = index.newest(package)
-    # A package of another source, or offline: it may exist where nobody was asked.
-    return version_not_found(package, requirement, newest) if newest else None
+    package = min(unlisted)
+    error: GpuInstallError = InstallationError(
+        FAMILY_UNLISTED,
+        f"{package} is a PyTorch package, and no source of PyTorch has it",
+        why=failure.cause,
+        hint=f"the same with {package}   # takes it from the default index",
+    )
+    extensions = load_extensions()
+    if package in extensions.unclaimed:
+        sources = ", ".join(source.id for source in extensions.rows[package].sources)
+        error = NoBuildError(
+            "extension-unlisted",
+            f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name",
+            why=failure.cause,
+            hint=f"gpuinstall extensions {package}   # what fits here",
+        )
+    return Conflict(error)
 
 
-def version_not_found(package: str, requirement: str, newest: str) -> Conflict:
+def _no_wheel(failure: _Failure) -> Diagnosis | None:
+    unbuilt = re.search(
+        r"Wheels are required for `(\S+)` because .* disabled for all packages", failure.message
+    )
+    if not unbuilt:
+        return None
+    error = NoBuildError(
+        "only-binary",
+        f"{unbuilt[1]} {NO_WHEEL}",
+        why=failure.cause,
+        hint=WITH_SOURCES,
+    )
+    return Conflict(error)
+
+
+def _unknown_package(failure: _Failure) -> Diagnosis | None:
+    missing = re.search(
+        r"Because (\S+) was not found in the (?:package registry|provided package loc)",
+        failure.message,
+    )
+    if not missing:
+        return None
+    package = missing[1]
+    likely = failure.answers.likely(package) if failure.answers else None
+    return InstallationError(
+        "package-not-found",
+        f"the index has no package called {package}",
+        hint=f"the same with {likely} in place of {package}" if likely else "Check the name",
+    )
+
+
+def _missing_version(failure: _Failure) -> Diagnosis | None:
+    """Explain a version that is requested and that the default index does not have."""
+    exact = r"(?P<package>[\w.-]+)==(?P<version>\S+)"
+    forms = (
+        rf"there is no version of {exact} and you require (?P<requirement>(?P=package)==(?P=version))[ ,]",
+        r"only (?P<package>[\w.-]+)(?:<=?|==)[\w.]+ is available and you require (?P<requirement>(?P=package)[<>=!~]\S+?),? ",
+    )
+    for form in forms:
+        match = re.search(form, failure.cause)
+        if match and failure.answers:
+            newest = failure.answers.newest(match["package"])
+            # A package of another source, or offline: it may exist where it was not looked for.
+            if newest is None:
+                return None
+            return version_not_found(match["package"], match["requirement"], newest)
+    return None
+
+
+def version_not_found(
+    package: str,
+    requirement: str,
+    newest: str,
+) -> Conflict:
     """Return that no release of a package is what is required of it."""
     exact = re.fullmatch(r"[^=]*==([\w.+!]+)", requirement)
     message = f"{package} {exact[1]} does not exist" if exact else f"there is no {requirement}"
-    hint = f"the same with {package} in place of {requirement}"
-    return Conflict(
-        NoBuildError("version-not-found", f"{message}; the newest is {newest}", hint=hint)
+    error = NoBuildError(
+        "version-not-found",
+        f"{message}; the newest is {newest}",
+        hint=f"the same with {package} in place of {requirement}",
     )
+    return Conflict(error)
 
 
-def _needs_torch(package: str) -> InstallationError:
-    message = f"the dependencies of {package} are known only when it is built, and its setup imports torch"
-    build = f"uv pip install --python .venv --no-build-isolation {package}"
-    tools = "# afterwards, with its build tools: setuptools wheel packaging ninja"
-    hint = f"the same without {package}\n{build}   {tools}"
-    why = "uv builds it in isolation, without torch"
-    return InstallationError("build-needs-torch", message, why=why, hint=hint, id="F73")
+def _conflicting(failure: _Failure) -> Diagnosis | None:
+    if "No solution found" not in failure.message:
+        return None
+    lists = re.findall(
+        r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", failure.cause
+    )
+    names = re.findall(r"([A-Za-z][\w.-]*)[\[<>=!~]", " ".join(lists))
+    hint = "Request fewer packages, or other versions"
+    if names:
+        hint = f"Request {some(list(dict.fromkeys(names)))} in other versions, or in any"
+    error = NoBuildError(
+        "requirements-conflict",
+        "no versions satisfy all requirements",
+        why=failure.cause,
+        hint=hint,
+    )
+    return Conflict(error, too_new=frozenset(_TOO_NEW.findall(unwrapped(failure.message))))
+
+
+_RULES = (
+    _undeclared_torch,
+    _failed_build,
+    _of_the_world,
+    _unlisted_package,
+    _no_wheel,
+    _unknown_package,
+    _missing_version,
+    _conflicting,
+)
+"""The first that knows a failure explains it."""

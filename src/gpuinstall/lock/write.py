@@ -36,6 +36,195 @@ if TYPE_CHECKING:
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
 
+_NEWEST = "the newest for this target"
+
+
+class LockOptions(NamedTuple):
+    """Which locks to make."""
+
+    folder: Path
+    requests: tuple[LockRequest, ...]
+    asked: FolderRequest
+    """What the folder is asked to hold."""
+    upgrade: bool = False
+    """Whether those that still serve are made anew too."""
+    moving: tuple[str, ...] = ()
+    """The only packages that may move."""
+    newest: bool = False
+    """Whether each target has its own newest torch."""
+    prune: bool = False
+    """Whether the locks of the folder that are not among them are removed."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A lock in its folder."""
+
+    path: Path
+    lock: Lock
+    status: Literal["written", "unchanged"]
+    changes: tuple[VersionChange, ...] = ()
+    """The changes from the lock that lay there."""
+    apart: Mapping[str, str] = field(default_factory=dict)
+    """Why a package could not have the version of the others."""
+    private: tuple[str, ...] = ()
+    """The sources of this machine or this network alone that it takes files from."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its entry in the document of ``lock --json``."""
+        return {
+            **self.lock.entry(self.path, self.status),
+            "changes": [change._asdict() for change in self.changes],
+            "private": list(self.private),
+            "unhashed": list(self.lock.unhashed),
+        }
+
+
+def write_locks(options: LockOptions, session: Session) -> list[Written]:
+    """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
+    serving = _serving(options)
+    if serving:
+        # They stay as they are, but for the files that their requirements now come from.
+        files = options.asked.files
+        locks = [lock.with_requirements_files(files) for lock in serving]
+        return [_write(lock, options, session) for lock in locks]
+    resolutions = _resolve(options, session)
+    changes = [_changes(options.folder, resolution) for resolution in resolutions]
+    _announce(resolutions, changes, session)
+    locks = build_locks(
+        resolutions,
+        [request.request for request in options.requests],
+        session,
+        recorded=options.asked,
+        folder=options.folder,
+    )
+    written = []
+    for lock, resolution, changed in zip(locks, resolutions, changes, strict=True):
+        one = _write(lock, options, session)
+        written.append(replace(one, changes=changed, apart=resolution.apart))
+    return written
+
+
+def _serving(options: LockOptions) -> list[Lock]:
+    """Return the locks that serve as they are, each named after its target or the best for its machine, together."""
+    if options.upgrade or options.moving:
+        return []
+    try:
+        locks = read_locks(options.folder)
+    except LockError as error:
+        if error.code != LOCK_IN_CONFLICT:
+            raise
+        return []
+    serving = []
+    for one in options.requests:
+        machine = one.machine
+        request = one.request
+        candidates = locks
+        if request.backend is not None:
+            candidates = [lock for lock in locks if lock.target == one.label]
+        verdicts = judge(
+            candidates,
+            machine,
+            request,
+            one.catalog,
+            exact=True,
+        )
+        fit = best(verdicts, machine, request, one.catalog)
+        if fit is None:
+            return []
+        serving.append(fit.lock)
+    if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):
+        return []
+    return serving
+
+
+def _resolve(options: LockOptions, session: Session) -> list[Resolution]:
+    """Resolve near to the locks of the folder; of one in conflict both sides count."""
+    locks = []
+    for path in [] if options.upgrade else locks_in(options.folder):
+        texts = sides(read_document(path, path.parent))
+        locks += [parse(path.name, text) for text in texts]
+        if len(texts) > 1:
+            session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
+    resolutions = resolve_locks(
+        options.requests,
+        session,
+        held=[lock for lock in locks if lock.evidence],
+        moving=options.moving,
+        newest=options.newest,
+    )
+    if not options.newest:
+        return resolutions
+    family = options.requests[0].catalog.family
+    return [
+        replace(one, apart={**dict.fromkeys(family & one.versions.keys(), _NEWEST), **one.apart})
+        for one in resolutions
+    ]
+
+
+def _changes(
+    folder: Path,
+    resolution: Resolution,
+) -> tuple[VersionChange, ...]:
+    """Return the changes from the lock that lies in the folder; none without one."""
+    lock = _readable(folder / resolution.target.filename)
+    return compare_versions(lock.held, resolution.held) if lock else ()
+
+
+def _announce(
+    resolutions: Sequence[Resolution],
+    changes: Sequence[Sequence[VersionChange]],
+    session: Session,
+) -> None:
+    """Report what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
+    reporter = session.reporter
+    for one, changed in zip(resolutions, changes, strict=True):
+        build = f"torch {one.choice.build.name} · Python {one.choice.python}"
+        reporter.step("Build", f"{build} for {one.target}")
+        for change in changed:
+            reporter.step("", str(change))
+    for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
+        reporter.step("", remark)
+    warnings = [reason.message for one in resolutions for reason in one.plan.warnings]
+    for warning in dict.fromkeys(warnings):
+        reporter.warn(warning)
+    sizes = {
+        file.url: head.size or 0 for one in resolutions for file, head in one.hashes.missing.items()
+    }
+    if sizes:
+        files = "1 file has no hash on its"
+        if len(sizes) > 1:
+            files = f"{len(sizes)} files have no hash on their"
+        price = readable(sum(sizes.values()))
+        reporter.step("Hashes", f"{files} index: {price} to download once")
+
+
+def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
+    """Put a lock into its folder, unless it lies there already."""
+    path = options.folder / lock.name
+    private = tuple(_private_sources(lock, session))
+    if holds_text(path, lock.text):
+        return Written(path, lock, "unchanged", private=private)
+    write_atomically(path, lock.text)
+    return Written(path, lock, "written", private=private)
+
+
+def _private_sources(lock: Lock, session: Session) -> list[str]:
+    """Return the folders and the indexes of a lock that not everybody has."""
+    places = [local_path(file.url) for file in lock.files]
+    folders = {str(place.parent) for place in places if place}
+    sources = session.sources
+    mirrors = [sources.default_index, *lock.indexes.values()]
+    if sources.is_torch_index_requested:
+        mirrors.insert(0, sources.torch_index)
+    return [*sorted(folders), *dict.fromkeys(filter(None, mirrors))]
+
+
+def _readable(path: Path) -> Lock | None:
+    with suppress(LockError):
+        return read_lock(path)
+    return None
+
 
 class TargetDifference(NamedTuple):
     """The version of a package that one target has while another has a different one."""
@@ -47,198 +236,46 @@ class TargetDifference(NamedTuple):
 
 
 def differences(
-    written: Sequence[Written], family: Collection[str]
+    written: Sequence[Written],
+    family: Collection[str],
 ) -> tuple[TargetDifference, ...]:
-    """Find the packages that locks hold in different versions; the backend in a version does not count."""
-
-    def why(name: str, one: Written) -> str:
-        if name == "torch":
-            return "the newest for this target"
-        if name in family:
-            return f"it belongs to torch {one.lock.versions.get('torch')}"
-        return one.apart.get(name, "the newest for this target")
-
+    """Return the packages that locks hold in different versions; the backend in a version does not count."""
     by_target = {one.lock.target: one for one in written}
-    different = []
+    rows = []
     for name, versions in split_packages(one.lock for one in written).items():
         for target, version in versions.items():
-            different.append(TargetDifference(name, target, version, why(name, by_target[target])))
-    return tuple(different)
-
-
-LockStatus = Literal["written", "unchanged"]
-
-
-class LockOptions(NamedTuple):
-    """Locks for ``requests``, made of what the folder is ``asked``; without ``upgrade`` those that still serve stay.
-
-    ``moving`` are the only packages that may move; ``newest`` gives each target its own newest torch; ``prune`` removes
-    the locks of the folder that are not among them.
-    """
-
-    folder: Path
-    requests: tuple[LockRequest, ...]
-    asked: FolderRequest
-    upgrade: bool = False
-    moving: tuple[str, ...] = ()
-    newest: bool = False
-    prune: bool = False
-
-
-@dataclass(frozen=True)
-class Written:
-    """A lock in its folder.
-
-    ``changes`` are those from the lock that lay there; ``apart`` says by package why it could not have the version of
-    the others; ``private`` are the sources of this machine or this network alone that it takes files from.
-    """
-
-    path: Path
-    lock: Lock
-    status: LockStatus
-    changes: tuple[VersionChange, ...] = ()
-    apart: Mapping[str, str] = field(default_factory=dict)
-    private: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write its entry in the document of ``lock --json``."""
-        return self.lock.entry(self.path, self.status) | {
-            "changes": [change._asdict() for change in self.changes],
-            "private": list(self.private),
-            "unhashed": list(self.lock.unhashed),
-        }
-
-
-def write_locks(options: LockOptions, session: Session) -> list[Written]:
-    """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
-    files = options.asked.files
-    if serving := _serving(options):
-        # They stay as they are, but for the files that their requirements now come from.
-        return [_write(lock.made_from(files), options, session) for lock in serving]
-    there = list[Lock]()
-    for path in [] if options.upgrade else locks_in(options.folder):
-        there += (
-            both := [parse(path.name, text) for text in sides(read_document(path, path.parent))]
-        )
-        if len(both) > 1:
-            session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
-    held = [lock for lock in there if lock.evidence]
-    resolutions = resolve_locks(
-        options.requests, session, held=held, moving=options.moving, newest=options.newest
-    )
-    if options.newest:
-        family, why = options.requests[0].catalog.family, "the newest for this target"
-        resolutions = [
-            replace(
-                one, apart={**dict.fromkeys(family.intersection(one.versions), why), **one.apart}
-            )
-            for one in resolutions
-        ]
-    old = [_readable(options.folder / resolution.target.filename) for resolution in resolutions]
-    pairs = zip(old, resolutions, strict=True)
-    changes = [
-        compare_versions(lock.held, resolution.held) if lock else () for lock, resolution in pairs
-    ]
-    _announce(resolutions, changes, session)
-    requests = [request.request for request in options.requests]
-    locks = build_locks(resolutions, requests, session, options.asked, options.folder)
-    return [
-        replace(_write(lock, options, session), changes=changed, apart=resolution.apart)
-        for lock, changed, resolution in zip(locks, changes, resolutions, strict=True)
-    ]
+            one = by_target[target]
+            why = one.apart.get(name, _NEWEST)
+            if name == "torch":
+                why = _NEWEST
+            elif name in family:
+                why = f"it belongs to torch {one.lock.versions.get('torch')}"
+            rows.append(TargetDifference(name, target, version, why))
+    return tuple(rows)
 
 
 def targets_of(folder: Path) -> list[Target]:
-    """What the locks of ours in a folder are for; of damaged ones their names tell it."""
+    """Return what the locks of ours in a folder are for; of damaged ones their names tell it."""
     targets = []
     for path in locks_in(folder):
         lock = _readable(path)
+        if lock and not lock.evidence:
+            continue
         with suppress(UsageError):
-            if lock is None or lock.evidence:
-                targets.append(
-                    Target.parse(path.name.removeprefix("pylock.").removesuffix(".toml"))
-                )
+            name = path.name.removeprefix("pylock.").removesuffix(".toml")
+            targets.append(Target.parse(name))
     return targets
 
 
-def unnamed_locks(folder: Path, targets: Collection[str]) -> list[Path]:
-    """The locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
-    named = {f"pylock.{target}.toml" for target in targets}
-    others = [path for path in locks_in(folder) if path.name not in named]
-    return [path for path in others if (lock := _readable(path)) and lock.evidence]
-
-
-def _serving(options: LockOptions) -> list[Lock]:
-    """The locks that serve as they are, each named after its target or the best for its machine, and all together."""
-    if options.upgrade or options.moving:
-        return []
-    try:
-        locks = read_locks(options.folder)
-    except LockError as error:
-        if error.code != LOCK_IN_CONFLICT:
-            raise
-        return []
-    serving: list[Lock] = []
-    for request in options.requests:
-        named = [
-            lock
-            for lock in locks
-            if request.request.backend is None or lock.target == request.label
-        ]
-        machine, wanted, catalog = request.machine, request.request, request.catalog
-        fit = best(judge(named, machine, wanted, catalog, exact=True), machine, wanted, catalog)
-        if fit is None:
-            return []
-        serving.append(fit.lock)
-    together = len({lock.python for lock in serving}) == 1 and not version_conflicts(serving)
-    return serving if together else []
-
-
-def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
-    """Put a lock into its folder, unless it lies there already; name the sources that not everybody has."""
-    path, sources = options.folder / lock.name, session.sources
-    folders = {str(place.parent) for file in lock.files if (place := local_path(file.url))}
-    mirrors = (
-        sources.torch_index if sources.named else None,
-        sources.default_index,
-        *lock.indexes.values(),
-    )
-    private = (*sorted(folders), *dict.fromkeys(index for index in mirrors if index))
-    if holds_text(path, lock.text):
-        return Written(path, lock, "unchanged", private=private)
-    write_atomically(path, lock.text)
-    return Written(path, lock, "written", private=private)
-
-
-def _readable(path: Path) -> Lock | None:
-    with suppress(LockError):
-        return read_lock(path)
-    return None
-
-
-def _announce(
-    resolutions: Sequence[Resolution], changes: Sequence[Sequence[VersionChange]], session: Session
-) -> None:
-    """Say what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
-    for one, changed in zip(resolutions, changes, strict=True):
-        choice = one.choice
-        session.reporter.step(
-            "Build", f"torch {choice.build.name} · Python {choice.python} for {one.target}"
-        )
-        for each in changed:
-            session.reporter.step("", str(each))
-    for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
-        session.reporter.step("", remark)
-    for warning in dict.fromkeys(
-        warning.message for one in resolutions for warning in one.plan.warnings
-    ):
-        session.reporter.warn(warning)
-    missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
-    if missing:
-        price = readable(sum(head.size or 0 for head in missing.values()))
-        files = (
-            f"{len(missing)} files have no hash on their"
-            if len(missing) > 1
-            else "1 file has no hash on its"
-        )
-        session.reporter.step("Hashes", f"{files} index: {price} to download once")
+def unnamed_locks(
+    folder: Path,
+    targets: Collection[str],
+) -> list[Path]:
+    """Return the locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
+    names = {f"pylock.{target}.toml" for target in targets}
+    paths = []
+    for path in locks_in(folder):
+        lock = _readable(path)
+        if path.name not in names and lock and lock.evidence:
+            paths.append(path)
+    return paths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.advice import in_full
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.plan import Rejected, choose
@@ -17,17 +18,23 @@ if TYPE_CHECKING:
     from gpuinstall.plan import Plan
 
 PACKAGES = (("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
-"""The requests of the page; nearly everyone installs torchvision too, and each torch has one."""
+"""The requests of the page; nearly everyone installs torchvision too, and each torch has one.
+
+page.js relies on torch as the first.
+"""
 CARD = "{card}"
-"""Stands for the card's name in a text, which the page fills in."""
+"""Stands for the card's name in a text; page.js fills it in, by this name."""
 DRIVER = "{driver}"
-"""Stands for the driver's version in a text."""
+"""Stands for the driver's version. Without it, equal answers for two drivers would differ in their text."""
+OLDEST = 0
+"""A branch before every driver."""
 
 
 class Platform(NamedTuple):
-    """A system that the page asks for; its ``key`` is the word for it in the page's address."""
+    """A system that the page asks for."""
 
     key: str
+    """The word for it in the page's address. That of macOS is ``Kind.os`` too: page.js compares them."""
     name: str
     os: str
     arch: str
@@ -51,7 +58,6 @@ PLATFORMS = (
 class Kind(NamedTuple):
     """GPUs with the same answers: those of a compute capability, or a chip of another maker."""
 
-    name: str
     code: str
     """The name of the code that they run, such as ``sm_89``; empty for no GPU at all."""
     cards: tuple[str, ...]
@@ -86,95 +92,101 @@ class Answer(NamedTuple):
     python: str = ""
     index_url: str = ""
     requirements: tuple[str, ...] = ()
-    """The exact versions to install; none if no build fits."""
+    """The exact versions to install; page.js takes none for a rejection."""
     source: str = ""
 
 
 DriverParts = tuple[int, ...]
 Answers = tuple[Answer, ...]
 """One answer for each of ``PACKAGES``."""
+DriverRanges = list[tuple[DriverParts | None, Answers]]
+"""The first driver of each range of drivers with the same answers, ascending; None if no driver matters."""
 
 
 def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> dict[str, Any]:
-    """Return the document that the page embeds, where an answer is its position in ``answers``."""
+    """Return the document that the page embeds and page.js reads.
+
+    An answer stands once, in ``answers``; elsewhere its position there stands for it. A platform has for each kind the
+    ranges of drivers with one answer for each of ``packages``: the first driver, and the answers from there on::
+
+        {"packages": [["torch", "torchvision"], ["torch", "torchvision", "torchaudio"]],
+         "kinds": [{"code": "sm_89", "cards": ["RTX 4090"], "os": null}],
+         "platforms": [{"key": "linux", "name": "Linux", "ranges": [[[[0, 0], [0, 1]], [[525, 0], [2, 3]]]]}],
+         "answers": [{"title": "No build fits", "reasons": []}]}
+    """
     kinds = kinds_of_gpus(catalog)
     positions: dict[Answer, int] = {}
-    rows = []
+    platform_rows = []
     for platform in platforms:
-        by_kind = []
+        # Each kind on each platform, also if it cannot be there: page.js finds it by its position.
+        ranges_by_kind = []
         for kind in kinds:
-            by_driver = []
-            for first, answers in answers_by_driver(platform, kind, catalog):
-                own = [positions.setdefault(answer, len(positions)) for answer in answers]
-                by_driver.append([first, own])
-            by_kind.append(by_driver)
-        rows.append(
+            ranges = answers_by_driver(platform, kind, catalog)
+            ranges_by_kind.append(_with_positions(ranges, positions))
+        platform_rows.append(
             {
                 "key": platform.key,
                 "name": platform.name,
-                "kinds": by_kind,
+                "ranges": ranges_by_kind,
             }
         )
     return {
         "packages": PACKAGES,
-        "kinds": [_kind_row(kind) for kind in kinds],
-        "platforms": rows,
+        "kinds": [
+            {
+                "code": kind.code,
+                "cards": kind.cards,
+                "os": kind.os,
+            }
+            for kind in kinds
+        ],
+        "platforms": platform_rows,
         "answers": [answer._asdict() for answer in positions],
     }
 
 
-def _kind_row(kind: Kind) -> dict[str, Any]:
-    return {
-        "name": kind.name,
-        "code": kind.code,
-        "cards": kind.cards,
-        "os": kind.os,
-    }
+def _with_positions(
+    ranges: DriverRanges,
+    positions: dict[Answer, int],
+) -> list[tuple[DriverParts | None, list[int]]]:
+    """Return ranges with the position of each answer; a new answer gets the next one."""
+    rows = []
+    for first_driver, answers in ranges:
+        numbers = [positions.setdefault(answer, len(positions)) for answer in answers]
+        rows.append((first_driver, numbers))
+    return rows
 
 
 def kinds_of_gpus(catalog: Catalog) -> tuple[Kind, ...]:
-    """Return every kind: by capability, the highest first; by chip; and no GPU.
-
-    Without Jetsons before Thor.
-    """
+    """Return every kind: by capability, the highest first; by chip; and no GPU."""
+    # What runs on these depends on their system (JetPack), which the page does not ask for.
+    older_jetsons = catalog.drivers.tegra
     names: dict[ComputeCapability, set[str]] = {}
     for product in products():
-        if product.capability not in catalog.drivers.tegra:
+        if product.capability not in older_jetsons:
             names.setdefault(product.capability, set()).add(product.name)
     kinds = []
     for capability in sorted(names, reverse=True):
-        generation = catalog.drivers.generation(capability)
-        kinds.append(
-            Kind(
-                name=generation.name if generation else "",
-                code=capability.sm,
-                cards=tuple(sorted(names[capability])),
-                capability=capability,
-            )
-        )
+        cards = tuple(sorted(names[capability]))
+        kinds.append(Kind(capability.sm, cards, capability))
     for chip in other_chips():
-        name = chip.name if chip.name.startswith(chip.brand) else f"{chip.brand} {chip.name}"
-        kinds.append(
-            Kind(
-                name=name,
-                code=chip.architecture,
-                cards=chip.products or (chip.architecture,),
-                maker=chip.maker,
-                os=chip.os,
-            )
+        cards = chip.products or (chip.architecture,)
+        kind = Kind(
+            chip.architecture,
+            cards,
+            maker=chip.maker,
+            os=chip.os,
         )
-    return (*kinds, Kind("no GPU", "", ("No GPU",)))
+        kinds.append(kind)
+    return (*kinds, Kind("", ("No GPU",)))
 
 
 def answers_by_driver(
     platform: Platform,
     kind: Kind,
     catalog: Catalog,
-) -> Sequence[tuple[DriverParts | None, Answers]]:
-    """Return the answers for one GPU of a kind, each with the first driver that has them.
-
-    The driver is None where it does not matter.
-    """
+) -> DriverRanges:
+    """Return the answers for one GPU of a kind, each with the first driver that has them."""
 
     def answers_for(driver: Driver | None) -> Answers:
         machine = Machine(
@@ -191,51 +203,52 @@ def answers_by_driver(
             answers.append(answer_of(plan, command, catalog))
         return tuple(answers)
 
+    # Only NVIDIA's kinds have a capability, and macOS has no NVIDIA driver to ask for.
     if kind.capability is None or platform.os == "macos":
         return [(None, answers_for(None))]
     borders = driver_borders(platform, catalog)
-    return changes(borders, lambda first: answers_for(Driver(DriverVersion(first, DRIVER))))
+    return changes(borders, lambda border: answers_for(Driver(DriverVersion(border, DRIVER))))
 
 
 def driver_borders(platform: Platform, catalog: Catalog) -> list[DriverParts]:
-    """Return the releases from which on a rule may judge a driver anew, the oldest first."""
+    """Return the first drivers of which a rule may judge otherwise than of older ones, ascending."""
     tables = catalog.drivers
     borders = set()
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         version = floor.windows if platform.has_windows_driver else floor.linux
         borders.add(version.parts)
     branches = [branch for branch, _ in tables.branches]
-    last_branches = [row.last_branch for row in tables.generations if row.last_branch is not None]
-    last_branches += [branches[-1], tables.partially_supported.last]
-    branches += [last + 1 for last in last_branches]
-    # A branch that is named alone would stand for its newest release.
-    borders.update((branch, 0) for branch in (0, *branches))
+    newest = branches[-1]
+    ended = [row.last_branch for row in tables.generations if row.last_branch is not None]
+    # One past the last branch with some support, and past the newest one known: the first without it.
+    branches += [branch + 1 for branch in (*ended, tables.partially_supported.last, newest)]
+    # (branch, 0), because (branch,) means the branch's newest release.
+    borders.update((branch, 0) for branch in (OLDEST, *branches))
     return sorted(borders)
 
 
 def changes(
     borders: Sequence[DriverParts],
     ask: Callable[[DriverParts], Answers],
-) -> list[tuple[DriverParts, Answers]]:
+) -> DriverRanges:
     """Return the borders at which the answer changes, with the answer from there on.
 
-    What lies between two borders with the same answer is not asked. Newer drivers bring newer
-    builds until one drops the chip, so that no answer returns after another; a test asks at each
-    border.
+    Each answer holds for one unbroken run of drivers (A A B B, never A B A), since newer drivers bring newer builds
+    until one drops the chip. So equal ends mean an equal middle, which is not asked; a test asks at each border.
     """
     answers = {border: ask(border) for border in (borders[0], borders[-1])}
-    stretches = [(0, len(borders) - 1)]
-    while stretches:
-        first, last = stretches.pop()
+    to_halve = [(0, len(borders) - 1)]
+    while to_halve:
+        first, last = to_halve.pop()
         middle = (first + last) // 2
         if middle > first and answers[borders[first]] != answers[borders[last]]:
             answers[borders[middle]] = ask(borders[middle])
-            stretches += [(first, middle), (middle, last)]
-    changed: list[tuple[DriverParts, Answers]] = []
+            to_halve += [(first, middle), (middle, last)]
+    ranges: DriverRanges = []
     for border in sorted(answers):
-        if not changed or changed[-1][1] != answers[border]:
-            changed.append((border, answers[border]))
-    return changed
+        if not ranges or ranges[-1][1] != answers[border]:
+            ranges.append((border, answers[border]))
+    return ranges
 
 
 def answer_of(
@@ -246,21 +259,22 @@ def answer_of(
     """Return what the page shows for a plan.
 
     Args:
-        command: The one that makes the plan.
+        command: The one that makes the plan, which a fix of ``the same with …`` is written out as.
     """
+    # Several reasons can share a message: the first counts.
     reasons = tuple(dict.fromkeys(reason.message for reason in plan.reasons))
     if isinstance(plan, Rejected):
-        fixes = (plan.fix or "").replace("the same with ", f"{command} ")
+        fixes = in_full(plan.fix or "", command.split())
         return Answer(
             "No build fits",
             reasons,
             notes=tuple(fixes.splitlines()),
         )
     build = plan.choice.build
-    evidence = catalog.serving(build.backend.kind).evidence
+    sources_by_key = catalog.serving(build.backend.kind).evidence
     sources = []
     for key in build.evidence:
-        source, date = evidence[key]
+        source, date = sources_by_key[key]
         sources.append(f"{source} ({date})")
     return Answer(
         title=f"{build.name} · Python {plan.choice.python}",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 from gpuinstall.finding import Reason
 from gpuinstall.plan.python import minor_version
-from gpuinstall.plan.requirement import Asked, parse_specifier
+from gpuinstall.plan.requirement import ParsedRequirement, parse_specifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""
@@ -23,7 +23,7 @@ PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 class Companions:
     """The requested packages of torch's family, beside torch itself."""
 
-    requirements: Mapping[str, Asked]
+    requirements: Mapping[str, ParsedRequirement]
     """By name."""
 
     catalog: Catalog
@@ -31,77 +31,93 @@ class Companions:
     """The machine's newest Python of each ``X.Y``, which is the one that an environment is made of."""
 
     @cached_property
-    def suiting(self) -> Callable[[Build, str], tuple[str, ...] | None]:
+    def suiting(self) -> Callable[[Build, str], Sequence[str] | None]:
         """Return the requested versions of a companion that load beside a build; each is looked up once.
 
         None if the catalogue does not pair the companion with torch.
         """
         return cache(self._suiting)
 
-    def _suiting(self, build: Build, name: str) -> tuple[str, ...] | None:
+    def _suiting(self, build: Build, name: str) -> Sequence[str] | None:
         requirement = self.requirements[name]
-        loading = versions(build, requirement, self.catalog)
-        return loading and tuple(version for version in loading if requirement.allows(version))
+        versions = self.loading(build, requirement)
+        if versions is None:
+            return None
+        return [version for version in versions if requirement.allows(version)]
 
     def missing(self, build: Build) -> Reason | None:
         """Return which companion has no version that loads beside a build."""
         for name, requirement in self.requirements.items():
-            if self.suiting(build, name) == ():
-                return Reason("no-companion", _why_none(build, requirement, self.catalog))
+            if self.suiting(build, name) == []:
+                return Reason("no-companion", self._why_none(build, requirement))
         return None
 
     def pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that a build and every companion have wheels for."""
         pythons = build.pythons
         for name in self.requirements:
-            wheels = [
-                _wheels(name, version, self.catalog) for version in self.suiting(build, name) or ()
-            ]
-            if not wheels:
-                continue
-            if all(one.pythons is not None for one in wheels):
-                pythons = tuple(
-                    python for python in pythons if any(one.has_wheel(python) for one in wheels)
-                )
-            excluded = self.newest_patches.intersection(*(one.excluded for one in wheels))
-            pythons = tuple(
-                python for python in pythons if python not in set(map(minor_version, excluded))
-            )
+            versions = self.suiting(build, name)
+            if versions:
+                supported = self._supported_pythons(name, versions, pythons)
+                pythons = tuple(python for python in pythons if python in supported)
         return pythons
 
-    def pins(self, build: Build, python: str) -> tuple[str, ...]:
-        """Return the requirements of the companions, pinned to a build as far as it is known what goes with it."""
-        return tuple(
-            self._pin(requirement, build, python) for requirement in self.requirements.values()
-        )
+    def _supported_pythons(
+        self,
+        name: str,
+        versions: Sequence[str],
+        pythons: Sequence[str],
+    ) -> set[str]:
+        """Return the Pythons that some release of a companion has a wheel for, and may be installed for."""
+        supported: set[str] = set()
+        # Of these patch releases no release of the companion allows any.
+        excluded = self.newest_patches
+        for version in versions:
+            wheels = self._wheels(name, version)
+            supported.update(filter(wheels.has_wheel, pythons))
+            excluded &= wheels.excluded
+        return supported.difference(map(minor_version, excluded))
 
-    def _pin(self, requirement: Asked, build: Build, python: str) -> str:
-        name, catalog = requirement.name, self.catalog
-        suiting = self.suiting(build, name)
-        if name == "triton" and suiting and requirement.specifier is None:
-            return f"triton{catalog.releases[build.torch].triton}"
-        if name == "triton" or not suiting:
+    def pins(self, build: Build, python: str) -> Iterator[str]:
+        """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
+        for requirement in self.requirements.values():
+            yield self._pin(requirement, build, python)
+
+    def _pin(
+        self,
+        requirement: ParsedRequirement,
+        build: Build,
+        python: str,
+    ) -> str:
+        name = requirement.name
+        versions = self.suiting(build, name)
+        if not versions:
             return requirement.text
-        version = next(
-            version for version in suiting if _wheels(name, version, catalog).has_wheel(python)
-        )
-        label, listed = label_of(build), _listed_versions(build, name, catalog)
+        if name == "triton":
+            if requirement.specifier is None:
+                return f"triton{self.catalog.releases[build.torch].triton}"
+            return requirement.text
+        for version in versions:
+            wheels = self._wheels(name, version)
+            if wheels.has_wheel(python):
+                break
+        pin = f"{name}{requirement.extras}=={version}"
+        label = label_of(build)
+        listed = self._listed_versions(build, name)
         # A listing shows whether its files have a label; without one the catalogue knows it.
         if listed is None:
-            has_label = build.platform not in _wheels(name, version, catalog).unlabelled
+            is_labelled = build.platform not in wheels.unlabelled
         else:
-            has_label = f"{version}{label}" in listed
-        return f"{name}{requirement.extras}=={version}{label if has_label else ''}"
+            is_labelled = f"{version}{label}" in listed
+        return pin + label if is_labelled else pin
 
     def built_for_the_cpu(self, build: Build) -> Reason | None:
         """Return the warning that files of companions for this platform carry no code for a GPU."""
-        suiting = ((name, self.suiting(build, name)) for name in self.requirements)
-        preferred = [(name, versions[0]) for name, versions in suiting if versions]
-        unlabelled = [
-            f"{name} {version}"
-            for name, version in preferred
-            if build.platform in _wheels(name, version, self.catalog).unlabelled
-        ]
+        unlabelled = []
+        for name in self.requirements:
+            versions = self.suiting(build, name)
+            if versions and build.platform in self._wheels(name, versions[0]).unlabelled:
+                unlabelled.append(f"{name} {versions[0]}")
         if not unlabelled:
             return None
         packages = f"{' and '.join(unlabelled)} for {build.os} {build.arch}"
@@ -110,79 +126,94 @@ class Companions:
             f"{packages} have no GPU code for this backend: they are CPU builds",
         )
 
+    def loading(self, build: Build, requirement: ParsedRequirement) -> Sequence[str] | None:
+        """Return the versions of a companion that load beside a build, the preferred first.
+
+        None if the catalogue does not pair the companion with torch.
+        """
+        versions = self._paired_versions(build, requirement)
+        if versions is None:
+            return None
+        return [version for version in versions if self._loads(build, requirement.name, version)]
+
+    def _paired_versions(
+        self, build: Build, requirement: ParsedRequirement
+    ) -> Sequence[str] | None:
+        """Return the versions that belong to a torch, whether or not they have wheels here."""
+        release = self.catalog.releases.get(build.torch)
+        if release is None:
+            return None
+        if requirement.name != "triton":
+            paired = {
+                "torchvision": release.torchvision,
+                "torchaudio": release.torchaudio,
+            }
+            return paired.get(requirement.name)
+        if not release.released:
+            return None
+        if not release.triton:
+            return ()
+        # The first version in torch's pin, and those in it that the requirement names and allows.
+        versions = [release.triton.lstrip("=~")]
+        pin = parse_specifier(release.triton)
+        for specifier in requirement.specifier or ():
+            version = specifier.version.removesuffix(".*")
+            if pin.contains(version) and requirement.allows(version):
+                versions.append(version)
+        return versions
+
+    def _loads(
+        self,
+        build: Build,
+        name: str,
+        version: str,
+    ) -> bool:
+        """Whether a release has wheels that load beside a build: as the sources list today, else as far as is known."""
+        wheels = self._wheels(name, version)
+        listed = self._listed_versions(build, name)
+        if listed is None:
+            has_wheels = wheels.was_seen(build)
+        else:
+            has_wheels = version in listed or f"{version}+{build.backend}" in listed
+        return has_wheels and wheels.loads_in(build)
+
+    def _listed_versions(self, build: Build, name: str) -> frozenset[str] | None:
+        """Return the versions that a listing found for a build of a source; None if nothing was listed."""
+        if not build.listed_at:
+            return None
+        listed = self.catalog.offered.get((name, build.backend.tag))
+        if name == "triton" and not listed:
+            # Its files serve every build: what the build's own source has not comes from the default index.
+            return None
+        return listed
+
+    def _wheels(self, name: str, version: str) -> Companion:
+        """Return the wheels of a release; of a patch release that the catalogue does not know, those of the first."""
+        companions = self.catalog.companions
+        major, minor, *_ = (*version.split("."), "0")
+        return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
+
+    def _why_none(self, build: Build, requirement: ParsedRequirement) -> str:
+        name = requirement.name
+        if self._listed_versions(build, name) == frozenset():
+            return f"no source lists {name} for {build.backend}"
+        platform = f"{build.os} {build.arch}"
+        paired = self._paired_versions(build, requirement) or ()
+        wheels = {version: self._wheels(name, version) for version in paired}
+        if paired and not any(build.platform in each.platforms for each in wheels.values()):
+            return f"{name} {paired[0]} has no wheel for {platform}"
+        loading = self.loading(build, requirement)
+        if loading:
+            versions = " and ".join(loading)
+            return f"no {requirement.text} loads beside it, only {versions}"
+        for version, companion in wheels.items():
+            if companion.loads_in(build):
+                return f"no known source has {name} {version}+{build.backend} for {platform}"
+        return f"no {requirement.text} loads beside it"
+
 
 def label_of(build: Build) -> str:
     """Return what the versions of a build's files end with, ``+cu126``; empty if they have no label."""
-    return f"+{build.backend}" if build.labelled and build.source is not DEFAULT_INDEX else ""
-
-
-def versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
-    """Return the versions of a companion that load beside a build, the preferred first.
-
-    None if the catalogue does not pair the companion with torch.
-    """
-    paired = _paired_versions(build, requirement, catalog)
-    if paired is None:
-        return None
-    return tuple(version for version in paired if _loads(build, requirement.name, version, catalog))
-
-
-def _paired_versions(build: Build, requirement: Asked, catalog: Catalog) -> tuple[str, ...] | None:
-    """Return the versions that belong to a torch, whether or not they have wheels here."""
-    release = catalog.releases.get(build.torch)
-    if release is None or (requirement.name == "triton" and not release.released):
-        return None
-    if requirement.name != "triton":
-        return {"torchvision": release.torchvision, "torchaudio": release.torchaudio}.get(
-            requirement.name
-        )
-    if not release.triton:
-        return ()
-    # The first version in torch's pin, and those in it that the requirement names and allows.
-    allowed = parse_specifier(release.triton)
-    named = (specifier.version.removesuffix(".*") for specifier in requirement.specifier or ())
-    fitting = (
-        version for version in named if allowed.contains(version) and requirement.allows(version)
-    )
-    return (release.triton.lstrip("=~"), *fitting)
-
-
-def _loads(build: Build, name: str, version: str, catalog: Catalog) -> bool:
-    """Whether a release has wheels that load beside a build: as the sources list today, else as far as is known."""
-    wheels, listed = _wheels(name, version, catalog), _listed_versions(build, name, catalog)
-    if listed is None:
-        has_wheels = wheels.was_seen(build)
-    else:
-        has_wheels = not listed.isdisjoint((version, f"{version}+{build.backend}"))
-    return has_wheels and wheels.loads_in(build)
-
-
-def _listed_versions(build: Build, name: str, catalog: Catalog) -> frozenset[str] | None:
-    """Return the versions that a listing found for a build of a source; None if nothing was listed."""
-    listed = catalog.offered.get((name, build.backend.tag)) if build.listed_at else None
-    if name == "triton" and not listed:
-        # Its files serve every build: what the build's own source has not comes from the default index.
-        return None
-    return listed
-
-
-def _wheels(name: str, version: str, catalog: Catalog) -> Companion:
-    """Return the wheels of a release; of a patch release that the catalogue does not know, those of the first."""
-    major, minor, *_ = (*version.split("."), "0")
-    return catalog.companions.get((name, version)) or catalog.companions[name, f"{major}.{minor}.0"]
-
-
-def _why_none(build: Build, requirement: Asked, catalog: Catalog) -> str:
-    name = requirement.name
-    loading = versions(build, requirement, catalog) or ()
-    if _listed_versions(build, name, catalog) == frozenset():
-        return f"no source lists {name} for {build.backend}"
-    paired = _paired_versions(build, requirement, catalog) or ()
-    wheels = {version: _wheels(name, version, catalog) for version in paired}
-    if paired and not any(build.platform in companion.platforms for companion in wheels.values()):
-        return f"{name} {paired[0]} has no wheel for {build.os} {build.arch}"
-    unseen = [version for version, companion in wheels.items() if companion.loads_in(build)]
-    if unseen and not loading:
-        return f"no known source has {name} {unseen[0]}+{build.backend} for {build.os} {build.arch}"
-    only = f", only {' and '.join(loading)}" if loading else ""
-    return f"no {requirement.text} loads beside it{only}"
+    if build.source is DEFAULT_INDEX or not build.labelled:
+        return ""
+    return f"+{build.backend}"

@@ -1,9 +1,9 @@
-"""What the rules are given: the machine, the demand, the catalogue, the maker's rules, and what they ask again."""
+"""What the rules are given: the machine, the demand, the catalogue, the maker's rules, and what they look up again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from gpuinstall.finding import Finding
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import Settled
+    from gpuinstall.plan.requirement import ParsedRequirement
+    from gpuinstall.plan.values import ProgramConstraints
     from gpuinstall.vendors.protocol import Rules
 
 
@@ -39,7 +40,7 @@ class PlanContext:
     gpus: tuple[Gpu, ...] = ()
     """Those to plan for, in the order of their indices."""
 
-    settled: Settled | None = None
+    program_constraints: ProgramConstraints | None = None
     """What the programs of the request came to; None if they were not resolved."""
 
     left_out: Mapping[int, Finding] = field(default_factory=dict)
@@ -48,24 +49,26 @@ class PlanContext:
     @cached_property
     def builds(self) -> tuple[Build, ...]:
         """The builds for this platform, the newest torch first."""
-        return self.catalog.builds_for(self.machine.os, self.machine.arch)
+        machine = self.machine
+        return self.catalog.builds_for(machine.os, machine.arch)
 
     @cached_property
     def companions(self) -> Companions:
         """The requested packages of torch's family."""
-        newest = {
-            minor_version(python): python
-            for python in sorted(self.machine.pythons or (), key=number)
-        }
-        return Companions(self.demand.family, self.catalog, frozenset(newest.values()))
+        newest = {}
+        for python in sorted(self.machine.pythons or (), key=number):
+            newest[minor_version(python)] = python
+        return Companions(
+            self.demand.family,
+            self.catalog,
+            newest_patches=frozenset(newest.values()),
+        )
 
     @cached_property
     def ages(self) -> dict[Version, int]:
         """The rank of each torch version of this platform: 0 is the newest."""
-        return {
-            torch: age
-            for age, torch in enumerate(dict.fromkeys(build.torch for build in self.builds))
-        }
+        torches = dict.fromkeys(build.torch for build in self.builds)
+        return {torch: age for age, torch in enumerate(torches)}
 
     @cached_property
     def architecture_names(self) -> tuple[str | None, ...]:
@@ -80,36 +83,50 @@ class PlanContext:
             first.setdefault(name, gpu)
         return first
 
-    @cached_property
-    def wanted(self) -> frozenset[Version]:
-        """The torch versions that satisfy the demand."""
-        return frozenset(torch for torch in self.ages if self.demand.wants(torch))
+    def with_gpus_at(self, positions: tuple[int, ...]) -> PlanContext:
+        """Return the context of some of its GPUs."""
+        gpus = [self.gpus[position] for position in positions]
+        return replace(self, gpus=tuple(gpus))
 
     @cached_property
-    def unwanted(self) -> frozenset[str]:
+    def requested_torches(self) -> frozenset[Version]:
+        """The torch versions that satisfy the demand."""
+        return frozenset(filter(self.demand.wants, self.ages))
+
+    @cached_property
+    def excluded_builds(self) -> frozenset[str]:
         """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
-        return frozenset(
-            part.version.lower() for part in self.demand.torch or () if part.operator == "!="
-        )
+        excluded = set()
+        for specifier in self.demand.torch or ():
+            if specifier.operator == "!=":
+                excluded.add(specifier.version.lower())
+        return frozenset(excluded)
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """What is requested, beside the family, by a name that carries a CUDA; one without a number has no version."""
-        rows = self.catalog.cuda_names() if self.demand.others else {}
-        carried: dict[str, CudaName] = {}
+        """What is requested, beside the family, by a name that carries a CUDA."""
+        cuda_names = {}
         for requirement in map(parse_requirement, self.demand.others):
-            extras = (
-                f"{requirement.name}[{normalised(extra)}]" for extra in requirement.extra_names
-            )
-            names = [name for name in (requirement.name, *extras) if name in rows]
-            if requirement.specifier:
-                names = [name for name in names if not name.isalpha()]
-            marker = requirement.marker
-            if names and (
-                marker is None or marker_holds(marker, self.machine, self.catalog.settled_python)
-            ):
-                carried[requirement.text] = rows[names[0]]
-        return carried
+            cuda_name = self._cuda_name(requirement)
+            if cuda_name:
+                cuda_names[requirement.text] = cuda_name
+        return cuda_names
+
+    def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
+        """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
+        marker = requirement.marker
+        python = self.catalog.settled_python
+        if marker and not marker_holds(marker, self.machine, python):
+            return None
+        rows = self.catalog.cuda_names()
+        extras = [f"{requirement.name}[{normalised(name)}]" for name in requirement.extra_names]
+        for name in (requirement.name, *extras):
+            # A name without a number has no CUDA if a version is requested.
+            if requirement.specifier and name.isalpha():
+                continue
+            if name in rows:
+                return rows[name]
+        return None
 
     @cached_property
     def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
@@ -121,35 +138,39 @@ class PlanContext:
         return cache(self._python)
 
     def _python(self, pythons: tuple[str, ...]) -> str | Reason:
-        demand, machine = self.demand, self.machine
+        demand = self.demand
         fitting = [python for python in pythons if demand.suits(python)]
         if not fitting:
-            counted = {package for package, _ in self.catalog.companions}
-            companions = [name for name in demand.family if name in counted]
-            have = (
-                f"it and {' and '.join(companions)} have wheels" if companions else "it has wheels"
-            )
-            return Reason(
-                "python-unsupported", f"{have} for Python {span(pythons)}, not {demand.python}"
-            )
+            return self._unsupported(pythons)
         if not isinstance(demand.python, str):
+            # A free-threaded Python is never chosen unless it is requested.
             fitting = [python for python in fitting if not python.endswith("t")]
-        for python in at_hand(demand.preferred, machine):
+        for python in at_hand(demand.preferred, self.machine):
             if python in fitting:
                 return python
-        if fitting and (demand.managed or machine.pythons is None):
-            supported = [
-                python
-                for python in fitting
-                if number(python) <= number(self.catalog.settled_python)
-            ]
-            return max(supported, key=number) if supported else min(fitting, key=number)
-        here = (
-            ", ".join(dict.fromkeys(minor_version(python) for python in machine.pythons or ()))
-            or "none"
+        can_fetch = demand.managed or self.machine.pythons is None
+        if fitting and can_fetch:
+            newest = number(self.catalog.settled_python)
+            supported = [python for python in fitting if number(python) <= newest]
+            if supported:
+                return max(supported, key=number)
+            return min(fitting, key=number)
+        minors = map(minor_version, self.machine.pythons or ())
+        installed = ", ".join(dict.fromkeys(minors)) or "none"
+        message = (
+            f"it requires Python {span(fitting or pythons)}; "
+            f"installed: {installed}, and no other is available"
         )
-        needed = span(fitting or pythons)
+        return Reason("no-python", message)
+
+    def _unsupported(self, pythons: tuple[str, ...]) -> Reason:
+        """Return that there are wheels for these Pythons, and not for the requested one."""
+        packages = {package for package, _ in self.catalog.companions}
+        companions = [name for name in self.demand.family if name in packages]
+        subject = "it has"
+        if companions:
+            subject = f"it and {' and '.join(companions)} have"
         return Reason(
-            "no-python",
-            f"it requires Python {needed}; installed: {here}, and no other is available",
+            "python-unsupported",
+            f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}",
         )

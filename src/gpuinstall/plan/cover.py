@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.plan.values import Plan
+from gpuinstall.plan.values import Rejected
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.machine import Machine
-    from gpuinstall.plan.values import Rejected
+    from gpuinstall.plan.values import Plan, SortKey
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +26,16 @@ class ServingBuild:
     """A build and the machines that it serves, each by its position."""
 
     build: Build
+
     age: int
     """The rank of its torch: 0 is the newest."""
+
     collective_library: str
-    """The version of its NCCL; if that is not known, what stands for one of its own."""
+    """The version of its NCCL; if that is not known, its own name, which no other build shares."""
+
     ranks: Mapping[int, int]
     """Its place among the builds of its torch, by machine: 0 is what the machine would choose."""
+
     compiled: frozenset[int]
     """The machines whose driver has to compile it first."""
 
@@ -41,73 +44,112 @@ Cover = tuple[ServingBuild, ...]
 
 
 def serving_builds(
-    machines: Sequence[Machine], outcomes: Iterable[Plan | Rejected], catalog: Catalog
+    machines: Sequence[Machine],
+    outcomes: Iterable[Plan | Rejected],
+    catalog: Catalog,
 ) -> list[ServingBuild]:
     """Return every build that some machine runs, as its plan has it."""
     builds: dict[tuple[str, str], Build] = {}
     ranks: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     for position, outcome in enumerate(outcomes):
-        places: dict[Version, Iterator[int]] = defaultdict(count)
-        for build in outcome.runnable if isinstance(outcome, Plan) else ():
+        if isinstance(outcome, Rejected):
+            continue
+        # In a plan the builds of a torch stand in the order in which the machine prefers them.
+        seen: dict[Version, int] = defaultdict(int)
+        for build in outcome.runnable:
             # Not by identity: a machine's plan may be of a catalogue of its own, as the sources list it today.
             key = build.name, build.platform
             builds.setdefault(key, build)
-            ranks[key][position] = next(places[build.torch])
+            ranks[key][position] = seen[build.torch]
+            seen[build.torch] += 1
     torches = sorted({build.torch for build in builds.values()}, reverse=True)
     libraries = catalog.collectives()
-    servings = []
+    serving = []
     for key, build in builds.items():
-        compiled = frozenset(
-            position for position in ranks[key] if _compiles(build, machines[position], catalog)
+        library = str(build.torch), build.backend.tag
+        serving.append(
+            ServingBuild(
+                build,
+                age=torches.index(build.torch),
+                collective_library=libraries.get(library, build.name),
+                ranks=ranks[key],
+                compiled=_compiled(build, ranks[key], machines, catalog),
+            )
         )
-        library = libraries.get((str(build.torch), build.backend.tag), build.name)
-        servings.append(
-            ServingBuild(build, torches.index(build.torch), library, ranks[key], compiled)
-        )
-    return servings
+    return serving
+
+
+def _compiled(
+    build: Build,
+    positions: Iterable[int],
+    machines: Sequence[Machine],
+    catalog: Catalog,
+) -> frozenset[int]:
+    """Return the machines that have a GPU which runs a build only after its driver has compiled it."""
+    if build.backend == CPU:
+        return frozenset()
+    compiled = set()
+    for position in positions:
+        machine = machines[position]
+        rules = rules_for(machine, catalog, {build.backend.kind})
+        for gpu in machine.gpus:
+            code = rules.code(build, gpu)
+            if isinstance(code, Code) and code.how == "ptx":
+                compiled.add(position)
+    return frozenset(compiled)
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
     """Return the smallest set that serves all machines; () if there is none.
 
-    Of equally small ones it is one of the fewest versions of torch, and then the first by ``_merits``.
+    Of equally small ones it is one of the fewest versions of torch, and then the first by ``_cover_key``.
     """
     left = frozenset(machines)
     if not left or not left <= _served(candidates):
         return ()
+    # The smallest size follows from the builds whose machines are not all served by another build, too.
     by_machines = {frozenset(serving.ranks): serving for serving in candidates}
-    largest = [
-        serving
-        for served, serving in by_machines.items()
-        if not any(served < other for other in by_machines)
-    ]
-    size = next(size for size in count(1) if any(_covers(largest, left, size, torches=size)))
-    covers = (
-        min(_covers(candidates, left, size, torches), key=_merits, default=())
-        for torches in count(1)
-    )
-    return next(filter(None, covers))
+    largest = []
+    for served, serving in by_machines.items():
+        if not any(served < other for other in by_machines):
+            largest.append(serving)
+    size = 1
+    while not any(_covers(largest, left, size, torches=size)):
+        size += 1
+    torches = 1
+    while True:
+        covers = _covers(candidates, left, size, torches)
+        best = min(covers, key=_cover_key, default=None)
+        if best:
+            return best
+        torches += 1
 
 
-def _merits(cover: Cover) -> tuple[object, ...]:
-    """One collective library, the newest torch, no code to compile, the newest toolkit that the drivers serve."""
+def _cover_key(cover: Cover) -> SortKey:
+    """Sort covers of one size, the better the lower, by these in their order.
+
+    - How many versions of NCCL it has: GPUs with different ones cannot work together.
+    - The age of its torch, the oldest first.
+    - How many machines have to compile code first.
+    - How far it is from what the machines would choose.
+    """
     libraries = {serving.collective_library for serving in cover if serving.build.toolkit}
-    ages = sorted((serving.age for serving in cover), reverse=True)
     compiled = frozenset().union(*(serving.compiled for serving in cover))
-    toolkits = 0
+    distance = 0
     for position in _served(cover):
-        toolkits += min(serving.ranks[position] for serving in cover if position in serving.ranks)
+        distance += min(serving.ranks[position] for serving in cover if position in serving.ranks)
     return (
         len(libraries),
-        ages,
+        sorted((serving.age for serving in cover), reverse=True),
         len(compiled),
-        toolkits,
+        distance,
+        # Two covers that are equal up to here have to be chosen alike in every run.
         sorted(serving.build.name for serving in cover),
     )
 
 
 def _served(servings: Iterable[ServingBuild]) -> frozenset[int]:
-    """The machines that at least one of these builds serves."""
+    """Return the machines that at least one of these builds serves."""
     return frozenset[int]().union(*(serving.ranks for serving in servings))
 
 
@@ -118,7 +160,15 @@ def _covers(
     torches: int,
     ages: frozenset[int] = frozenset(),
 ) -> Iterator[Cover]:
-    """Yield every set of ``size`` builds of at most so many versions of torch; all of them have to be needed."""
+    """Yield every set of builds that serves the machines ``left``, without a build that is not needed.
+
+    Args:
+        candidates: The builds to choose from.
+        left: The machines to serve.
+        size: How many builds there may be.
+        torches: How many versions of torch they may have.
+        ages: The versions of the builds that were chosen before.
+    """
     if not left:
         yield ()
         return
@@ -126,21 +176,12 @@ def _covers(
         return
     if len(ages) == torches:
         candidates = [serving for serving in candidates if serving.age in ages]
-    by_machine = (
-        [serving for serving in candidates if position in serving.ranks]
-        for position in sorted(left)
-    )
-    for serving in min(by_machine, key=len):
-        for rest in _covers(
-            candidates, left.difference(serving.ranks), size - 1, torches, ages | {serving.age}
-        ):
+    # One of the builds for the machine with the fewest of them is in every cover.
+    choices = []
+    for position in sorted(left):
+        serving_it = [serving for serving in candidates if position in serving.ranks]
+        choices.append(serving_it)
+    for serving in min(choices, key=len):
+        others = left.difference(serving.ranks)
+        for rest in _covers(candidates, others, size - 1, torches, ages | {serving.age}):
             yield (serving, *rest)
-
-
-def _compiles(build: Build, machine: Machine, catalog: Catalog) -> bool:
-    """Whether a GPU of a machine runs a build only after its driver has compiled it."""
-    if build.backend == CPU:
-        return False
-    rules = rules_for(machine, catalog, {build.backend.kind})
-    codes = (rules.code(build, gpu) for gpu in machine.gpus)
-    return any(isinstance(code, Code) and code.how == "ptx" for code in codes)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
-from gpuinstall.plan.python import at_hand, number
-from gpuinstall.plan.requirement import Asked, marker_holds, parse_requirement, parse_specifier
+from gpuinstall.plan.python import at_hand
+from gpuinstall.plan.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    parse_specifier,
+)
 from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -20,8 +25,8 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.request import Request
 
-_PYTHONS = tuple(f"3.{minor}" for minor in range(7, 30))
-_LABELLED = r"===?\s*([^+]+)\+(.+)"
+_PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
+"""The Pythons that a marker may tell apart, the newest first."""
 
 
 class Demand(NamedTuple):
@@ -33,7 +38,7 @@ class Demand(NamedTuple):
     extras: str
     """Those of torch, as in ``[opt-einsum]``."""
 
-    family: dict[str, Asked]
+    family: dict[str, ParsedRequirement]
     """The companions that are requested, by name."""
 
     others: tuple[str, ...]
@@ -69,17 +74,22 @@ class Demand(NamedTuple):
         minor = python.removesuffix("t")
         if self.pythons is not None and minor not in self.pythons:
             return False
-        if self.python is None or isinstance(self.python, str):
-            return self.python in {None, python}
-        named = (
-            part.version
-            for part in self.python
-            if re.fullmatch(rf"{re.escape(minor)}\.[0-9]+", part.version)
-        )
-        return any(self.python.contains(patch) for patch in (f"{minor}.0", f"{minor}.99", *named))
+        if self.python is None:
+            return True
+        if isinstance(self.python, str):
+            return self.python == python
+        # One of its patch releases has to be allowed: the first, a late one, or one that the specifier mentions.
+        patch = re.compile(rf"{re.escape(minor)}\.[0-9]+")
+        versions = [specifier.version for specifier in self.python]
+        patches = [f"{minor}.0", f"{minor}.99", *filter(patch.fullmatch, versions)]
+        return any(map(self.python.contains, patches))
 
 
-def parse_request(request: Request, family: frozenset[str], machine: Machine) -> tuple[Demand, ...]:
+def parse_request(
+    request: Request,
+    family: frozenset[str],
+    machine: Machine,
+) -> tuple[Demand, ...]:
     """Return what a request demands on a machine.
 
     If markers make it another request for another Python there are several demands, each for its own Pythons; they
@@ -89,21 +99,18 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
         UsageError: The request is malformed.
     """
     requirements = [parse_requirement(text) for text in request.requirements]
-    names = {"torch"} | {requirement.name for requirement in requirements}
-    allowed = [
-        requirement
-        for requirement in map(parse_requirement, request.constraints)
-        if requirement.name in names
-    ]
-    ours = [requirement for requirement in (*requirements, *allowed) if requirement.name in family]
-    marked = [requirement for requirement in ours if requirement.marker is not None]
+    names = {"torch", *(requirement.name for requirement in requirements)}
+    # A constraint requests no package.
+    for text in request.constraints:
+        constraint = parse_requirement(text)
+        if constraint.name in names and constraint.name in family:
+            requirements.append(constraint)
+    ours = [requirement for requirement in requirements if requirement.name in family]
     whole = Demand(
         torch=None,
         extras="",
         family={},
-        others=tuple(
-            requirement.text for requirement in requirements if requirement.name not in family
-        ),
+        others=tuple(each.text for each in requirements if each.name not in family),
         backends=frozenset(),
         allowed=request.allowed_backends,
         python=_python(request.python),
@@ -112,102 +119,101 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
         gpus=request.gpus,
         preferred_backend=known_backend(request.preferred_backend),
     )
-    if not marked:
+    if all(requirement.marker is None for requirement in ours):
         return (_of_family(whole, ours, request.backend),)
     demands = []
-    for holding, pythons in _by_markers(marked, whole, machine).items():
-        family_requirements = [one for one in ours if one.marker is None or one in holding]
-        demands.append(
-            _of_family(whole._replace(pythons=pythons), family_requirements, request.backend)
-        )
+    for holding, pythons in _by_markers(ours, whole, machine).items():
+        demand = whole._replace(pythons=pythons)
+        demands.append(_of_family(demand, holding, request.backend))
     return tuple(demands)
 
 
-def _of_family(whole: Demand, requirements: list[Asked], backend: str | None) -> Demand:
-    companions, tags = _joined(requirements)
-    torch = companions.pop("torch", Asked("torch", "torch"))
-    backends = frozenset(_backend(tag) for tag in (*tags, *filter(None, [backend])))
+def _of_family(
+    whole: Demand,
+    requirements: Iterable[ParsedRequirement],
+    backend: str | None,
+) -> Demand:
+    """Return a demand together with what some requirements say of torch and its companions."""
+    companions: dict[str, ParsedRequirement] = {}
+    tags = [backend] if backend else []
+    for requirement in requirements:
+        if requirement.url:
+            raise UsageError(
+                "requirement-by-address",
+                f"{requirement.name} is requested by URL, but gpuinstall chooses the file itself",
+                hint=f"ask for {requirement.name}, or for a version of it",
+            )
+        unlabelled = _unlabelled(requirement, tags)
+        earlier = companions.get(requirement.name)
+        if earlier:
+            unlabelled = earlier.narrowed(unlabelled)
+        companions[requirement.name] = unlabelled
+    torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
     return whole._replace(
-        torch=torch.specifier, extras=torch.extras, family=companions, backends=backends
+        torch=torch.specifier,
+        extras=torch.extras,
+        family=companions,
+        backends=frozenset(map(_backend, tags)),
     )
 
 
 def _by_markers(
-    marked: list[Asked], whole: Demand, machine: Machine
-) -> dict[tuple[Asked, ...], frozenset[str] | None]:
-    """Group the Pythons that are requested by the requirements whose markers hold there; None: all alike."""
-    groups: dict[tuple[Asked, ...], list[str]] = {}
-    first = (python.removesuffix("t") for python in at_hand(whole.preferred, machine))
-    newest_first = sorted(_PYTHONS, key=number, reverse=True)
-    ordered = list(
-        dict.fromkeys((*(python for python in first if python in _PYTHONS), *newest_first))
-    )
-    suitable = [python for python in ordered if whole.suits(python) or whole.suits(f"{python}t")]
-    markers = [
-        (requirement, requirement.marker)
-        for requirement in marked
-        if requirement.marker is not None
-    ]
-    for python in suitable or ordered:
-        holding = tuple(
-            requirement for requirement, marker in markers if marker_holds(marker, machine, python)
-        )
-        groups.setdefault(holding, []).append(python)
+    requirements: list[ParsedRequirement],
+    whole: Demand,
+    machine: Machine,
+) -> dict[tuple[ParsedRequirement, ...], frozenset[str] | None]:
+    """Group the Pythons that are requested by the requirements that hold there; None: all alike."""
+    first = [python.removesuffix("t") for python in at_hand(whole.preferred, machine)]
+    pythons = [python for python in first if python in _PYTHONS]
+    pythons = list(dict.fromkeys((*pythons, *_PYTHONS)))
+    suitable = [python for python in pythons if whole.suits(python) or whole.suits(f"{python}t")]
+    groups: dict[tuple[ParsedRequirement, ...], list[str]] = {}
+    for python in suitable or pythons:
+        holding = []
+        for requirement in requirements:
+            marker = requirement.marker
+            if marker is None or marker_holds(marker, machine, python):
+                holding.append(requirement)
+        groups.setdefault(tuple(holding), []).append(python)
     if len(groups) == 1:
         return dict.fromkeys(groups)
     return {holding: frozenset(group) for holding, group in groups.items()}
 
 
-def _joined(requirements: Iterable[Asked]) -> tuple[dict[str, Asked], list[str]]:
-    """Return one requirement for each package, and the backends that local versions name."""
-    joined: dict[str, Asked] = {}
-    backends = []
-    for requirement in requirements:
-        if requirement.url:
-            name, hint = requirement.name, f"ask for {requirement.name}, or for a version of it"
-            message = f"{name} is requested by URL, but gpuinstall chooses the file itself"
-            raise UsageError("requirement-by-address", message, hint=hint)
-        plain, tags = _unlabelled(requirement)
-        backends += tags
-        earlier = joined.get(plain.name)
-        joined[plain.name] = earlier.narrowed(plain) if earlier else plain
-    return joined, backends
-
-
-def _unlabelled(requirement: Asked) -> tuple[Asked, list[str]]:
-    """Take the backends out of what a requirement says of versions: ``==2.15.0+cu132``."""
-    specifiers = [str(specifier) for specifier in requirement.specifier or ()]
-    labels = [_label(text) for text in specifiers]
-    if not any(labels):
-        return requirement, []
-    pairs = zip(specifiers, labels, strict=True)
-    plain = ",".join(re.sub(_LABELLED, r"==\1", text) if label else text for text, label in pairs)
-    return requirement._replace(specifier=parse_specifier(plain)), [
-        label for label in labels if label
-    ]
-
-
-def _label(specifier: str) -> str | None:
-    """Return the backend's tag that a specifier such as ``==2.15.0+cu132`` ends with."""
-    match = re.fullmatch(_LABELLED, specifier)
-    return match[2].lower() if match and is_like_a_tag(match[2].lower()) else None
+def _unlabelled(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:
+    """Return a requirement whose versions carry no backend, as ``==2.15.0+cu132`` does; its tag goes to ``tags``."""
+    specifiers = []
+    has_label = False
+    for specifier in requirement.specifier or ():
+        text = str(specifier)
+        labelled = re.fullmatch(r"===?\s*([^+]+)\+(.+)", text)
+        if labelled:
+            tag = labelled[2].lower()
+            if is_like_a_tag(tag):
+                has_label = True
+                tags.append(tag)
+                text = f"=={labelled[1]}"
+        specifiers.append(text)
+    if not has_label:
+        return requirement
+    joined = ",".join(specifiers)
+    return requirement._replace(specifier=parse_specifier(joined))
 
 
 def _backend(tag: str) -> Backend:
-    backend = known_backend(tag)
-    if tag in {vendor.torch_device for vendor in VENDORS.values()}:
-        message = f"{tag!r} is torch's name for a GPU, not a backend"
+    if any(tag == vendor.torch_device for vendor in VENDORS.values()):
         raise UsageError(
             "backend-malformed",
-            message,
+            f"{tag!r} is torch's name for a GPU, not a backend",
             hint="Leave out --backend: the build for this GPU is chosen",
         )
-    if backend is None or not (
-        backend == CPU or backend.kind in {vendor.kind for vendor in VENDORS.values()}
-    ):
-        message = f"{tag!r} is not a backend such as cu126 or cpu"
+    backend = known_backend(tag)
+    kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
+    if backend is None or backend.kind not in kinds:
         raise UsageError(
-            "backend-malformed", message, hint="Backends are cu126, rocm7.2, xpu, cpu and others"
+            "backend-malformed",
+            f"{tag!r} is not a backend such as cu126 or cpu",
+            hint="Backends are cu126, rocm7.2, xpu, cpu and others",
         )
     return backend
 
@@ -221,6 +227,5 @@ def _python(text: str | None) -> SpecifierSet | str | None:
     try:
         return parse_specifier(text)
     except ValueError:
-        raise UsageError(
-            "python-malformed", f"{text!r} is not a Python version such as 3.12"
-        ) from None
+        message = f"{text!r} is not a Python version such as 3.12"
+        raise UsageError("python-malformed", message) from None

@@ -12,18 +12,21 @@ from gpuinstall.plan.values import Rejected, Run
 from gpuinstall.vendors import is_planned_for, vendor_of
 
 if TYPE_CHECKING:
-    from gpuinstall.catalog import Build
+    from collections.abc import Sequence
+
     from gpuinstall.errors import GpuInstallError
-    from gpuinstall.finding import Rejection
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.values import RejectedBuild
     from gpuinstall.vendors.protocol import Rules
 
 _LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
 
 
 def requested_gpus(
-    machine: Machine, names: tuple[str | int, ...] | None, rules: Rules
+    machine: Machine,
+    names: tuple[str | int, ...] | None,
+    rules: Rules,
 ) -> tuple[Gpu, ...]:
     """Return the maker's GPUs that are requested, in the order of their indices.
 
@@ -35,49 +38,58 @@ def requested_gpus(
     Raises:
         UsageError: There is no name, or one that no GPU has.
     """
-    gpus = sorted(
-        (gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor),
-        key=lambda gpu: gpu.index,
-    )
+    gpus = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor]
+    gpus.sort(key=lambda gpu: gpu.index)
     if names is None:
         return tuple(gpus)
     if gpus and not names:
-        raise UsageError(
-            "no-such-gpu", "--gpus selects none of this machine's GPUs", hint=_LEAVE_OUT
-        )
+        message = "--gpus selects none of this machine's GPUs"
+        raise UsageError("no-such-gpu", message, hint=_LEAVE_OUT)
+    requested = set()
     for name in names:
-        if not any(_is_called(gpu, str(name)) for gpu in gpus):
-            here = ", ".join(f"{gpu.index} ({gpu.label})" for gpu in gpus) or f"no {rules.name} GPU"
-            raise UsageError(
-                "no-such-gpu", f"this machine has no GPU {str(name)!r}", hint=f"It has {here}"
-            )
-    return tuple(gpu for gpu in gpus if any(_is_called(gpu, str(name)) for name in names))
+        indices = {gpu.index for gpu in gpus if _is_called(gpu, str(name))}
+        if not indices:
+            labels = [f"{gpu.index} ({gpu.label})" for gpu in gpus]
+            present = ", ".join(labels) or f"no {rules.name} GPU"
+            message = f"this machine has no GPU {str(name)!r}"
+            raise UsageError("no-such-gpu", message, hint=f"It has {present}")
+        requested |= indices
+    return tuple(gpu for gpu in gpus if gpu.index in requested)
 
 
 def _is_called(gpu: Gpu, name: str) -> bool:
     if name.isdecimal():
         return gpu.index == int(name)
-    uuids = [gpu.uuid, *(mig.uuid for mig in gpu.mig_devices)]
-    return any(uuid is not None and uuid.lower().startswith(name.lower()) for uuid in uuids)
+    uuids = [device.uuid for device in gpu.mig_devices]
+    if gpu.uuid:
+        uuids.append(gpu.uuid)
+    return any(uuid.lower().startswith(name.lower()) for uuid in uuids)
 
 
 def with_usable_gpus(context: PlanContext) -> PlanContext:
     """Return the context without the GPUs that a fault, their age or their driver leaves out."""
     blocking = [problem for problem in context.machine.problems if problem.blocking]
     left_out: dict[int, Finding] = {}
+    if context.demand.gpus is None:
+        present = {gpu.index for gpu in context.machine.gpus}
+        for problem in blocking:
+            # A GPU that has fallen off the bus is not listed any more; the last that is said of it counts.
+            for index in problem.gpus:
+                if index not in present:
+                    left_out[index] = problem
+    usable = []
     for gpu in context.gpus:
-        problem = next((problem for problem in blocking if gpu.index in problem.gpus), None)
-        fault = problem or context.rules.gpu_fault(gpu)
+        own = [problem for problem in blocking if gpu.index in problem.gpus]
+        fault = own[0] if own else context.rules.gpu_fault(gpu)
         if fault:
             left_out[gpu.index] = fault
-    usable = tuple(gpu for gpu in context.gpus if gpu.index not in left_out)
-    if context.demand.gpus is None:
-        # A GPU that has fallen off the bus is not listed any more; the last that is said of it counts.
-        present = {gpu.index for gpu in context.machine.gpus}
-        left_out |= {
-            index: problem for problem in blocking for index in problem.gpus if index not in present
-        }
-    return replace(context, gpus=usable, left_out=dict(sorted(left_out.items())))
+        else:
+            usable.append(gpu)
+    return replace(
+        context,
+        gpus=tuple(usable),
+        left_out=dict(sorted(left_out.items())),
+    )
 
 
 def refused(
@@ -86,31 +98,54 @@ def refused(
     fix: str | None = None,
     *,
     error_class: type[GpuInstallError] = NoBuildError,
-    rejected: tuple[Rejection[Build], ...] = (),
+    rejected: tuple[RejectedBuild, ...] = (),
 ) -> Rejected:
-    """Return the refusal of a request for the GPUs of a context."""
+    """Return the refusal of a request for the GPUs of a context.
+
+    Args:
+        context: What was chosen for.
+        reasons: Why it is refused, the decisive one first.
+        fix: What the user can do, as text.
+        error_class: What is raised.
+        rejected: The builds, each with its reason.
+    """
     if error_class is NoBuildError and reasons[0].code == "unreachable":
         error_class = InstallationError
-    indices = sorted({*(gpu.index for gpu in context.gpus), *context.left_out})
-    gpus = tuple(Run(index, None, "none") for index in indices)
-    return Rejected(error_class, reasons, fix or None, gpus, rejected)
+    indices = {gpu.index for gpu in context.gpus}.union(context.left_out)
+    return Rejected(
+        error_class,
+        reasons,
+        fix=fix or None,
+        gpus=tuple(map(Run, sorted(indices))),
+        rejected=rejected,
+    )
 
 
 def machine_fault(context: PlanContext) -> Rejected | None:
     """Refuse a system that no wheel fits, and for its GPUs a machine with a problem that blocks all of it."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
-        return refused(
-            context,
-            (why,),
-            "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)",
-        )
+        fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
+        return refused(context, (why,), fix)
     blocking = context.machine.blocking
     if not blocking or context.demand.backends == {CPU}:
         return None
-    fix = next((problem.fix for problem in blocking if problem.fix), None)
+    return _not_repaired(context, blocking)
+
+
+def _not_repaired(
+    context: PlanContext,
+    faults: Sequence[Finding],
+    *others: Reason,
+) -> Rejected:
+    """Refuse a machine with faults, by the first fix that one of them has."""
+    fixes = [fault.fix for fault in faults if fault.fix]
+    reasons = [fault.reason for fault in faults]
     return refused(
-        context, tuple(problem.reason for problem in blocking), fix, error_class=MachineError
+        context,
+        (*reasons, *others),
+        fixes[0] if fixes else None,
+        error_class=MachineError,
     )
 
 
@@ -122,48 +157,55 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
         usable: The same without those that are left out.
     """
     rules = context.rules
-    if fault := rules.platform_fault():
+    fault = rules.platform_fault()
+    if fault:
         return refused(context, (fault.reason,), fault.fix)
     if not (usable.gpus or usable.left_out):
-        return _backend_of_another_maker(context) if context.demand.backends else None
+        return _backend_of_another_maker(context)
     driver_fault = rules.driver_fault(context.gpus)
-    is_unserved = usable.left_out and not any(rules.ever_served(gpu) for gpu in usable.gpus)
-    if driver_fault is None and not is_unserved:
+    has_usable = any(map(rules.ever_served, usable.gpus))
+    if driver_fault is None and (has_usable or not usable.left_out):
         return None
-    unsupported = {
-        gpu.index: never_made(gpu, context) for gpu in context.gpus if not rules.ever_served(gpu)
-    }
+    unsupported = {}
+    for gpu in context.gpus:
+        if not rules.ever_served(gpu):
+            unsupported[gpu.index] = never_made(gpu, context)
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
         return refused(usable, distinct)
     if usable.gpus and driver_fault:
-        return refused(context, (driver_fault.reason,), driver_fault.fix, error_class=MachineError)
+        return _not_repaired(context, [driver_fault])
     # The fix is that of the newest GPU that can be repaired; for the others no build was made.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.left_out if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
     faults = [usable.left_out[index] for index in repairable]
-    fix = next((fault.fix for fault in faults if fault.fix), None)
-    reasons = (*(fault.reason for fault in faults), *distinct)
-    return refused(usable, reasons, fix, error_class=MachineError)
+    return _not_repaired(usable, faults, *distinct)
 
 
 def _backend_of_another_maker(context: PlanContext) -> Rejected | None:
     """Refuse the build of one maker for a machine whose GPUs are another's; one without any may stand for a third."""
-    others = [gpu for gpu in context.machine.gpus if is_planned_for(gpu, context.machine)]
-    if not others:
+    machine = context.machine
+    present = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
+    tags = sorted(backend.tag for backend in context.demand.backends)
+    if not present or not tags:
         return None
-    backends = " and ".join(sorted(backend.tag for backend in context.demand.backends))
-    message = f"{backends} is for {context.rules.name} GPUs, and this machine has {others[0].label}"
-    fix = "Leave out --backend for the build that runs here, or describe the target machine: --machine, --gpu"
+    message = (
+        f"{' and '.join(tags)} is for {context.rules.name} GPUs, "
+        f"and this machine has {present[0].label}"
+    )
+    fix = (
+        "Leave out --backend for the build that runs here, "
+        "or describe the target machine: --machine, --gpu"
+    )
     return refused(context, (Reason("backend-of-another-maker", message),), fix)
 
 
 def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     """Return that no build was ever made for a GPU on this platform."""
+    name = gpu.label
     architecture = context.rules.architecture(gpu)
-    chip = f" ({architecture})" if architecture else ""
+    if architecture:
+        name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"
-    return Reason(
-        "no-build-ever", f"no build in the catalogue supports {gpu.label}{chip} on {platform}"
-    )
+    return Reason("no-build-ever", f"no build in the catalogue supports {name} on {platform}")

@@ -15,16 +15,28 @@ RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to be tried for this machine."""
 
 
-def at_hand(preferred: Sequence[str], machine: Machine) -> tuple[str, ...]:
-    """The Pythons preferred, then the machine's own, the newest first."""
-    here = sorted(map(minor_version, machine.pythons or ()), key=number, reverse=True)
-    return (*preferred, *here)
+def at_hand(
+    preferred: Sequence[str],
+    machine: Machine,
+) -> tuple[str, ...]:
+    """Return the Pythons preferred, then the machine's own, the newest first."""
+    installed = map(minor_version, machine.pythons or ())
+    newest_first = sorted(
+        installed,
+        key=number,
+        reverse=True,
+    )
+    return (*preferred, *newest_first)
 
 
 def span(pythons: Sequence[str]) -> str:
-    """Write the Pythons of a build for people: ``3.11 to 3.15``."""
-    minors = sorted({python.removesuffix("t") for python in pythons}, key=number)
-    return " to ".join(dict.fromkeys((minors[0], minors[-1]))) if minors else "none"
+    """Return the Pythons of a build in words: ``3.11 to 3.15``."""
+    if not pythons:
+        return "none"
+    minors = {python.removesuffix("t") for python in pythons}
+    first = min(minors, key=number)
+    last = max(minors, key=number)
+    return first if first == last else f"{first} to {last}"
 
 
 @cache
@@ -35,4 +47,5 @@ def number(python: str) -> tuple[int, ...]:
 
 def minor_version(python: str) -> str:
     """Shorten ``"3.12.1"`` to ``"3.12"``, ``"3.13.0t"`` to ``"3.13t"``."""
-    return ".".join(python.removesuffix("t").split(".")[:2]) + "t" * python.endswith("t")
+    minor = ".".join(python.removesuffix("t").split(".")[:2])
+    return f"{minor}t" if python.endswith("t") else minor

@@ -58,25 +58,30 @@ _UNNAMED = (
 )
 
 
-class Asked(NamedTuple):
-    """A requirement: its normalised name, extras as in ``[opt-einsum]``, specifier (None: any version), its text.
-
-    ``url`` is the address that it is asked for by, a path among them; without a name before it, ``name`` is what the
-    address tells. ``editable`` is a folder that is used where it lies.
-    """
+class ParsedRequirement(NamedTuple):
+    """A requirement, parsed as far as the choice needs."""
 
     name: str
+    """Normalised; of an address without a name before it, what the address tells."""
+
     text: str
     extras: str = ""
+    """As in ``[opt-einsum]``."""
+
     specifier: SpecifierSet | None = None
+    """None: any version."""
+
     url: str | None = None
+    """The address that it is requested by, a path among them."""
+
     marker: Marker | None = None
     editable: bool = False
+    """Whether it is a folder that is used where it lies."""
 
     @property
     def extra_names(self) -> tuple[str, ...]:
         """The names of the extras."""
-        return tuple(name for part in self.extras.strip("[]").split(",") if (name := part.strip()))
+        return tuple(re.findall(r"[^][,\s]+", self.extras))
 
     @property
     def is_remote(self) -> bool:
@@ -87,77 +92,106 @@ class Asked(NamedTuple):
         """Whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
 
-    def narrowed(self, other: Asked) -> Asked:
+    def with_specifier(self, specifier: str) -> str:
+        """Return the text of the requirement with another specifier; "" for any version."""
+        marker = f" ; {self.marker}" if self.marker else ""
+        return f"{self.name}{self.extras}{specifier}{marker}"
+
+    def narrowed(self, other: ParsedRequirement) -> ParsedRequirement:
         """Join two requirements of one package: the extras of both, the versions that both allow."""
         extras = _brackets({*self.extra_names, *other.extra_names})
-        specifiers = [
-            requirement.specifier
-            for requirement in (self, other)
-            if requirement.specifier is not None
-        ]
-        both = specifiers[0] & specifiers[-1] if specifiers else None
-        return Asked(self.name, f"{self.name}{extras}{both or ''}", extras, both)
+        specifier = self.specifier
+        if specifier is None:
+            specifier = other.specifier
+        elif other.specifier is not None:
+            specifier &= other.specifier
+        return ParsedRequirement(
+            self.name, f"{self.name}{extras}{specifier or ''}", extras, specifier
+        )
 
 
 @lru_cache(maxsize=10_000)
-def parse_requirement(text: str) -> Asked:
-    """Parse one requirement; raise UsageError for a malformed one, and for the package that is called otherwise."""
-    if _LINE_BREAK.search(text.strip()):  # it would be a second line of a file for uv
+def parse_requirement(text: str) -> ParsedRequirement:
+    """Return one requirement.
+
+    Raises:
+        UsageError: It is malformed, or for the package that is called otherwise.
+    """
+    stripped = text.strip()
+    # It would be a second line of a file for uv.
+    if _LINE_BREAK.search(stripped):
+        message = "a requirement has a line break or a control character in it"
+        raise UsageError("requirement-malformed", message)
+    misnamed = re.match(r"pytorch(?![\w.-])", stripped, re.IGNORECASE)
+    if misnamed:
+        rest = re.sub(r"\s", "", stripped[misnamed.end() :])
         raise UsageError(
-            "requirement-malformed", "a requirement has a line break or a control character in it"
+            "requirement-misnamed",
+            "the package is called torch, not pytorch",
+            hint=f"the same with torch{rest} in place of {stripped}",
         )
-    if misnamed := re.match(r"\s*pytorch(?![\w.-])", text, re.IGNORECASE):
-        right = "torch" + re.sub(r"\s", "", text[misnamed.end() :])
-        hint = f"the same with {right} in place of {text.strip()}"
-        raise UsageError(
-            "requirement-misnamed", "the package is called torch, not pytorch", hint=hint
-        )
-    is_file = text.strip().endswith((".whl", ".tar.gz", ".zip"))
-    if re.fullmatch(r"\s*[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?\s*", text, re.ASCII) and not is_file:
-        return Asked(normalised(text.strip()), text.strip())
-    editable = re.fullmatch(_EDITABLE, text.strip())
-    plain = (editable["rest"] if editable else text).strip()
-    plain = f"./{plain}" if editable and re.fullmatch(_FOLDER, plain) else plain
-    requirement = _unnamed(plain) or _named(plain)
-    if editable and not requirement.url:
+    is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
+    # Most requirements are a name, for which no parser has to be imported.
+    if not is_file and re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII):
+        return ParsedRequirement(normalised(stripped), stripped)
+    editable = re.fullmatch(_EDITABLE, stripped)
+    if editable is None:
+        return _parse_address(stripped) or _parse_named(stripped)
+    folder = editable["rest"].strip()
+    if re.fullmatch(_FOLDER, folder):
+        folder = f"./{folder}"
+    requirement = _parse_address(folder) or _parse_named(folder)
+    if not requirement.url:
         raise UsageError(
             "requirement-malformed",
             f"{text!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
-    return (
-        requirement._replace(editable=True, text=f"-e {requirement.text}")
-        if editable
-        else requirement
-    )
+    return requirement._replace(editable=True, text=f"-e {requirement.text}")
 
 
 def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
-    """Return the names of the packages of requirements; raise UsageError for a malformed one."""
+    """Return the names of the packages of requirements.
+
+    Raises:
+        UsageError: One is malformed.
+    """
     return frozenset(parse_requirement(text).name for text in requirements)
 
 
 def parse_specifier(text: str) -> SpecifierSet:
-    """Parse a specifier; raise ValueError for a malformed one."""
+    """Return a specifier.
+
+    Raises:
+        ValueError: It is malformed.
+    """
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(text)
 
 
 def normalised(name: str) -> str:
-    """Write a package's name as the indexes do."""
+    """Return a package's name as the indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def marker_holds(marker: Marker, machine: Machine, python: str, extra: str = "") -> bool:
+def marker_holds(
+    marker: Marker,
+    machine: Machine,
+    python: str,
+    extra: str = "",
+) -> bool:
     """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
-    return marker.evaluate(
-        {**marker_environment(machine.os, machine.arch, python.removesuffix("t")), "extra": extra}
-    )
+    environment = marker_environment(machine.os, machine.arch, python.removesuffix("t"))
+    return marker.evaluate({**environment, "extra": extra})
 
 
-def marker_environment(os: str, arch: str, python: str) -> dict[str, str]:
-    """The values of the markers of a system, this one or another, for CPython ``X.Y`` or ``X.Y.Z``."""
+def marker_environment(
+    os: str,
+    arch: str,
+    python: str,
+) -> dict[str, str]:
+    """Return the values of the markers of a system, this one or another, for CPython ``X.Y`` or ``X.Y.Z``."""
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
         **_SYSTEMS[os],
@@ -172,7 +206,8 @@ def marker_environment(os: str, arch: str, python: str) -> dict[str, str]:
     }
 
 
-def _named(text: str) -> Asked:
+def _parse_named(text: str) -> ParsedRequirement:
+    """Read a requirement as the standard has it, and a path with blanks behind a name."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -180,69 +215,93 @@ def _named(text: str) -> Asked:
     except RecursionError:
         raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
-        form = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([^=].*)", text.strip())
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
-        if form and re.fullmatch(r"[\w.+*!-]+", form[2]):
-            malformed.hint = f"the same with {form[1]}=={form[2]} in place of {text.strip()}"
+        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
+        if single:
+            malformed.hint = f"the same with {single[1]}=={single[2]} in place of {text.strip()}"
         raise malformed from None
-    extras = _brackets(parsed.extras)
-    written = str(parsed).replace(_BLANK_MARK, " ")
-    url = parsed.url and parsed.url.replace(_BLANK_MARK, " ")
-    return Asked(
-        normalised(parsed.name), written, extras, parsed.specifier or None, url, parsed.marker
+    url = parsed.url
+    return ParsedRequirement(
+        normalised(parsed.name),
+        str(parsed).replace(_BLANK_MARK, " "),
+        extras=_brackets(parsed.extras),
+        specifier=parsed.specifier or None,
+        url=url and url.replace(_BLANK_MARK, " "),
+        marker=parsed.marker,
     )
 
 
 def _without_blanks_in_path(text: str) -> str:
     """Write a mark for each blank in the path behind a name: packaging knows addresses only, which have none."""
-    form = re.fullmatch(_NAMED, text)
-    located = form and re.fullmatch(_PATH_WITH_BLANKS, form["rest"])
-    if not (form and located):
+    named = re.fullmatch(_NAMED, text)
+    if named is None:
+        return text
+    located = re.fullmatch(_PATH_WITH_BLANKS, named["rest"])
+    if located is None:
         return text
     path = located["path"].replace(" ", _BLANK_MARK)
-    return f"{text[: form.start('rest')]}{path}{located['marker'] or ''}"
+    return f"{text[: named.start('rest')]}{path}{located['marker'] or ''}"
 
 
-def _unnamed(text: str) -> Asked | None:
+def _parse_address(text: str) -> ParsedRequirement | None:
     """Read an address without a name before it."""
-    form = None if re.fullmatch(_NAMED, text) else re.fullmatch(_UNNAMED, text)
+    if re.fullmatch(_NAMED, text):
+        return None
+    form = re.fullmatch(_UNNAMED, text)
     if form is None:
         return None
-    address, extras, marker = form["address"], form["extras"] or "", _marker(form["marker"] or "")
-    written = f"{address}{extras}" + (f" ; {marker}" if marker else "")
+    address = form["address"]
+    extras = form["extras"] or ""
+    marker = _parse_marker(form["marker"])
     name = _name_in(address)
-    return Asked(normalised(name) if name else address, written, extras, None, address, marker)
+    written = f"{address}{extras}"
+    return ParsedRequirement(
+        normalised(name) if name else address,
+        f"{written} ; {marker}" if marker else written,
+        extras=extras,
+        url=address,
+        marker=marker,
+    )
 
 
-def _marker(text: str) -> Marker | None:
+def _parse_marker(text: str | None) -> Marker | None:
     from packaging.markers import InvalidMarker, Marker
 
     try:
         return Marker(text) if text else None
     except RecursionError:
-        raise _malformed(text, "marker", "it is nested too deep") from None
+        raise _malformed(str(text), "marker", "it is nested too deep") from None
     except InvalidMarker as error:
-        raise _malformed(text, "marker", str(error).splitlines()[0]) from None
+        raise _malformed(str(text), "marker", str(error).splitlines()[0]) from None
 
 
-def _malformed(text: str, kind: str, reason: str) -> UsageError:
+def _malformed(
+    text: str,
+    kind: str,
+    reason: str,
+) -> UsageError:
     if len(text) > _SHOWN:
         text = f"{text[:_SHOWN]}…"
     return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {reason}")
 
 
 def _name_in(address: str) -> str:
-    """The name that an address tells: of its ``#egg=``, of its file, or of its last part."""
-    plain, _, fragment = address.partition("#")
-    if egg := re.search(r"egg=([A-Za-z0-9][\w.-]*)", fragment):
+    """Return the name that an address tells: of its ``#egg=``, of its file, or of its last part."""
+    location, _, fragment = address.partition("#")
+    egg = re.search(r"egg=([A-Za-z0-9][\w.-]*)", fragment)
+    if egg:
         return egg[1]
-    last = re.split(r"[/\\]", plain.rstrip("/\\"))[-1].partition("@")[0]
-    if file := re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last):
+    *_, part = re.split(r"[/\\]", location.rstrip("/\\"))
+    last, _, _ = part.partition("@")
+    file = re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last)
+    if file:
         return file[1]
-    last = re.sub(r"\s+", "-", last)
-    name = re.sub(r"\.git$", "", last) if re.match(r"[A-Za-z0-9]", last) else ""
-    repository = "/".join(re.split(r"[/\\:]", plain.partition("@")[0].rstrip("/"))[-2:])
-    return _REPOSITORIES.get(repository.removesuffix(".git").lower(), name)
+    parts = re.split(r"[/\\:]", location.partition("@")[0].rstrip("/"))
+    repository = "/".join(parts[-2:]).removesuffix(".git").lower()
+    if repository in _REPOSITORIES:
+        return _REPOSITORIES[repository]
+    name = re.sub(r"\s+", "-", last).removesuffix(".git")
+    return name if re.match(r"[A-Za-z0-9]", last) else ""
 
 
 def _brackets(extras: Collection[str]) -> str:

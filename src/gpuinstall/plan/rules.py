@@ -31,28 +31,28 @@ NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified"
 
 def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
     """Keep what the requirements say of torch."""
-    if build.torch in context.wanted and build.name not in context.unwanted:
-        return None
-    return Reason("other-torch", f"torch{context.demand.torch} is asked for")
+    if build.torch not in context.requested_torches or build.name in context.excluded_builds:
+        return Reason("other-torch", f"torch{context.demand.torch} is asked for")
+    return None
 
 
 def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
     """Keep the backend that is forced, by an option or by a local version."""
-    if all(build.backend == backend for backend in context.demand.backends):
+    backends = context.demand.backends
+    if not backends or backends == {build.backend}:
         return None
-    tags = sorted(backend.tag for backend in context.demand.backends)
+    tags = sorted(backend.tag for backend in backends)
     return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
 
 
-def is_of_named_cuda(build: Build, context: PlanContext) -> Reason | None:
+def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
     """Keep the CUDA that the name of a program carries."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
     for text, name in context.cuda_names.items():
         if build.toolkit[0] != name.major:
-            return Reason(
-                "other-cuda", f"{text} is for CUDA {name.major}, and one process has one CUDA"
-            )
+            message = f"{text} is for CUDA {name.major}, and one process has one CUDA"
+            return Reason("other-cuda", message)
     return None
 
 
@@ -61,7 +61,8 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     allowed = context.demand.allowed
     if allowed is None or build.backend.tag in allowed:
         return None
-    return Reason("not-allowed", f"the allowed backends are {', '.join(allowed) or 'none'}")
+    tags = ", ".join(allowed) or "none"
+    return Reason("not-allowed", f"the allowed backends are {tags}")
 
 
 def has_companions(build: Build, context: PlanContext) -> Reason | None:
@@ -83,30 +84,30 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     glibc = context.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
-    return Reason(
-        "glibc-too-old", f"its wheels require glibc {build.glibc}; this machine has {glibc}"
-    )
+    message = f"its wheels require glibc {build.glibc}; this machine has {glibc}"
+    return Reason("glibc-too-old", message)
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
     """Take no build of which nobody knows what runs it; one that is forced is tried if its driver is new enough."""
     if build.unread:
-        if context.gpus and (against := context.rules.against_driver(build)):
-            return against
-        unknown = f"the index has it, the catalogue of {context.catalog.date} does not know it"
-        return Reason(
-            "not-in-catalogue", f"{unknown}: {build.obstacle}" if build.obstacle else unknown
-        )
+        obstacle = context.rules.against_driver(build) if context.gpus else None
+        if obstacle:
+            return obstacle
+        message = f"the index has it, the catalogue of {context.catalog.date} does not know it"
+        if build.obstacle:
+            message += f": {build.obstacle}"
+        return Reason("not-in-catalogue", message)
     if build.lists_no_code and build.backend not in context.demand.backends:
-        forced = f"--backend {build.backend} takes it anyway"
-        return Reason("architectures-unknown", f"its wheel does not list its GPU code: {forced}")
+        message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
+        return Reason("architectures-unknown", message)
     return None
 
 
 RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
     is_the_torch,
     is_the_backend,
-    is_of_named_cuda,
+    is_of_requested_cuda,
     is_allowed,
     exists,
     has_companions,
@@ -116,7 +117,11 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 
 def broken_rule(build: Build, context: PlanContext) -> Reason | None:
     """Return the first reason against a build, whatever the GPU."""
-    return next(filter(None, (rule(build, context) for rule in RULES)), None)
+    for rule in RULES:
+        reason = rule(build, context)
+        if reason:
+            return reason
+    return None
 
 
 @cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from gpuinstall.finding import Finding
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     from gpuinstall.finding import Reason, Rejection
     from gpuinstall.machine import Machine
 
+    RejectedBuild = Rejection[Build]
+    SortKey = tuple[object, ...]
+
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
 """The code of a build that would run, but is newer than the torch that the programs want."""
 PROGRAM_HELD_BACK = "program-held-back"
 UNASKED = "cuda-build-without-gpu"
-"""The code of a build for GPUs where there is none: no source has a CPU build."""
+"""The code of a build for GPUs on a machine without any: no source has a CPU build."""
 PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 """The codes of what is to be said of the programs that were asked for."""
 
@@ -32,10 +37,10 @@ class Run:
     """What one GPU runs of the build."""
 
     index: int
-    runs: str | None
+    runs: str | None = None
     """The name of the code."""
 
-    how: str
+    how: str = "none"
     """``sass``, ``ptx`` or ``none``."""
 
 
@@ -53,11 +58,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What the programs of a request came to: the one torch that they want, and who wants it."""
+class ProgramConstraints:
+    """What the programs of a request came to: the one torch that they require."""
 
     torch: Version
     why: str
+    """Why it is not the newest torch; empty if it is."""
+
     unserved: Mapping[str, str] = field(default_factory=dict)
     """Why they cannot be had with a build of that torch, by its backend's tag."""
 
@@ -73,7 +80,7 @@ class Plan:
     choice: Choice
     gpus: tuple[Run, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    rejected: tuple[Rejection[Build], ...] = ()
+    rejected: tuple[RejectedBuild, ...] = ()
     warnings: tuple[Reason, ...] = ()
     runnable: tuple[Build, ...] = ()
     """All builds that run on the GPUs that the choice serves, the best first: requested programs choose among them."""
@@ -104,7 +111,7 @@ class Rejected:
     reasons: tuple[Reason, ...]
     fix: str | None = None
     gpus: tuple[Run, ...] = ()
-    rejected: tuple[Rejection[Build], ...] = ()
+    rejected: tuple[RejectedBuild, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document of a refused request."""
@@ -113,16 +120,15 @@ class Rejected:
     def error(self, machine: Machine) -> GpuInstallError:
         """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
         reason = self.reasons[0]
-        problem = next(
-            (problem for problem in machine.problems if problem.code == reason.code), None
-        )
+        same = (problem for problem in machine.problems if problem.code == reason.code)
+        finding = next(same, Finding(*reason))
         return self.error_class(
             reason.code,
             reason.message,
             hint=self.fix,
-            why=problem.why if problem else None,
-            evidence=problem.evidence if problem else None,
-            id=problem.id if problem else None,
+            why=finding.why,
+            evidence=finding.evidence,
+            id=finding.id,
             data={"plan": self.to_dict()},
         )
 
@@ -137,7 +143,14 @@ def _document(
         "schema": PLAN_DOCUMENT,
         "status": status,
         "build": build,
-        "gpus": [{"index": run.index, "runs": run.runs, "how": run.how} for run in outcome.gpus],
+        "gpus": [
+            {
+                "index": run.index,
+                "runs": run.runs,
+                "how": run.how,
+            }
+            for run in outcome.gpus
+        ],
         "reasons": [reason._asdict() for reason in outcome.reasons],
         "rejected": [
             {

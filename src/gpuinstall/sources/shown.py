@@ -16,20 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def are_shown_today(texts: Iterable[str]) -> bool:
-    """Whether each of these sources, with its file, has been shown to the user today."""
-    return _digests(texts) <= _digests_of_today()
-
-
-def remember_shown(texts: Iterable[str]) -> None:
-    """Keep that these sources have been shown today; a state folder that cannot be written is no fault."""
-    digests = _digests_of_today() | _digests(texts)
-    with suppress(InstallationError):
-        write_atomically(_file(), json.dumps({"date": _today(), "shown": sorted(digests)}))
-
-
-def _digests(texts: Iterable[str]) -> set[str]:
-    return {hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest() for text in texts}
+def were_shown_today(texts: Iterable[str]) -> bool:
+    """Return whether the user has been shown all of these sources, with their files, today; from now on they have."""
+    known = _digests_of_today()
+    digests = set(known)
+    for text in texts:
+        encoded = text.encode(errors="surrogateescape")
+        digests.add(hashlib.sha256(encoded).hexdigest())
+    if digests == known:
+        return True
+    document = {"date": _today(), "shown": sorted(digests)}
+    with suppress(InstallationError):  # a state folder that cannot be written is no fault
+        write_atomically(_file(), json.dumps(document))
+    return False
 
 
 def _digests_of_today() -> set[str]:
@@ -37,7 +36,7 @@ def _digests_of_today() -> set[str]:
     with suppress(OSError, ValueError, TypeError, LookupError):
         document = read_json(_file())
         if document["date"] == _today():
-            return {str(digest) for digest in document["shown"]}
+            return set(map(str, document["shown"]))
     return set()
 
 

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside
 from gpuinstall.location import Location
-from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch, source_setting
-from gpuinstall.sources.shown import are_shown_today, remember_shown
+from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch
+from gpuinstall.sources.shown import were_shown_today
 from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
@@ -23,70 +23,104 @@ if TYPE_CHECKING:
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _SUPPLIES_TORCH = "a source of torch"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KINDS = (
+    ("default", "index", ""),
+    ("extra", "index", ""),
+    ("find_links", "find-links", _SUPPLIES_TORCH),
+    ("certificates", "cert", "the certificates to trust"),
+)
+"""A field of a configuration, its name in messages, and what it is the source of."""
+_SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 _LOGIN = r"(?<=://)[^/\s]+@"
 
 
 class FolderSetting(NamedTuple):
-    """What a file of the folder says, which may be a stranger's: ``value`` is the address of a source or of a package.
-
-    ``role`` is what it is the source of.
-    """
+    """What a file of the folder says, which may be a stranger's."""
 
     key: str
     file: Path
     value: str
+    """The address of a source or of a package."""
+
     role: str = ""
+    """What it is the source of."""
 
     def __str__(self) -> str:
-        return f"{self.value}, as {self.file} says{self.role and f': {self.role}'}"
+        role = f": {self.role}" if self.role else ""
+        return f"{self.value}, as {self.file} says{role}"
 
 
 @dataclass(frozen=True)
 class Sources:
     """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
 
-    ``torch_index`` is the base below which ``<backend>/<package>/`` lie; ``named`` says that the user gave it, and
-    then it comes before ``find_links`` (addresses or absolute folders), else after them. ``default_index`` None is
-    the tools' own. ``extension_sources`` are pages of prebuilt extensions that were named. ``chosen`` is what a file of
-    the folder chose and the person did not; where they do not ``trust_folder``, that is refused. No address holds
-    credentials: ``logins`` are "user:password" by host, for the client and for uv's environment alone.
+    No address holds credentials.
     """
 
     torch_index: str = OFFICIAL
-    named: bool = False
+    """The base below which ``<backend>/<package>/`` lie."""
+
+    is_torch_index_requested: bool = False
+    """Whether the user gave the torch index; otherwise it comes after ``find_links``."""
+
     find_links: tuple[str, ...] = ()
+    """Addresses or absolute folders."""
+
     default_index: str | None = None
+    """None is the tools' own."""
+
     extra_indexes: tuple[str, ...] = ()
     """Indexes that never serve the family; whatever else they list comes from them alone."""
+
     own_indexes: Mapping[str, str] = field(default_factory=dict)
     """Those of them that the user's own configuration names, and no file of the folder, with the place that does."""
+
     flat_indexes: tuple[str, ...] = ()
     """The find-links of the folder, which are such indexes too."""
+
     package_indexes: Mapping[str, str] = field(default_factory=dict)
     """The index of each package that may come from no other."""
+
     hashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
+
     hash_places: Mapping[str, str] = field(default_factory=dict)
     """Where the hashes of a package stand."""
+
     locked: tuple[SourceSetting, ...] = ()
     """The index of each package in the lock of the project's own tool, or that it comes from an address."""
+
     only_binary: frozenset[str] = frozenset()
     exclude_newer: str | None = None
-    answered: tuple[SourceSetting, ...] = ()
+    undated: frozenset[str] = frozenset()
+    """Packages for which ``exclude_newer`` does not hold."""
+
+    ignored_settings: tuple[SourceSetting, ...] = ()
     """Settings of files that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
+
     certificates: str | None = None
     extension_sources: tuple[str, ...] = ()
+    """Pages of prebuilt extensions."""
+
     chosen: tuple[FolderSetting, ...] = ()
+    """What a file of the folder chose, and the user did not."""
+
     trust_folder: bool = True
+    """Whether the folder may choose."""
+
     logins: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """``user:password`` by host, for the client and for uv's environment alone."""
 
     def environment(self) -> dict[str, str]:
-        """The variables for uv: one default index, nothing beside it, one set of certificates.
+        """Return the variables for uv: one default index, nothing beside it, one set of certificates.
 
-        Credentials travel here and not in argv. uv's own files are passed over where they could add an index.
+        Credentials travel here and not in argv. uv's own files are passed over if they could add an index.
         """
-        variables = dict.fromkeys(("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"), "")
+        variables = {
+            "UV_INDEX": "",
+            "UV_EXTRA_INDEX_URL": "",
+            "UV_FIND_LINKS": "",
+        }
         if self.default_index:
             variables["UV_DEFAULT_INDEX"] = self._with_login(self.default_index)
         if self.extra_indexes or self.find_links:
@@ -95,48 +129,49 @@ class Sources:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
 
-    def admit(self, settings: Sequence[FolderSetting], reporter: Reporter) -> None:
+    def _with_login(self, address: str) -> str:
+        parts = urlsplit(address)
+        login = self.logins.get(parts.netloc)
+        if login is None:
+            return address
+        return parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
+
+    def admit(
+        self,
+        settings: Sequence[FolderSetting],
+        reporter: Reporter,
+    ) -> None:
         """Name what the folder chose, and not the user; raise UsageError if they do not trust it to.
 
         What a user has been shown in full today, with nothing new beside it, is one line.
         """
         if settings and not self.trust_folder:
-            names = ", ".join(
-                dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings)
+            places = dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings)
+            raise UsageError(
+                "folder-not-trusted",
+                f"{', '.join(places)}: not trusted",
+                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder",
+                hint="export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file",
             )
-            why = "GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder"
-            hint = "export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file"
-            raise UsageError("folder-not-trusted", f"{names}: not trusted", why=why, hint=hint)
-        sources = [str(setting) for setting in settings]
+        sources = list(map(str, settings))
         is_brief = reporter.is_brief and len(sources) > 1
-        if is_brief and are_shown_today(sources):
-            files = list(dict.fromkeys(display_path(setting.file) for setting in settings))
-            names = " and ".join(filter(None, (", ".join(files[:-1]), files[-1])))
-            reporter.notice("Index", f"{len(sources)} sources named by {names} (-v lists them)")
-            return
+        if is_brief and were_shown_today(sources):
+            files = [display_path(setting.file) for setting in settings]
+            *others, last = dict.fromkeys(files)
+            names = f"{', '.join(others)} and {last}" if others else last
+            sources = [f"{len(sources)} sources named by {names} (-v lists them)"]
         for source in sources:
             reporter.notice("Index", source)
-        if is_brief:
-            remember_shown(sources)
 
-    def explain_answered(self, reporter: Reporter) -> None:
-        """Say which settings of files are not obeyed, and why."""
-        for place, key, effect in dict.fromkeys(
-            (one.place, one.row.key, one.effect) for one in self.answered
-        ):
-            why = (
-                "the build of torch is chosen here"
-                if effect is Effect.TORCH
-                else "it is not read here"
-            )
-            reporter.step("Ignored", f"{key} in {place}: {why}")
-
-    def with_settings(self, settings: Iterable[SourceSetting]) -> Sources:
-        """Obey what files say of sources; raise UsageError for what cannot be obeyed."""
-        sources = self
-        for setting in dict.fromkeys(settings):
-            sources = sources._obey(setting)
-        return sources
+    def explain_ignored_settings(self, reporter: Reporter) -> None:
+        """Report which settings of files are not obeyed, and why."""
+        texts = dict[str, None]()
+        for setting in self.ignored_settings:
+            is_of_torch = setting.effect is Effect.TORCH
+            why = "the build of torch is chosen here" if is_of_torch else "it is not read here"
+            texts[f"{setting.row.key} in {setting.place}: {why}"] = None
+        for text in texts:
+            reporter.step("Ignored", text)
 
     def check_locked_indexes(self, read_default: Callable[[], str | None]) -> None:
         """Raise UsageError if a package is locked from an index that is not among the sources.
@@ -145,267 +180,342 @@ class Sources:
         the user may have named a mirror of it.
         """
         known = _locations(self.places)
-        indexes = (one for one in self.locked if one.effect is Effect.LOCKED_INDEX)
-        unknown = [one for one in indexes if Location.parse(one.value) not in known]
-        if not unknown:
-            return
-        own = _locations([read_default()])
-        for setting in unknown:
-            if Location.parse(setting.value) not in own:
+        for setting in self.locked:
+            if setting.effect is not Effect.LOCKED_INDEX:
+                continue
+            location = Location.parse(setting.value)
+            if location in known:
+                continue
+            if location not in _locations([read_default()]):
                 raise _not_obeyed(setting, f"{setting.row.instead}: {setting.value}")
-
-    def uv_settings(self) -> dict[str, Any]:
-        """uv's settings for what comes neither from the sources of the family nor from the default index."""
-        extra = [{"url": address} for address in self.extra_indexes if not is_of_pytorch(address)]
-        flat = [{"url": place, "format": "flat"} for place in self.flat_indexes]
-        return {
-            "index": [*extra, *flat],
-            **({"exclude-newer": self.exclude_newer} if self.exclude_newer else {}),
-        }
 
     @property
     def places(self) -> tuple[str, ...]:
         """Every address that packages may come from, but for the tools' own default index."""
-        own = (self.torch_index, *self.find_links, *self.extra_indexes, *self.flat_indexes)
-        return (*own, *self.package_indexes.values(), *filter(None, [self.default_index]))
+        places = (
+            self.torch_index,
+            *self.find_links,
+            *self.extra_indexes,
+            *self.flat_indexes,
+            *self.package_indexes.values(),
+        )
+        if self.default_index is None:
+            return places
+        return (*places, self.default_index)
+
+    @property
+    def _other_indexes(self) -> list[str]:
+        """The further indexes that are not PyTorch's."""
+        return [address for address in self.extra_indexes if not is_of_pytorch(address)]
+
+    def uv_settings(self) -> dict[str, Any]:
+        """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
+        indexes = [{"url": address} for address in self._other_indexes]
+        indexes += [{"url": place, "format": "flat"} for place in self.flat_indexes]
+        settings: dict[str, Any] = {"index": indexes}
+        if self.exclude_newer:
+            settings["exclude-newer"] = self.exclude_newer
+            settings["undated"] = sorted(self.undated)
+        return settings
 
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""
-        return bool(self.package_indexes or self.uv_settings()["index"])
+        return any((self.package_indexes, self._other_indexes, self.flat_indexes))
 
-    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
-        """The indexes that may have a package, the first that lists it alone; ``default`` is the default index."""
+    def indexes_for(
+        self,
+        package: str,
+        default: str | None,
+    ) -> tuple[str, ...]:
+        """Return the indexes that may have a package; it comes from the first that lists it.
+
+        Args:
+            package: Its name.
+            default: The default index.
+        """
         if package in self.package_indexes:
             return (self.package_indexes[package],)
-        extra = (address for address in self.extra_indexes if not is_of_pytorch(address))
-        return (*extra, *filter(None, [default]))
+        indexes = self._other_indexes
+        if default:
+            indexes.append(default)
+        return tuple(indexes)
+
+    def chooser_of(self, address: str) -> FolderSetting | None:
+        """Return the setting of the folder by which a file at an address, or a page of files, is a source."""
+        location = Location.parse(address)
+        for setting in self.chosen:
+            source = Location.parse(setting.value)
+            if location.is_from(source):
+                return setting
+        return None
+
+    def with_settings(self, settings: Iterable[SourceSetting]) -> Sources:
+        """Obey what files say of sources; raise UsageError for what cannot be obeyed."""
+        sources = self
+        for setting in dict.fromkeys(settings):
+            sources = sources._obey(setting)
+        return sources
 
     def _obey(self, setting: SourceSetting) -> Sources:
-        """Obey one setting; that of a package which the person's own word already names is not named again."""
-        changed: dict[str, Any] = {}
+        sources = self
         match setting.effect:
             case Effect.REFUSED:
                 raise _not_obeyed(setting)
             case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
-                return self._with_address(setting)
+                sources = self._with_address(setting)
             case Effect.HASH:
-                return self._with_hashes(setting)
+                sources = self._with_hashes(setting)
             case Effect.TORCH | Effect.UNRELATED:
-                changed = {"answered": (*self.answered, setting)}
+                sources = replace(self, ignored_settings=(*self.ignored_settings, setting))
             case Effect.LOCKED_INDEX | Effect.ADDRESS:
-                changed = {"locked": (*self.locked, setting)}
+                sources = replace(self, locked=(*self.locked, setting))
             case Effect.ONLY_BINARY:
-                from packaging.utils import canonicalize_name  # which takes long to load
-
-                names = re.split(r"[\s,]+", setting.value)
-                packages = {
-                    name if name == ":all:" else canonicalize_name(name) for name in names if name
-                }
-                changed = {"only_binary": self.only_binary | packages - {":none:"}}
+                sources = self._without_building(setting.value)
             case Effect.EXCLUDE_NEWER:
                 if not re.fullmatch(r"[0-9A-Za-z:.+ -]+", setting.value):
                     raise _not_obeyed(setting, "it is a date")
-                changed = {"exclude_newer": setting.value}
-        return replace(self, **changed)
+                sources = replace(self, exclude_newer=setting.value)
+        return sources
+
+    def _without_building(self, names: str) -> Sources:
+        from packaging.utils import canonicalize_name  # which takes long to load
+
+        packages = set(self.only_binary)
+        for name in re.split(r"[\s,]+", names):
+            if name == ":all:":
+                packages.add(name)
+            elif name and name != ":none:":
+                packages.add(canonicalize_name(name))
+        return replace(self, only_binary=frozenset(packages))
 
     def _with_hashes(self, setting: SourceSetting) -> Sources:
-        digests = [value.removeprefix("sha256:") for value in setting.value.split()]
-        if setting.value.count("sha256:") < max(len(digests), 1) or not all(
-            map(_SHA256.fullmatch, digests)
-        ):
-            raise _not_obeyed(setting, "a hash is written sha256:…")
-        hashes = self.hashes.get(setting.package, frozenset()).union(digests)
-        places = {**self.hash_places, setting.package: setting.place}
-        return replace(self, hashes={**self.hashes, setting.package: hashes}, hash_places=places)
+        package = setting.package
+        known = self.hashes.get(package, ())
+        hashes = set(known)
+        for word in setting.value.split() or [""]:
+            digest = _SHA256.fullmatch(word)
+            if digest is None:
+                raise _not_obeyed(setting, "a hash is written sha256:…")
+            hashes.add(digest[1])
+        return replace(
+            self,
+            hashes={**self.hashes, package: frozenset(hashes)},
+            hash_places={**self.hash_places, package: setting.place},
+        )
 
     def _with_address(self, setting: SourceSetting) -> Sources:
-        address, key = setting.value.rstrip("/"), setting.row.key
+        """Add an address; one that is a source already, by the user's own word, is not named again."""
+        address = setting.value.rstrip("/")
         if "{" in address:
             raise _not_obeyed(
                 setting, "an index without variables, and its login in UV_INDEX or a netrc file"
             )
         if not re.match(r"(https?://[^/]|file:///|/)", address):
             raise _not_obeyed(setting, "a URL: https://index.example/simple")
-        login = dict([_login(address)]) if "@" in _host(address) else {}
-        plain = _without_login(address)
-        location, role = Location.parse(plain), ""
-        is_new = location not in map(Location.parse, self.places)
-        if setting.effect is Effect.INDEX:
-            others = [one for one in self.chosen if one.key == key and one.value != plain]
-            if others:
-                raise _not_obeyed(setting, f"one default index; {others[0].value} is another")
-            sources = replace(self, default_index=plain)
-        elif setting.effect is Effect.EXTRA_INDEX:
-            sources = replace(
-                self, extra_indexes=tuple(dict.fromkeys((*self.extra_indexes, plain)))
-            )
-        elif setting.effect is Effect.FIND_LINKS:
-            role = _SUPPLIES_TORCH
-            if location.server == "file://":
-                check_outside(Path(location.path), setting.file)
-            links, flat = (*self.find_links, plain), (*self.flat_indexes, plain)
-            sources = replace(
-                self,
-                find_links=tuple(dict.fromkeys(links)),
-                flat_indexes=tuple(dict.fromkeys(flat)),
-            )
-        else:
-            role = f"the source of {setting.package}"
-            sources = replace(
-                self, package_indexes={**self.package_indexes, setting.package: plain}
-            )
-        chosen = (
-            *self.chosen,
-            *([FolderSetting(key, setting.file, plain, role)] if is_new else []),
+        logins = {**self.logins, **_logins([address])}
+        sources = replace(self, logins=logins)
+        address = _without_login(address)
+        location = Location.parse(address)
+        role = ""
+        match setting.effect:
+            case Effect.INDEX:
+                self._check_only_default(setting, address)
+                sources = replace(sources, default_index=address)
+            case Effect.EXTRA_INDEX:
+                extra = dict.fromkeys((*self.extra_indexes, address))
+                sources = replace(sources, extra_indexes=tuple(extra))
+            case Effect.FIND_LINKS:
+                role = _SUPPLIES_TORCH
+                if location.server == "file://":
+                    check_outside(Path(location.path), setting.file)
+                links = dict.fromkeys((*self.find_links, address))
+                flat = dict.fromkeys((*self.flat_indexes, address))
+                sources = replace(
+                    sources,
+                    find_links=tuple(links),
+                    flat_indexes=tuple(flat),
+                )
+            case Effect.PACKAGE_INDEX:
+                role = f"the source of {setting.package}"
+                indexes = {**self.package_indexes, setting.package: address}
+                sources = replace(sources, package_indexes=indexes)
+        if location in _locations(self.places):
+            return sources
+        choice = FolderSetting(
+            key=setting.row.key,
+            file=setting.file,
+            value=address,
+            role=role,
         )
-        return replace(sources, chosen=chosen, logins={**self.logins, **login})
+        return replace(sources, chosen=(*self.chosen, choice))
+
+    def _check_only_default(self, setting: SourceSetting, address: str) -> None:
+        for other in self.chosen:
+            is_default = other.key == setting.row.key
+            if is_default and other.value != address:
+                raise _not_obeyed(setting, f"one default index; {other.value} is another")
 
     def with_extensions(
-        self, named: Sequence[str], configured: Sequence[str], file: Path
+        self,
+        requested: Sequence[str],
+        configured: Sequence[str],
+        file: Path,
     ) -> Sources:
-        """Add the sources of extensions that the user named, and those of a project's ``file``.
+        """Add the sources of extensions; raise UsageError for one that is not an address.
 
-        Raise UsageError for an address that is none.
+        Args:
+            requested: Those that the user gave.
+            configured: Those of a project.
+            file: The file that configures them.
         """
-        every = tuple(dict.fromkeys((*named, *configured)))
-        if wrong := next(
-            (address for address in every if not re.match(r"https?://[^/]", address)), None
-        ):
-            message = f"the source of extensions {wrong!r} is not a URL"
-            raise UsageError(
-                "extension-source",
-                message,
-                hint="Give a page of files: https://index.example/{name}/",
+        addresses = dict.fromkeys((*requested, *configured))
+        for address in addresses:
+            if not re.match(r"https?://[^/]", address):
+                raise UsageError(
+                    "extension-source",
+                    f"the source of extensions {address!r} is not a URL",
+                    hint="Give a page of files: https://index.example/{name}/",
+                )
+        logins = {**self.logins, **_logins(addresses)}
+        choices = [
+            FolderSetting(
+                key="extension-sources",
+                file=file,
+                value=_without_login(address),
+                role="a source of extensions",
             )
-        theirs = (_without_login(address) for address in configured if address not in named)
-        chosen = (
-            FolderSetting("extension-sources", file, one, "a source of extensions")
-            for one in theirs
-        )
-        logins = {
-            **self.logins,
-            **dict(_login(address) for address in every if "@" in _host(address)),
-        }
-        sources = tuple(map(_without_login, every))
+            for address in configured
+            if address not in requested
+        ]
         return replace(
-            self, extension_sources=sources, chosen=(*self.chosen, *chosen), logins=logins
-        )
-
-    def chooser_of(self, address: str) -> FolderSetting | None:
-        """The setting of the folder by which a file at an address, or a page of files, is a source."""
-        wanted = Location.parse(address)
-        return next(
-            (one for one in self.chosen if one.value and wanted.is_from(Location.parse(one.value))),
-            None,
-        )
-
-    def _with_login(self, address: str) -> str:
-        parts = urlsplit(address)
-        login = self.logins.get(parts.netloc)
-        return (
-            address
-            if login is None
-            else parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
+            self,
+            extension_sources=tuple(map(_without_login, addresses)),
+            chosen=(*self.chosen, *choices),
+            logins=logins,
         )
 
 
 def read_sources(
-    named: str | None, environ: Mapping[str, str], folder: Path, *, configured: str | None = None
+    torch_index: str | None,
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    configured: str | None = None,
 ) -> Sources:
-    """Read the sources that count in ``folder``; ``named`` is the torch index that the user gave, if any.
+    """Return the sources that count in a folder.
 
-    ``configured`` is the one that the project gives, which counts where the user gave none. Raise UsageError for an
-    address that is none, or a configuration file that is malformed.
+    Args:
+        torch_index: The torch index that the user gave.
+        environ: The variables.
+        folder: Where the command runs.
+        configured: The torch index of the project, which counts if the user gave none.
+
+    Raises:
+        UsageError: if an address is none, or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import merged, read_configuration, trusts_folder
 
-    said = read_configuration(environ, folder)
-    sources, own = (
-        sources_of(named or configured, environ, merged(said)),
-        merged(one for one in said if not one.file),
+    configurations = read_configuration(environ, folder)
+    index = torch_index or configured
+    base = torch_index_of(index)
+    of_folder = [indexes for indexes in configurations if indexes.file]
+    all_of_folder = merged(of_folder)
+    of_user = [indexes for indexes in configurations if not indexes.file]
+    used = merged(configurations)
+    for variable in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+        if environ.get(variable):
+            used = replace(used, certificates=environ[variable])
+    default = used.default or ""
+    addresses = (
+        index or OFFICIAL,
+        default,
+        *used.extra,
+        *used.find_links,
     )
-    chosen = [*_chosen(sources, said, own)]
-    if sources.named and not named:
-        index = sources.torch_index
-        chosen.insert(
-            0, FolderSetting("torch-index", folder / "pyproject.toml", index, _SUPPLIES_TORCH)
-        )
-    flat = tuple(_without_login(link) for one in said if one.file for link in one.find_links)
-    by_folder = _locations(url for one in said if one.file for url in one.extra)
-    own_indexes = {
-        _without_login(url): one.origin
-        for one in reversed(said)
-        for url in one.extra
-        if not (is_of_pytorch(url) or Location.parse(url) in by_folder)
-    }
-    sources = replace(
-        sources,
-        chosen=tuple(chosen),
+    choices = []
+    if configured and not torch_index:
+        file = folder / "pyproject.toml"
+        choices.append(FolderSetting("torch-index", file, base, _SUPPLIES_TORCH))
+    choices += _choices(of_folder, used, merged(of_user))
+    sources = Sources(
+        torch_index=base,
+        is_torch_index_requested=bool(index),
+        find_links=tuple(map(_without_login, used.find_links)),
+        default_index=_without_login(default).rstrip("/") or None,
+        extra_indexes=tuple(map(_without_login, used.extra)),
+        own_indexes=_own_indexes(configurations, _locations(all_of_folder.extra)),
+        flat_indexes=tuple(map(_without_login, all_of_folder.find_links)),
+        certificates=used.certificates,
+        chosen=tuple(choices),
         trust_folder=trusts_folder(environ),
-        flat_indexes=flat,
-        own_indexes=own_indexes,
+        logins=_logins(addresses),
     )
     return sources.with_settings(
-        source_setting(tool, key, value, one.file)
-        for one in said
-        if one.file
-        for tool, key, value in one.settings
+        setting for indexes in of_folder for setting in indexes.further_settings
     )
 
 
-def _chosen(sources: Sources, said: Iterable[Indexes], own: Indexes) -> Iterator[FolderSetting]:
-    """What files of the folder say that counts and is not the person's ``own`` word."""
-    rows = (
-        ("index", lambda one: (one.default,), (sources.default_index,), ""),
-        ("index", lambda one: one.extra, sources.extra_indexes, ""),
-        ("find-links", lambda one: one.find_links, sources.find_links, _SUPPLIES_TORCH),
-        (
-            "cert",
-            lambda one: (one.certificates,),
-            (sources.certificates,),
-            "the certificates to trust",
-        ),
-    )
-    for indexes, file in ((one, one.file) for one in said if one.file):
-        for key, values, used, role in rows:
-            strange = _locations(used) - _locations(values(own))
-            for value in values(indexes):
-                if _locations([value]) & strange:
-                    yield FolderSetting(key, file, _without_login(value), role)
+def torch_index_of(requested: str | None) -> str:
+    """Return the base of the requested torch index, or the official one; raise UsageError for no address."""
+    if not requested:
+        return OFFICIAL
+    if not re.match(r"https?://[^/]", requested):
+        hint = "the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/"
+        raise UsageError("torch-index", f"the torch index {requested!r} is not a URL", hint=hint)
+    return _without_login(requested.rstrip("/"))
+
+
+def _choices(
+    of_folder: Iterable[Indexes],
+    used: Indexes,
+    of_user: Indexes,
+) -> Iterator[FolderSetting]:
+    """Yield what files of the folder say that is used and is not the user's own word."""
+    for indexes in of_folder:
+        if indexes.file is None:
+            continue
+        for kind, key, role in _KINDS:
+            own = _addresses(of_user, kind)
+            chosen = _addresses(used, kind)
+            for location, address in _addresses(indexes, kind).items():
+                if location in chosen and location not in own:
+                    yield FolderSetting(key, indexes.file, _without_login(address), role)
+
+
+def _addresses(indexes: Indexes, kind: str) -> dict[Location, str]:
+    """Return the addresses in one field of a configuration."""
+    addresses = getattr(indexes, kind)
+    if not isinstance(addresses, tuple):
+        addresses = (addresses,)
+    located = {}
+    for address in filter(None, addresses):
+        located[Location.parse(address)] = address
+    return located
+
+
+def _own_indexes(
+    configurations: Iterable[Indexes], by_folder: Iterable[Location]
+) -> dict[str, str]:
+    """Return the extra indexes that no file of the folder names, each with the strongest place that does."""
+    origins = dict[str, str]()
+    for indexes in configurations:
+        for address in indexes.extra:
+            is_by_folder = Location.parse(address) in by_folder
+            if not is_by_folder and not is_of_pytorch(address):
+                origins.setdefault(_without_login(address), indexes.origin)
+    return origins
 
 
 def _locations(addresses: Iterable[str | None]) -> set[Location]:
     return {Location.parse(address) for address in addresses if address}
 
 
-def sources_of(named: str | None, environ: Mapping[str, str], indexes: Indexes) -> Sources:
-    """Put together what the user named and what pip and uv are configured for; raise UsageError for no address."""
-    torch_index = _base(named) if named else OFFICIAL
-    default = (indexes.default or "").rstrip("/")
-    addresses = (torch_index, default, *indexes.extra, *indexes.find_links)
-    return Sources(
-        torch_index=_without_login(torch_index),
-        named=bool(named),
-        find_links=tuple(_without_login(link) for link in indexes.find_links),
-        default_index=_without_login(default) or None,
-        extra_indexes=tuple(_without_login(url) for url in indexes.extra),
-        certificates=environ.get("SSL_CERT_FILE")
-        or environ.get("REQUESTS_CA_BUNDLE")
-        or indexes.certificates,
-        logins=dict(_login(address) for address in addresses if "@" in _host(address)),
-    )
-
-
-def torch_index_of(named: str | None) -> str:
-    """The base of the torch index that was named, or the official one; raise UsageError for no address."""
-    return _without_login(_base(named)) if named else OFFICIAL
-
-
 def _not_obeyed(setting: SourceSetting, instead: str = "") -> UsageError:
+    package = f" of {setting.package}" if setting.package else ""
     return UsageError(
         "source-setting",
-        f"{setting.place}: {setting.row.key}{f' of {setting.package}' * bool(setting.package)} cannot be obeyed",
+        f"{setting.place}: {setting.row.key}{package} cannot be obeyed",
         why="it says where packages may come from or which files they are; without it others could be installed",
         hint=f"Instead: {instead or setting.row.instead}",
     )
@@ -415,26 +525,23 @@ def _without_login(address: str) -> str:
     return re.sub(_LOGIN, "", address)
 
 
-def _login(address: str) -> tuple[str, str]:
-    login, _, host = _host(address).rpartition("@")
-    if (
-        unquote(login).startswith("-") or not unquote(login).isprintable()
-    ):  # an option of keyring, a line of netrc
-        raise UsageError(
-            "malformed-address", f"{address!r} is not a URL: its login has odd characters"
-        )
-    return host, unquote(login)
+def _logins(addresses: Iterable[str]) -> dict[str, str]:
+    """Return the logins of addresses by host; raise UsageError for one that is malformed."""
+    logins = {}
+    for address in addresses:
+        try:
+            netloc = urlsplit(address).netloc
+        except ValueError as error:
+            raise _malformed(address, str(error)) from error
+        quoted, at, host = netloc.rpartition("@")
+        login = unquote(quoted)
+        # It would be an option of keyring, or a line of a netrc file.
+        if login.startswith("-") or not login.isprintable():
+            raise _malformed(address, "its login has odd characters")
+        if at:
+            logins[host] = login
+    return logins
 
 
-def _host(address: str) -> str:
-    try:
-        return urlsplit(address).netloc
-    except ValueError as error:
-        raise UsageError("malformed-address", f"{address!r} is not a URL: {error}") from error
-
-
-def _base(named: str) -> str:
-    if not re.match(r"https?://[^/]", named):
-        hint = "the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/"
-        raise UsageError("torch-index", f"the torch index {named!r} is not a URL", hint=hint)
-    return named.rstrip("/")
+def _malformed(address: str, why: str) -> UsageError:
+    return UsageError("malformed-address", f"{address!r} is not a URL: {why}")

@@ -21,23 +21,22 @@ PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 
 
 class Vendor(NamedTuple):
-    """A maker whose GPUs are planned for.
-
-    ``kind`` is that of the backends that serve them; ``rules`` binds its rules to a machine and a catalogue;
-    ``visible`` gives the environment variables with which a program sees just these devices, in this order; a proof has
-    none of ``misleading``, which hide devices too, or change what is counted or computed;
-    ``torch_device`` is what torch calls its GPUs, where that is not the kind; ``by_architecture``: only a GPU whose
-    architecture is known is planned for, and any other is none for computing. ``idle_causes`` are the failure
-    catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's.
-    """
+    """A maker whose GPUs are planned for."""
 
     kind: str
+    """That of the backends that serve its GPUs."""
     rules: Callable[[Machine, Catalog], Rules]
+    """Binds its rules to a machine and a catalogue."""
     visible: Callable[[Sequence[str]], Mapping[str, str]]
+    """Returns the environment variables with which a program sees just these devices, in this order."""
     misleading: tuple[str, ...] = ()
+    """The variables that no proof has: they hide devices too, or change what is counted or computed."""
     torch_device: str | None = None
+    """What torch calls its GPUs, if that is not the kind."""
     by_architecture: bool = False
+    """Whether only a GPU whose architecture is known is planned for; any other is none for computing."""
     idle_causes: tuple[str, str] = ("F33", "F24")
+    """The failure catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's."""
 
 
 def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
@@ -59,7 +58,8 @@ def _intel(machine: Machine, catalog: Catalog) -> Rules:
 
 
 def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
-    return {"ONEAPI_DEVICE_SELECTOR": f"level_zero:{','.join(devices)}" if devices else "*:cpu"}
+    selector = f"level_zero:{','.join(devices)}" if devices else "*:cpu"
+    return {"ONEAPI_DEVICE_SELECTOR": selector}
 
 
 def _apple(machine: Machine, catalog: Catalog) -> Rules:
@@ -69,9 +69,8 @@ def _apple(machine: Machine, catalog: Catalog) -> Rules:
 
 
 def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
-    return {
-        "PYTORCH_ENABLE_MPS_FALLBACK": "0"
-    }  # what the GPU cannot do is not to run on the CPU without a word
+    # What the GPU cannot do is not to run on the CPU without a word.
+    return {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
 
 
 def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
@@ -79,7 +78,10 @@ def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
 
 
 def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(devices),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 VENDORS: dict[str, Vendor] = {
@@ -96,45 +98,62 @@ VENDORS: dict[str, Vendor] = {
         idle_causes=("F99", "F99"),
     ),
     "intel": Vendor(
-        "xpu", _intel, _visible_to_sycl, by_architecture=True, idle_causes=("F116", "F116")
+        "xpu",
+        _intel,
+        _visible_to_sycl,
+        by_architecture=True,
+        idle_causes=("F116", "F116"),
     ),
-    "apple": Vendor(CPU.kind, _apple, _nothing_hidden, torch_device="mps", by_architecture=True),
+    "apple": Vendor(
+        CPU.kind,
+        _apple,
+        _nothing_hidden,
+        torch_device="mps",
+        by_architecture=True,
+    ),
 }
-"""By the name in documents; where a machine has GPUs of several, the first is served."""
+"""By the name in documents; if a machine has GPUs of several, the first is served."""
 
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
-    """Name a GPU's maker: as it says, else by its PCI id; None where nothing tells.
+    """Return a GPU's maker: as it tells, else by its PCI id; None if nothing tells.
 
-    One with a compute capability is NVIDIA's, and so is one that says nothing on a machine with NVIDIA's driver.
+    One with a compute capability is NVIDIA's, and so is one that tells nothing on a machine with NVIDIA's driver.
     """
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
         return PCI_IDS.get(gpu.pci_id.partition(":")[0].lower())
-    return "nvidia" if gpu.compute_capability is not None or machine.driver is not None else None
+    if gpu.compute_capability is not None or machine.driver is not None:
+        return "nvidia"
+    return None
 
 
 def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
-    """Bind the rules that decide for a machine: of the maker of the ``kinds`` asked for, else of its GPUs."""
+    """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs."""
     vendor = vendor_for(machine, kinds)
     return vendor.rules(machine, catalog.serving(vendor.kind))
 
 
 def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
-    """Choose the maker that is served: of the ``kinds`` asked for, else of the machine's GPUs, else the first.
+    """Return the maker that is served: of the requested ``kinds``, else of the machine's GPUs, else the first.
 
-    Who asks for the CPU's build asks for no maker.
+    A request for the CPU's build is for no maker.
     """
-    named = [
-        vendor for vendor in VENDORS.values() if vendor.kind in kinds and vendor.kind != CPU.kind
-    ]
-    makers = {vendor_of(gpu, machine) for gpu in machine.gpus if is_planned_for(gpu, machine)}
-    present = [vendor for name, vendor in VENDORS.items() if name in makers]
-    return (named or present or list(VENDORS.values()))[0]
+    for vendor in VENDORS.values():
+        if vendor.kind in kinds and vendor.kind != CPU.kind:
+            return vendor
+    gpus = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
+    makers = [vendor_of(gpu, machine) for gpu in gpus]
+    for name, vendor in VENDORS.items():
+        if name in makers:
+            return vendor
+    return next(iter(VENDORS.values()))
 
 
 def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
-    """Say whether builds are chosen for a GPU: its maker is one of these, and tells enough of it."""
+    """Whether builds are chosen for a GPU: its maker is one of these, and tells enough of it."""
     vendor = VENDORS.get(vendor_of(gpu, machine) or "")
-    return vendor is not None and not (vendor.by_architecture and gpu.architecture is None)
+    if vendor is None:
+        return False
+    return gpu.architecture is not None or not vendor.by_architecture

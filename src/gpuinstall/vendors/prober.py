@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import MachineFacts, Step, take
+from gpuinstall.failures.problems import finding_for
 from gpuinstall.vendors import vendor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpuinstall.facts.source import Source
     from gpuinstall.finding import CheckResult, Finding
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
 ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
 OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
+"""From the best to the worst."""
 
-_SAID: dict[ProofOutcome, str] = {
+_SUMMARIES: dict[ProofOutcome, str] = {
     "proven": "a kernel ran on {}",
     "memory-only": "memory was set and read back on {}",
     "unproven": "not proven: {}",
@@ -33,27 +36,30 @@ Evidence = TypeVar("Evidence")
 
 @dataclass(frozen=True)
 class VendorFindings:
-    """What one maker's prober concludes: its GPUs and driver, what is wrong with them, what should be known.
-
-    ``shows_gpu`` says whether any source shows one that this process was given, listed or not; ``facts`` are what the
-    Machine document says below the maker's name.
-    """
+    """What one maker's prober concludes."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: Driver | None = None
     faults: tuple[Finding, ...] = ()
+    """What is wrong with the GPUs or their driver."""
     notes: tuple[Finding, ...] = ()
+    """What should be known and stops nothing."""
     shows_gpu: bool = False
+    """Whether any source shows a GPU that this process was given, listed or not."""
     l4t: str | None = None
+    """The release of Jetson Linux."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the Machine document has below the maker's name."""
 
 
 @dataclass(frozen=True)
 class GpuProof:
-    """What one GPU showed before anything was downloaded; ``index`` is the machine's. Busy ones are ``unproven``."""
+    """What one GPU showed before anything was downloaded."""
 
     index: int
+    """The machine's."""
     outcome: ProofOutcome
+    """A GPU that is busy is ``unproven``."""
 
 
 @dataclass(frozen=True)
@@ -65,31 +71,38 @@ class Preflight:
     seconds: float = 0.0
 
     def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
-        """The indices of the GPUs that ended so."""
+        """Return the indices of the GPUs that ended so."""
         return tuple(card.index for card in self.cards if card.outcome == outcome)
 
     @property
     def summary(self) -> str:
         """What came of it, in one line."""
-        if len(self.with_outcome("proven")) == len(self.cards) > 1:
-            return f"a kernel ran on {'both' if len(self.cards) == 2 else f'all {len(self.cards)}'} GPUs"
-        groups = {text: self.with_outcome(outcome) for outcome, text in _SAID.items()}
-        return " · ".join(text.format(format_gpus(gpus)) for text, gpus in groups.items() if gpus)
+        count = len(self.cards)
+        if len(self.with_outcome("proven")) == count > 1:
+            return f"a kernel ran on {'both' if count == 2 else f'all {count}'} GPUs"
+        parts = []
+        for outcome, text in _SUMMARIES.items():
+            gpus = self.with_outcome(outcome)
+            if gpus:
+                parts.append(text.format(format_gpus(gpus)))
+        return " · ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write what ``doctor --json`` shows of it."""
+        """Return what ``doctor --json`` shows of it."""
+        gpus = [{"index": card.index, "status": card.outcome} for card in self.cards]
         return {
-            "gpus": [{"index": card.index, "status": card.outcome} for card in self.cards],
+            "gpus": gpus,
             "problems": [problem.to_dict() for problem in self.problems],
             "seconds": round(self.seconds, 3),
         }
 
 
 class GpuHealth(NamedTuple):
-    """What is known of one GPU; ``link_rate`` is the most that its link carries in one direction, in GB/s."""
+    """What is known of one GPU's health."""
 
     checks: tuple[CheckResult, ...] = ()
     link_rate: float | None = None
+    """The most that its link carries in one direction, in GB/s."""
 
 
 class Prober(ABC, Generic[Evidence]):
@@ -102,54 +115,84 @@ class Prober(ABC, Generic[Evidence]):
     systems: ClassVar[frozenset[str]] = frozenset({"linux", "windows", "macos"})
     """Where the steps are taken."""
     job_variables: ClassVar[tuple[str, ...]] = ()
-    """The variables in which a scheduler names the GPUs of a job by their place; the first one set counts."""
+    """The variables in which a scheduler lists the GPUs of a job by their place; the first one set counts."""
 
     def read(self, source: Source, facts: MachineFacts) -> Any:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
         evidence = self.evidence(facts)
-        return take(self.steps, evidence, source) if facts.host.os in self.systems else evidence
+        if facts.host.os not in self.systems:
+            return evidence
+        return take(self.steps, evidence, source)
 
     @abstractmethod
     def answers(self, evidence: Evidence) -> bool:
-        """Say whether the maker's driver answered."""
+        """Whether the maker's driver answered."""
 
     @abstractmethod
     def conclude(self, evidence: Evidence) -> VendorFindings:
-        """List the GPUs, and name what is wrong with them. Pure."""
+        """Return the GPUs, and what is wrong with them. Pure."""
 
     def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
         """Prove the driver on every usable GPU of this maker, before anything is downloaded.
 
         Without a kernel to run they stay unproven: kernels come with the build.
         """
-        gpus = (gpu.index for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor)
-        return Preflight(
-            tuple(GpuProof(gpu, "unproven") for gpu in gpus if gpu not in machine.faulty)
-        )
+        ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor]
+        proofs = [
+            GpuProof(gpu.index, "unproven") for gpu in ours if gpu.index not in machine.faulty
+        ]
+        return Preflight(tuple(proofs))
 
-    def withheld(self, gpu: Gpu, ordinal: int, name: str, environ: Mapping[str, str]) -> str | None:
-        """Say why this process may not use a GPU or the slice ``name`` of it: its job does not have it. Pure.
+    def withheld(
+        self,
+        gpu: Gpu,
+        ordinal: int,
+        name: str,
+        environ: Mapping[str, str],
+    ) -> str | None:
+        """Return why this process may not use a GPU or a slice of it: its job does not have it. Pure.
 
-        ``ordinal`` is the GPU's place among those of its maker.
+        Args:
+            gpu: The GPU.
+            ordinal: Its place among those of its maker.
+            name: The UUID of the GPU or the slice.
+            environ: The environment variables.
         """
-        variable = next((name for name in self.job_variables if environ.get(name)), None)
-        if variable is None or not any(environ.get(job) for job in JOBS):
+        is_in_job = any(environ.get(job) for job in JOBS)
+        variables = [variable for variable in self.job_variables if environ.get(variable)]
+        if not variables or not is_in_job:
             return None
-        given = {part.partition(".")[0] for part in environ[variable].split(",")}
-        return (
-            None
-            if str(ordinal) in given
-            else f"not assigned to this job: {variable}={environ[variable]}"
-        )
+        devices = environ[variables[0]]
+        given = [entry.partition(".")[0] for entry in devices.split(",")]
+        if str(ordinal) in given:
+            return None
+        return f"not assigned to this job: {variables[0]}={devices}"
 
     def health(self, gpus: int) -> Mapping[int, GpuHealth]:
-        """Ask the maker's library how its GPUs fare, by their indices; ``gpus`` decides how long it may take."""
+        """Ask the maker's library about its GPUs' health, by their indices; ``gpus`` decides how long it may take."""
         return {}
 
 
+def withheld_cards(facts: MachineFacts, cards: Iterable[str], why: str) -> Finding:
+    """Return that the bus shows cards that a container or a job was not given."""
+    place = "container" if facts.container.engine else "job"
+    return finding_for(
+        "gpu-not-ours",
+        f"not given to this {place}: {', '.join(cards)}",
+        facts.fix_context,
+        why=why,
+        blocking=False,
+    )
+
+
 def format_gpus(gpus: tuple[int, ...]) -> str:
-    """Name GPUs within a sentence."""
-    *first, last = [str(gpu) for gpu in gpus] or ["the GPU"]
-    if first:
-        return f"GPUs {', '.join(first)} and {last}"
-    return f"GPU {last}" if gpus else last
+    """Return GPUs as they stand within a sentence."""
+    if not gpus:
+        return "the GPU"
+    *first, last = map(str, gpus)
+    return f"GPUs {', '.join(first)} and {last}" if first else f"GPU {last}"
+
+
+def without_trademarks(name: str) -> str:
+    """Return the name of a product without ``(R)`` and ``(TM)``."""
+    return re.sub(r"\((R|TM)\)", "", name)

@@ -10,7 +10,12 @@ from gpuinstall.vendors.intel.prober import IntelProber
 from gpuinstall.vendors.nvidia.prober import NvidiaProber
 from gpuinstall.vendors.prober import Prober
 
-PROBERS: tuple[Prober[Any], ...] = (NvidiaProber(), AmdProber(), IntelProber(), AppleProber())
+PROBERS: tuple[Prober[Any], ...] = (
+    NvidiaProber(),
+    AmdProber(),
+    IntelProber(),
+    AppleProber(),
+)
 
 # The makers of GPUs for computing, as people write them.
 MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple"}

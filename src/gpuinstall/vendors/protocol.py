@@ -1,4 +1,4 @@
-"""What a maker of GPUs says of its own, so that nobody else has to know it: its rules for the choice of a build."""
+"""A maker's own rules for the choice of a build, which nothing else has to know."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 class Code(NamedTuple):
-    """The code of a build that a GPU runs, such as ``sm_86``, and how: ``sass``, or ``ptx``, compiled at first use."""
+    """The code of a build that a GPU runs."""
 
     name: str
+    """As the build lists it, ``sm_86``."""
     how: str
+    """``sass``, or ``ptx``, which is compiled at first use."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Rules:
     no_code_causes: ClassVar[tuple[str, str]] = ("F37", "F38")
     """The failure catalogue's entries for a GPU that is older, and one that is newer, than all a build has."""
     architecture_source: ClassVar[str] = "its driver"
-    """What says which architecture a GPU has."""
+    """What tells which architecture a GPU has."""
     not_proven: ClassVar[str | None] = None
-    """What to say of all its builds where nobody has run one on a GPU yet."""
+    """The warning for all its builds if nobody has run one on a GPU yet."""
 
     @property
     def driver(self) -> str:
@@ -70,40 +72,46 @@ class Rules:
             return None
         message = f"which code {gpu.label} runs is not known: {self.architecture_source} tells it"
         return Finding(
-            "unknown-gpu", message, fixes=("gpuinstall probe   # on the machine itself",)
+            "unknown-gpu",
+            message,
+            fixes=("gpuinstall probe   # on the machine itself",),
         )
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """The name of the code that a GPU runs, ``sm_89``; None where it is unknown."""
+        """Return the name of the code that a GPU runs, ``sm_89``; None if it is unknown."""
         return gpu.architecture
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """The names by which builds list the code for a GPU."""
+        """Return the names by which builds list the code for a GPU."""
         return (gpu.architecture,) if gpu.architecture else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """A GPU's chip in a sentence about code."""
+        """Return a GPU's chip for a sentence about code."""
         return gpu.architecture or gpu.label
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Sort GPUs: the more capable, the higher."""
+        """Return a key that sorts GPUs: the more capable, the higher."""
         return (0,)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Whether any build for this platform has code for a GPU under some driver; True where that is unknown."""
+        """Whether any build for this platform has code for a GPU under some driver; True if that is unknown."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         names = {*self.code_names(gpu)}
-        return gpu.architecture is None or any(not names.isdisjoint(build.code) for build in builds)
+        if gpu.architecture is None:
+            return True
+        return any(not names.isdisjoint(build.code) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the code of a build that a GPU runs under this driver, or say why there is none.
+        """Return the code of a build that a GPU runs under this driver, or why there is none.
 
-        A build that ``lists_no_code`` is only looked at where it is forced: it is taken to have what the GPU needs.
+        A build that ``lists_no_code`` is only looked at if it is forced: it is taken to have what the GPU needs.
         """
         names = self.code_names(gpu)
-        name = next((name for name in names if name in build.code), None)
-        if name or (names and build.lists_no_code):
-            return Code(name or str(gpu.architecture), "sass")
+        for name in names:
+            if name in build.code:
+                return Code(name, "sass")
+        if names and build.lists_no_code:
+            return Code(str(gpu.architecture), "sass")
         if not build.code:
             return Reason("no-code", f"which chips {build.name} has code for is not known")
         return Reason(
@@ -123,17 +131,25 @@ class Rules:
         return None
 
     def driver_for(self, build: Build) -> str:
-        """The driver that a build needs, for people: ``driver 580 or newer``."""
+        """Return the driver that a build needs, for people: ``driver 580 or newer``."""
         return f"{self.name}'s driver"
 
-    def driver_fix(self, build: Build, code: str, gpus: Sequence[Gpu]) -> str | None:
-        """What to do for GPUs about a build that was rejected with ``code``; None where no driver helps."""
+    def driver_fix(
+        self,
+        build: Build,
+        code: str,
+        gpus: Sequence[Gpu],
+    ) -> str | None:
+        """Return what to do for GPUs about a build that was rejected with ``code``; None if no driver helps."""
         return None
 
     def preference(
-        self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]
+        self,
+        build: Build,
+        codes: Sequence[Code | Reason],
+        gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
-        """Sort builds of one torch that fit: the better, the lower."""
+        """Return a key that sorts builds of one torch that fit: the better, the lower."""
         return ()
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
@@ -141,11 +157,11 @@ class Rules:
         return "it is as good"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
-        """Warn of a build that runs on the GPUs, but not without reserve."""
+        """Return why a build runs on the GPUs, but not without reserve."""
         return (Reason("not-proven", self.not_proven),) if self.not_proven else ()
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """The oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
+        """Return the oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
         return {}
 
     @property
@@ -154,6 +170,6 @@ class Rules:
         return self.catalog.chips[self.kind]
 
     def machine_fact(self, key: str) -> str | None:
-        """A fact that the Machine document has below the maker's name; None where it is missing or no text."""
+        """Return a fact that the Machine document has below the maker's name; None if it is missing or no text."""
         value = self.machine.makers.get(self.vendor, {}).get(key)
         return value if isinstance(value, str) else None

@@ -9,6 +9,8 @@ from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import tomli
+
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
 from gpuinstall.reporter import Reporter, SilentReporter
@@ -32,13 +34,16 @@ PINNED = ("host-to-device-pinned", "device-to-host-pinned")
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number with its unit; ``ceiling`` is the published one, ``settings`` what a DataLoader reached it with."""
+    """One number with its unit."""
 
     name: str
     value: float
     unit: str
     ceiling: float | None = None
+    """The published one."""
+
     settings: Mapping[str, Any] | None = None
+    """What a DataLoader reached it with."""
 
     @property
     def share(self) -> float | None:
@@ -46,62 +51,87 @@ class Measurement:
         return self.value / self.ceiling if self.ceiling else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the document."""
-        share = None if self.share is None else round(self.share, 3)
-        written = {
+        """Return it as the document has it."""
+        document: dict[str, Any] = {
             "name": self.name,
             "value": self.value,
             "unit": self.unit,
             "ceiling": self.ceiling,
-            "share": share,
+            "share": None if self.share is None else round(self.share, 3),
         }
-        return written | ({"settings": dict(self.settings)} if self.settings else {})
+        if self.settings:
+            document["settings"] = dict(self.settings)
+        return document
 
 
 @dataclass(frozen=True)
 class DeviceBench:
-    """The measurements on one device, and why others could not be taken."""
+    """The measurements on one device."""
 
     index: int
     name: str
     measurements: tuple[Measurement, ...]
     left_out: Mapping[str, str]
+    """Why other measurements could not be taken, by their names."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One run: the torch that was measured, and every device. The document is ``gpuinstall.bench/1``."""
+    """One run; the document is ``gpuinstall.bench/1``."""
 
     torch: str | None
+    """The version of torch that was measured."""
+
     devices: tuple[DeviceBench, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the document."""
-        devices = [
-            asdict(device)
-            | {"measurements": [measurement.to_dict() for measurement in device.measurements]}
-            for device in self.devices
-        ]
+        """Return the document."""
+        devices = []
+        for device in self.devices:
+            measurements = [measurement.to_dict() for measurement in device.measurements]
+            devices.append(asdict(device) | {"measurements": measurements})
         return {"schema": BENCH_SCHEMA, "torch": self.torch, "devices": devices}
 
     @classmethod
     def from_dict(cls, document: object) -> Bench:
-        """Read the document of an earlier run; raise UsageError where it is none."""
+        """Read the document of an earlier run; raise UsageError if it is none."""
         if not isinstance(document, dict) or document.get("schema") != BENCH_SCHEMA:
             raise UsageError(
                 "bench-malformed", f"the earlier run is not a {BENCH_SCHEMA!r} document"
             )
         try:
-            return cls(document["torch"], tuple(map(_device, document["devices"])))
+            return cls(document["torch"], tuple(map(_read_device, document["devices"])))
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UsageError(
                 "bench-malformed", f"the earlier run is malformed at {error}"
             ) from None
 
 
+def _read_device(document: Mapping[str, Any]) -> DeviceBench:
+    return DeviceBench(
+        int(document["index"]),
+        str(document["name"]),
+        tuple(map(_read_measurement, document["measurements"])),
+        left_out=document.get("left_out", {}),
+    )
+
+
+def _read_measurement(document: Mapping[str, Any]) -> Measurement:
+    value = float(document["value"])
+    if not isfinite(value):
+        raise ValueError(f"the value {document['value']!r}")
+    return Measurement(
+        str(document["name"]),
+        value,
+        str(document["unit"]),
+        ceiling=document.get("ceiling"),
+        settings=document.get("settings"),
+    )
+
+
 @dataclass(frozen=True)
 class BenchChange:
-    """One measurement, then and now; ``gain`` is +0.10 where it is now a tenth better."""
+    """One measurement, then and now."""
 
     device: str
     name: str
@@ -111,63 +141,117 @@ class BenchChange:
 
     @property
     def gain(self) -> float:
-        """How much better it is, as a fraction of what it was."""
-        better, worse = (
-            (self.before, self.now) if self.name in LESS_IS_BETTER else (self.now, self.before)
-        )
+        """How much better it is, as a fraction of what it was: +0.10 is a tenth better."""
+        better, worse = self.now, self.before
+        if self.name in LESS_IS_BETTER:
+            better, worse = worse, better
         return better / worse - 1 if worse else 0.0
 
     @property
     def worse(self) -> bool:
-        """Say whether it is worse by more than two runs of the same thing differ."""
+        """Whether it is worse by more than two runs of the same thing differ."""
         return self.gain < -NOISE
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it for the document."""
+        """Return it as the document has it."""
         return asdict(self) | {"gain": round(self.gain, 3)}
 
 
 def bench_environment(
-    python: Path, machine: Machine, *, for_cpu: bool = False, reporter: Reporter | None = None
+    python: Path,
+    machine: Machine,
+    *,
+    for_cpu: bool = False,
+    reporter: Reporter | None = None,
 ) -> Bench:
-    """Measure the torch of ``python`` on every GPU of ``machine``, one after another, or on the CPU where it has none.
+    """Measure the torch of an interpreter on every GPU, one after another, or on the CPU if there is none.
 
-    Raise UsageError where ``python`` is no interpreter.
+    Raises:
+        UsageError: if ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
     interpreter = inspect_interpreter(python)
-    for_cpu = for_cpu or interpreter.tested.backend == CPU or not machine.gpus
-    run = KernelRun(python, interpreter.flags, "bench", KERNEL_SECONDS["bench"])
-    kind = interpreter.tested.kind
-    targets = (
-        (CPU_TARGET,)
-        if for_cpu
-        else device_targets(machine, kind=kind, gpus=None, environ=os.environ)
+    torch = interpreter.tested
+    targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
+    if machine.gpus and not for_cpu and torch.backend != CPU:
+        targets = device_targets(
+            machine,
+            kind=torch.kind,
+            gpus=None,
+            environ=os.environ,
+        )
+    run = KernelRun(
+        python,
+        interpreter.flags,
+        "bench",
+        KERNEL_SECONDS["bench"],
     )
     health = read_health(targets)
-    devices = tuple(
-        _measured(run, target, health.get(target.index, GpuHealth()), reporter)
-        for target in targets
+    devices = []
+    for target in targets:
+        reporter.wait(f"measuring {target.name}")
+        devices.append(_measure(run, target, health.get(target.index, GpuHealth())))
+    return Bench(torch.version, tuple(devices))
+
+
+def _measure(
+    run: KernelRun,
+    target: DeviceTarget,
+    health: GpuHealth,
+) -> DeviceBench:
+    (report,) = run.run_all([target])
+    left_out = {
+        record.name: record.message or "" for record in report.records if record.status != "passed"
+    }
+    if target.unproven:
+        left_out["device"] = target.unproven
+    ceilings: dict[str, float | None] = dict.fromkeys(PINNED, health.link_rate)
+    ceilings.update(ceilings_of(target.name, target.gpu.memory_mib if target.gpu else None))
+    measurements = [
+        Measurement(
+            row["measure"],
+            round(row["value"], 4),
+            row["unit"],
+            ceiling=ceilings.get(row["measure"]),
+            settings=row.get("settings"),
+        )
+        for row in report.measures
+    ]
+    return DeviceBench(
+        target.index,
+        target.name,
+        tuple(measurements),
+        left_out,
     )
-    return Bench(interpreter.tested.version, devices)
 
 
 def compare(now: Bench, before: Bench) -> tuple[BenchChange, ...]:
     """Compare what both runs measured on the same devices."""
-    earlier = dict(_each(before))
-    return tuple(
-        BenchChange(
-            key[1], measurement.name, earlier[key].value, measurement.value, measurement.unit
-        )
-        for key, measurement in _each(now)
-        if key in earlier
-    )
+    earlier = dict(_measurements(before))
+    changes = []
+    for key, measurement in _measurements(now):
+        if key in earlier:
+            _, device, name = key
+            changes.append(
+                BenchChange(
+                    device,
+                    name,
+                    before=earlier[key].value,
+                    now=measurement.value,
+                    unit=measurement.unit,
+                )
+            )
+    return tuple(changes)
+
+
+def _measurements(bench: Bench) -> Iterator[tuple[tuple[int, str, str], Measurement]]:
+    for device in bench.devices:
+        for measurement in device.measurements:
+            yield (device.index, device.name, measurement.name), measurement
 
 
 def load_cards() -> list[dict[str, Any]]:
     """Read what cards are published to reach: authored rows with source and date."""
-    import tomli
-
     text = files("gpuinstall.verify").joinpath("data", "ceilings.toml").read_text("utf-8")
     cards: list[dict[str, Any]] = tomli.loads(text)["card"]
     return cards
@@ -176,65 +260,16 @@ def load_cards() -> list[dict[str, Any]]:
 def ceilings_of(name: str, memory_mib: int | None = None) -> dict[str, float]:
     """Return the ceilings of a card by the names of the measurements; empty for a card that no row names.
 
-    Where two cards share a name, the memory tells which it is.
+    If two cards share a name, the memory tells which it is.
     """
     bare = name.removeprefix("NVIDIA ")
-    named = [card for card in load_cards() if re.fullmatch(card["name"], bare)]
-    row = next(
-        (
-            card
-            for card in named
-            if len(named) == 1 or card["gib"] == round((memory_mib or 0) / 1024)
-        ),
-        {},
-    )
+    rows = [card for card in load_cards() if re.fullmatch(card["name"], bare)]
+    if len(rows) > 1:
+        gib = round((memory_mib or 0) / 1024)
+        rows = [card for card in rows if card["gib"] == gib]
+    if not rows:
+        return {}
+    row = rows[0]
     ceilings = {f"product-{kind}": float(row[kind]) for kind in PRODUCTS if kind in row}
-    return ceilings | ({"memory": float(row["memory"])} if row else {})
-
-
-def _measured(
-    run: KernelRun, target: DeviceTarget, health: GpuHealth, reporter: Reporter
-) -> DeviceBench:
-    reporter.wait(f"measuring {target.name}")
-    report = run.run_all([target])[0]
-    left_out = {
-        record.name: record.message or "" for record in report.records if record.status != "passed"
-    }
-    if target.unproven:
-        left_out["device"] = target.unproven
-    ceilings: dict[str, float | None] = dict.fromkeys(PINNED, health.link_rate)
-    ceilings.update(ceilings_of(target.name, target.gpu.memory_mib if target.gpu else None))
-    measurements = []
-    for row in report.measures:
-        name, value = row["measure"], round(row["value"], 4)
-        measurements.append(
-            Measurement(name, value, row["unit"], ceilings.get(name), row.get("settings"))
-        )
-    return DeviceBench(target.index, target.name, tuple(measurements), left_out)
-
-
-def _device(body: Mapping[str, Any]) -> DeviceBench:
-    measured = tuple(
-        Measurement(
-            str(row["name"]),
-            _finite(row["value"]),
-            str(row["unit"]),
-            row.get("ceiling"),
-            row.get("settings"),
-        )
-        for row in body["measurements"]
-    )
-    return DeviceBench(int(body["index"]), str(body["name"]), measured, body.get("left_out", {}))
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not isfinite(number):
-        raise ValueError(f"the value {value!r}")
-    return number
-
-
-def _each(bench: Bench) -> Iterator[tuple[tuple[int, str, str], Measurement]]:
-    for device in bench.devices:
-        for measurement in device.measurements:
-            yield (device.index, device.name, measurement.name), measurement
+    ceilings["memory"] = float(row["memory"])
+    return ceilings

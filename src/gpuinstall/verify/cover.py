@@ -26,10 +26,12 @@ from gpuinstall.proof_record import (
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 _TORCH = "torch"
-_ROOTS = (_TORCH, "numpy")  # a check of torch's own uses numpy, which torch does not require
+_ROOTS = (_TORCH, "numpy")
+"""A check of torch's own uses numpy, which torch does not require."""
+
 _MODULE = re.compile(r"(\w+)/__init__\.py")
 _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads, whatever package they lie in."""
@@ -68,128 +70,93 @@ class ProofCover:
         """Whether torch, and all that it loads, is what a record covers.
 
         The record is that of another environment, whose files are as it says and were given to this one as links, or
-        as copies where a file system has no links: their inodes do not count.
+        as copies if a file system has no links: their inodes do not count.
         """
         if record.python != stamped_python(str(self.venv)):
             return False
-        if dict(self.packages) != record.packages or dict(self.startup) != record.startup:
+        if self.packages != record.packages or self.startup != record.startup:
             return False
-        unchanged = self.files.keys() - set(self.new_programs(record))
-        return all(
-            _same_contents(self.files[owner], record.files.get(owner, {})) for owner in unchanged
-        )
+        # The programs that are new are tested again; whatever else the proof loads has to be the same.
+        for owner in self.files.keys() - self.new_programs(record):
+            recorded = record.files.get(owner, {})
+            if _sizes_and_times(self.files[owner]) != _sizes_and_times(recorded):
+                return False
+        return True
 
     def new_programs(self, record: ProofRecord) -> tuple[str, ...]:
         """Return the modules to be tested that a record does not cover as they are now."""
-        return tuple(
-            module
-            for module, identity in self.programs.items()
-            if record.programs.get(module) != identity
-        )
+        programs = self.programs.items()
+        recorded = record.programs
+        return tuple(module for module, identity in programs if recorded.get(module) != identity)
 
 
 def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
-    """Read what a proof of an environment covers; ``hashes`` are the locked ones of each package."""
+    """Read what a proof of an environment covers.
+
+    Args:
+        venv: The environment.
+        hashes: The locked ones of each package.
+    """
     root = venv.resolve()
     folders = packages_folders(root)
-    packages = {package.name: package for package in read_packages(folders)}
-    identities = {
-        name: _identity(package, hashes.get(name, ())) for name, package in packages.items()
-    }
-    plugins = [name for name, package in packages.items() if _PLUGINS in package.entry_points]
-    # A .pth file may import a module of its package, which Python then runs before torch.
-    starting = [name for name, package in packages.items() if _runs_at_start(package)]
-    core = _required((*_ROOTS, *plugins, *starting), packages)
-    programs = program_packages(folders)
-    files = {_TORCH: _stamps([packages[name] for name in sorted(core)], root)}
-    for module, package in programs.items():
+    packages: dict[str, InstalledPackage] = {}
+    identities: dict[str, str] = {}
+    roots = list(_ROOTS)
+    for package in read_packages(folders):
+        name = package.name
+        packages[name] = package
+        identities[name] = _identity(package, hashes.get(name, ()))
+        if _is_loaded_with_torch(package):
+            roots.append(name)
+    core = _with_requirements(roots, packages)
+    core_names = sorted(core)
+    files = {_TORCH: _stamps([packages[name] for name in core_names], root)}
+    programs = {}
+    for module, package in program_packages(folders).items():
+        beside = _with_requirements([package.name], packages) - core
+        programs[module] = _digest(identities[name] for name in sorted(beside))
         files[module] = _stamps([package], root)
+    relative_folders = [folder.relative_to(root).as_posix() for folder in folders]
     return ProofCover(
         venv=venv,
-        packages={name: identities[name] for name in sorted(core)},
-        programs={
-            module: _digest(
-                identities[name] for name in sorted(_required((package.name,), packages) - core)
-            )
-            for module, package in programs.items()
-        },
+        packages={name: identities[name] for name in core_names},
+        programs=programs,
         files=files,
-        startup=startup_files(
-            str(root), [folder.relative_to(root).as_posix() for folder in folders]
-        ),
+        startup=startup_files(str(root), relative_folders),
     )
 
 
-def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
-    """Name the modules of torch's family, of the programs that are known, and of what was compiled beside a torch.
-
-    ``folders`` are those on an interpreter's path. Nothing is imported: the records of the installations are read.
-    """
-    return tuple(program_packages(map(Path, folders)))
-
-
-def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
-    """Return the package of each module that a proof tests beside torch, in the order of the modules."""
-    known = (load_catalog().family | {row.package for row in PROGRAMS}) - {_TORCH}
-    found: dict[str, InstalledPackage] = {}
-    for package in read_packages(folders):
-        by_row = {
-            module
-            for module, row in load_rows().items()
-            if re.fullmatch(row["packages"], package.name)
-        }
-        modules = by_row or (
-            {_module(package)} if package.name in known or _is_extension(package) else set()
-        )
-        for module in modules:
-            found.setdefault(module, package)
-    return dict(sorted(found.items()))
+def _is_loaded_with_torch(package: InstalledPackage) -> bool:
+    """Whether torch, or Python before it, loads a package that torch does not require."""
+    if _PLUGINS in package.entry_points:
+        return True
+    # A .pth file may import a module of its package, which Python then runs before torch.
+    return any(is_startup_file(file.path) for file in package.files if "/" not in file.path)
 
 
-@cache
-def load_rows() -> dict[str, dict[str, Any]]:
-    """The rows of ``libraries.toml``, by module: libraries and extensions that are not torch's."""
-    text = Path(__file__).with_name("data").joinpath("libraries.toml").read_text("utf-8")
-    return {row["module"]: row for row in tomli.loads(text)["libraries"]}
+def _with_requirements(names: Sequence[str], packages: Mapping[str, InstalledPackage]) -> set[str]:
+    """Return the installed packages among ``names``, and all that these require."""
+    installed = set[str]()
+    remaining = list(names)
+    while remaining:
+        name = remaining.pop()
+        if name in packages and name not in installed:
+            installed.add(name)
+            remaining.extend(_requirements(packages[name]))
+    return installed
 
 
-def _is_extension(package: InstalledPackage) -> bool:
-    """Say whether a package has compiled code and requires torch, extras left aside."""
-    return package.is_native and any(
-        canonicalize_name(requirement.name) == _TORCH and "extra" not in str(requirement.marker)
-        for requirement in package.requires
-    )
-
-
-def _module(package: InstalledPackage) -> str:
-    modules = [match[1] for file in package.files if (match := _MODULE.fullmatch(file.path))]
-    modules = modules or [package.record.name.partition("-")[0]]
-    return next(
-        (module for module in modules if canonicalize_name(module) == package.name), modules[0]
-    )
-
-
-def _required(names: Iterable[str], packages: Mapping[str, InstalledPackage]) -> set[str]:
-    """Return the installed packages among ``names``, and all that these require, extras left aside."""
-    found = set[str]()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        package = packages.get(name)
-        if package is None or name in found:
-            continue
-        found.add(name)
-        unconditional = [one for one in package.requires if "extra" not in str(one.marker)]
-        waiting.extend(canonicalize_name(requirement.name) for requirement in unconditional)
-    return found
+def _requirements(package: InstalledPackage) -> Iterator[str]:
+    """Yield the names of the packages that one requires, extras left aside."""
+    for requirement in package.requires:
+        if "extra" not in str(requirement.marker):
+            yield canonicalize_name(requirement.name)
 
 
 def _identity(package: InstalledPackage, hashes: Collection[str]) -> str:
-    return f"{package.version} {_digest([package.record_text])} {_digest(sorted(hashes))}"
-
-
-def _runs_at_start(package: InstalledPackage) -> bool:
-    return any(is_startup_file(file.path) for file in package.files if "/" not in file.path)
+    record = _digest([package.record_text])
+    locked = _digest(sorted(hashes))
+    return f"{package.version} {record} {locked}"
 
 
 def _digest(texts: Iterable[str]) -> str:
@@ -202,14 +169,71 @@ def _stamps(packages: Iterable[InstalledPackage], root: Path) -> dict[str, Stamp
     for package in packages:
         site = package.record.parent.relative_to(root).as_posix()
         for file in package.files:
-            if "/include/" not in file.path and not file.path.endswith(".pyc"):
-                path = f"{site}/{file.path}"
-                stamps[path] = file_stamp(f"{root}/{path}")
+            if "/include/" in file.path or file.path.endswith(".pyc"):
+                continue
+            path = f"{site}/{file.path}"
+            stamps[path] = file_stamp(f"{root}/{path}")
     return stamps
 
 
-def _same_contents(stamps: Mapping[str, Stamp], recorded: Mapping[str, Stamp]) -> bool:
-    """Whether both have the same files, of the same sizes and times."""
-    if stamps.keys() != recorded.keys():
-        return False
-    return all(stamp[:2] == recorded[path][:2] for path, stamp in stamps.items())
+def _sizes_and_times(stamps: Mapping[str, Stamp]) -> dict[str, tuple[int, int]]:
+    return {path: stamp[:2] for path, stamp in stamps.items()}
+
+
+def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules of torch's family, of known programs, and of what was compiled beside a torch.
+
+    Nothing is imported: the records of the installations are read.
+
+    Args:
+        folders: Those on an interpreter's path.
+    """
+    return tuple(program_packages(map(Path, folders)))
+
+
+def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
+    """Return the package of each module that a proof tests beside torch, in the order of the modules."""
+    known = load_catalog().family.union(row.package for row in PROGRAMS)
+    known -= {_TORCH}
+    programs: dict[str, InstalledPackage] = {}
+    for package in read_packages(folders):
+        for module in _tested_modules(package, known):
+            programs.setdefault(module, package)
+    return dict(sorted(programs.items()))
+
+
+def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
+    """Return the modules of a package that a proof tests: those of its row, else the one it is imported by."""
+    modules = []
+    for module, row in load_rows().items():
+        if re.fullmatch(row["packages"], package.name):
+            modules.append(module)
+    is_extension = package.is_native and _TORCH in _requirements(package)
+    if not modules and (package.name in known or is_extension):
+        modules.append(_main_module(package))
+    return modules
+
+
+def _main_module(package: InstalledPackage) -> str:
+    """Return the module that is named after the package, else the first that it has."""
+    modules = []
+    for file in package.files:
+        match = _MODULE.fullmatch(file.path)
+        if match:
+            modules.append(match[1])
+    for module in modules:
+        if canonicalize_name(module) == package.name:
+            return module
+    if modules:
+        return modules[0]
+    # One file: its .dist-info has the name as it is written.
+    name, _, _ = package.record.name.partition("-")
+    return name
+
+
+@cache
+def load_rows() -> dict[str, dict[str, Any]]:
+    """Return the rows of ``libraries.toml``, by module: libraries and extensions that are not torch's."""
+    path = Path(__file__).with_name("data") / "libraries.toml"
+    table = tomli.loads(path.read_text("utf-8"))
+    return {row["module"]: row for row in table["libraries"]}

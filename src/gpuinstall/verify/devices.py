@@ -19,32 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceTarget:
-    """One child to run: ``device`` as torch names it (or "all", or "none"), ``visible`` the GPUs that it shall see.
-
-    ``vendor`` is the maker of the GPU; where there is none, every maker's GPUs are hidden.
-    """
+    """One child to run."""
 
     index: int
     name: str
     device: str
+    """The device as torch names it, or "all", or "none"."""
+
     visible: tuple[str, ...] = ()
+    """The GPUs that it shall see."""
+
     gpu: Gpu | None = None
     vendor: str | None = None
+    """The maker of the GPU; None: every maker's GPUs are hidden."""
+
     unproven: str | None = None
+    """Why it cannot be tried."""
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that show the child these GPUs and no others."""
-        return {
-            name: value
-            for vendor in self._vendors
-            for name, value in vendor.visible(self.visible).items()
-        }
+        variables: dict[str, str] = {}
+        for vendor in self._vendors:
+            variables |= vendor.visible(self.visible)
+        return variables
 
     @property
     def misleading(self) -> frozenset[str]:
         """The variables that would hide these GPUs all the same, or change what they compute."""
-        return frozenset(name for vendor in self._vendors for name in vendor.misleading)
+        return frozenset[str]().union(*(vendor.misleading for vendor in self._vendors))
 
     @property
     def _vendors(self) -> Iterable[Vendor]:
@@ -57,84 +60,129 @@ class DeviceTarget:
 
     @property
     def on_gpu(self) -> bool:
-        """Say whether kernels run on a GPU."""
+        """Whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None
+
+    def untried(self, reason: str) -> DeviceTarget:
+        """Return the same without its GPU."""
+        return replace(self, device="none", visible=(), unproven=reason)
 
 
 CPU_TARGET = DeviceTarget(0, THE_CPU, "cpu")
 
 
 def device_targets(
-    machine: Machine, *, kind: str | None, gpus: tuple[int, ...] | None, environ: Mapping[str, str]
+    machine: Machine,
+    *,
+    kind: str | None,
+    gpus: tuple[int, ...] | None,
+    environ: Mapping[str, str],
 ) -> tuple[DeviceTarget, ...]:
-    """List every GPU asked for, as devices of a torch of this ``kind``; those of other makers where it serves none."""
-    broken = {
-        index: problem.message
-        for problem in machine.problems
-        if problem.blocking
-        for index in problem.gpus
-    }
-    targets = [
-        target if reason is None else replace(target, device="none", visible=(), unproven=reason)
-        for vendor in VENDORS
-        for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind))
-        if gpus is None or gpu.index in gpus
-        for target in _parts(gpu, vendor, ordinal)
-        for reason in (
-            broken.get(gpu.index) or _withheld(gpu, vendor, ordinal, target.visible[0], environ),
-        )
-    ]
+    """Return the GPUs to try.
+
+    Args:
+        kind: the kind of GPU that torch was built for; if there is none of it, the GPUs of other makers are returned.
+        gpus: the indices that were requested; None: all.
+    """
+    targets: list[DeviceTarget] = []
+    for vendor in VENDORS:
+        for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind)):
+            if gpus is None or gpu.index in gpus:
+                targets += _targets_of(gpu, vendor, ordinal, machine, environ)
     served = [target for target in targets if target.vendor and VENDORS[target.vendor].kind == kind]
     if targets:
         return tuple(served or targets)
-    if machine.refusing:  # its driver cannot show the GPU
-        return (DeviceTarget(0, "GPU", "none", unproven=machine.refusing[0].message),)
-    return (DeviceTarget(0, NO_GPU, "none", unproven="this machine has no GPU that torch can use"),)
+    if machine.refusing:
+        # Its driver cannot show the GPU.
+        name = "GPU"
+        reason = machine.refusing[0].message
+    else:
+        name = NO_GPU
+        reason = "this machine has no GPU that torch can use"
+    return (DeviceTarget(0, name, "none", unproven=reason),)
+
+
+def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
+    """Return the GPUs of one maker; those that do not tell their maker's belong to whoever torch is for."""
+    makers = [
+        name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture
+    ]
+    guess = makers[0] if makers else next(iter(VENDORS))
+    gpus = [gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or guess) == vendor]
+    return sorted(gpus, key=lambda gpu: gpu.index)
+
+
+def _targets_of(
+    gpu: Gpu,
+    vendor: str,
+    ordinal: int,
+    machine: Machine,
+    environ: Mapping[str, str],
+) -> Iterator[DeviceTarget]:
+    """Yield a GPU, or each of its slices; ``ordinal`` is its place among those of its maker."""
+    fault = None
+    for problem in machine.problems:
+        if problem.blocking and gpu.index in problem.gpus:
+            fault = problem.message
+    for target in _parts(gpu, vendor, ordinal):
+        reason = fault or _withheld(target, ordinal, environ)
+        yield target.untried(reason) if reason else target
+
+
+def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
+    whole = DeviceTarget(
+        gpu.index,
+        gpu.name or gpu.label,
+        VENDORS[vendor].torch_device or VENDORS[vendor].kind,
+        visible=(gpu.uuid or str(ordinal),),
+        gpu=gpu,
+        vendor=vendor,
+    )
+    if not gpu.mig_devices:
+        yield whole
+    for part in gpu.mig_devices:
+        name = f"{whole.name} MIG {part.profile or part.uuid}"
+        yield replace(whole, name=name, visible=(part.uuid,))
+
+
+def _withheld(
+    target: DeviceTarget,
+    ordinal: int,
+    environ: Mapping[str, str],
+) -> str | None:
+    """Return why this process may not use a GPU or a slice of it."""
+    for prober in PROBERS:
+        if prober.vendor == target.vendor and target.gpu:
+            return prober.withheld(
+                target.gpu,
+                ordinal,
+                target.visible[0],
+                environ,
+            )
+    return None
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
-    """Give the one child that sees all GPUs at once; None where fewer than two can be tried (slices see no peer)."""
+    """Return the one child that sees all GPUs at once; None if fewer than two can be tried (slices see no peer)."""
     whole = [
         target for target in targets if target.on_gpu and target.gpu and not target.gpu.mig_devices
     ]
     if len(whole) < 2:
         return None
-    visible = tuple(name for target in whole for name in target.visible)
-    return DeviceTarget(0, "all GPUs", "all", visible, vendor=whole[0].vendor)
+    return DeviceTarget(
+        0,
+        "all GPUs",
+        "all",
+        visible=tuple(name for target in whole for name in target.visible),
+        vendor=whole[0].vendor,
+    )
 
 
 def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
-    """Ask the makers of the GPUs that are tried how they fare, by their indices."""
+    """Return how the GPUs that are tried fare by their makers' own libraries, by their indices."""
     makers = {target.vendor for target in targets if target.on_gpu}
     health: dict[int, GpuHealth] = {}
-    for prober in (prober for prober in PROBERS if prober.vendor in makers):
-        health |= prober.health(len(targets))
+    for prober in PROBERS:
+        if prober.vendor in makers:
+            health |= prober.health(len(targets))
     return health
-
-
-def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
-    """List the GPUs of one maker; those that do not say whose they are belong to whoever torch is for."""
-    guessed = (
-        name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture
-    )
-    served = next(guessed, next(iter(VENDORS)))
-    gpus = (gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or served) == vendor)
-    return sorted(gpus, key=lambda gpu: gpu.index)
-
-
-def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
-    name = gpu.name or gpu.label
-    device = VENDORS[vendor].torch_device or VENDORS[vendor].kind
-    if not gpu.mig_devices:
-        yield DeviceTarget(gpu.index, name, device, (gpu.uuid or str(ordinal),), gpu, vendor)
-    for part in gpu.mig_devices:
-        yield DeviceTarget(
-            gpu.index, f"{name} MIG {part.profile or part.uuid}", device, (part.uuid,), gpu, vendor
-        )
-
-
-def _withheld(
-    gpu: Gpu, vendor: str, ordinal: int, name: str, environ: Mapping[str, str]
-) -> str | None:
-    probers = (prober for prober in PROBERS if prober.vendor == vendor)
-    return next((prober.withheld(gpu, ordinal, name, environ) for prober in probers), None)

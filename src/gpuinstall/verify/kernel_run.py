@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import suppress
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.facts.children import run_children
+from gpuinstall.facts.children import run_children, signal_name
 from gpuinstall.files import parse_json
 from gpuinstall.finding import CheckResult
 
@@ -20,9 +21,18 @@ if TYPE_CHECKING:
     from gpuinstall.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
-_COMPLETE = {"name": {"status", "seconds"}, "measure": {"value", "unit"}}
+#: What else a line has, by the key that tells its kind.
+_REQUIRED_KEYS = {"name": {"status", "seconds"}, "measure": {"value", "unit"}}
 _STATUSES = ("passed", "failed", "skipped", "unproven")
-_TEXTS = ("begin", "name", "message", "text", "architecture", "measure", "unit")
+#: The types of what a line has, by key.
+_TYPES = (
+    ((int, float), ("seconds", "value")),
+    (list, ("architectures", "loaded")),
+    (
+        (str, type(None)),
+        ("begin", "name", "message", "text", "architecture", "measure", "unit"),
+    ),
+)
 KERNELS = Path(__file__).parent / "kernels"
 # Under a name that no package has: ``kernels`` is one on the index, and programs import it.
 LAUNCH = """
@@ -51,60 +61,74 @@ KILLED = {
 
 @dataclass(frozen=True)
 class KernelReport:
-    """Everything from one child; ``measures`` are the numbers that it took.
-
-    ``architectures`` are those of the build, None where torch could not be imported; ``architecture`` is the GPU's.
-    ``unproven`` says why the device could not be tried, ``loader_variables`` are those without which it passes.
-    ``program`` is the module that was put to the proof beside a torch that works; ``loaded`` are the modules that torch
-    and its checks have imported.
-    """
+    """Everything from one child."""
 
     records: tuple[CheckResult, ...] = ()
     measures: tuple[dict[str, Any], ...] = ()
+    """The numbers that it took."""
+
     architectures: tuple[str, ...] | None = None
+    """Those of the build; None if torch could not be imported."""
+
     architecture: str | None = None
+    """The GPU's."""
+
     unproven: str | None = None
+    """Why the device could not be tried."""
+
     loader_variables: tuple[tuple[str, str], ...] = ()
+    """Those without which it passes."""
+
     hung: bool = False
     program: str | None = None
+    """The module that was put to the proof beside a torch that works."""
+
     loaded: frozenset[str] = frozenset()
+    """The modules that torch and its checks have imported."""
 
     @property
     def failed(self) -> bool:
-        """Say whether any check failed."""
+        """Whether any check failed."""
         return any(record.status == "failed" for record in self.records)
 
 
 @dataclass(frozen=True)
 class KernelRun:
-    """How to run one table of kernels (``work``) with one interpreter; a child ends itself after ``seconds``.
-
-    ``program`` is the module of one package that is put to the proof instead, ``script`` its row, as JSON.
-    """
+    """How to run kernels with one interpreter."""
 
     python: Path
     flags: tuple[str, ...]
     work: str
+    """The table of checks or measurements."""
+
     seconds: float
+    """After which a child ends itself."""
+
     program: str | None = None
+    """The module of one package that is put to the proof instead."""
+
     script: str | None = None
+    """The row of the program, as JSON."""
 
     def run_all(
-        self, targets: Sequence[DeviceTarget], progress: Progress | None = None
+        self,
+        targets: Sequence[DeviceTarget],
+        progress: Progress | None = None,
     ) -> list[KernelReport]:
-        """Run one child per device at once; run those that fail again without the loader's variables, to blame them."""
+        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
         reports = self._run(targets, os.environ, progress)
         misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
+        if not misleading:
+            return reports
         suspects = [
-            number
-            for number, first in enumerate(reports)
-            if misleading and first.failed and not first.hung
+            number for number, report in enumerate(reports) if report.failed and not report.hung
         ]
-        clean = {name: value for name, value in os.environ.items() if name not in LOADER}
-        for number, second in zip(
-            suspects, self._run([targets[number] for number in suspects], clean), strict=True
-        ):
-            if not second.failed:
+        again = self._run(
+            [targets[number] for number in suspects],
+            {name: value for name, value in os.environ.items() if name not in LOADER},
+        )
+        for number, report in zip(suspects, again, strict=True):
+            if not report.failed:
                 reports[number] = replace(reports[number], loader_variables=misleading)
         return reports
 
@@ -114,111 +138,144 @@ class KernelRun:
         environ: Mapping[str, str],
         progress: Progress | None = None,
     ) -> list[KernelReport]:
-        def hear(number: int, line: str) -> None:
+        def count_check(number: int, line: str) -> None:
             if progress and "name" in (json_object(line) or {}):
                 progress(targets[number].part, 1)
 
         commands = []
         for target in targets:
-            kept = {name: value for name, value in environ.items() if name not in target.misleading}
-            commands.append((self.argv(target), {**kept, **target.environment}))
-        ended = run_children(commands, self.seconds + GRACE, waiting=lambda: None, each_line=hear)
-        return [
-            replace(read_kernel_report(finished, self.seconds), program=self.program)
-            for finished in ended
-        ]
+            variables = {**environ, **target.environment}
+            for name in target.misleading - target.environment.keys():
+                variables.pop(name, None)
+            commands.append((self.argv(target), variables))
+        ended = run_children(
+            commands,
+            self.seconds + GRACE,
+            waiting=lambda: None,
+            each_line=count_check,
+        )
+        reports = []
+        for finished in ended:
+            report = read_kernel_report(finished, self.seconds)
+            reports.append(replace(report, program=self.program))
+        return reports
 
     def argv(self, target: DeviceTarget) -> list[str]:
-        """Give the child's command line."""
-        launch = [str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py")]
-        gpus, programs = (
-            max(1, len(target.visible)),
-            {"program": self.program, "script": self.script},
-        )
+        """Return the child's command line."""
         options = {
             "device": target.device,
-            "gpus": gpus,
+            "gpus": max(1, len(target.visible)),
             "work": self.work,
             "seconds": self.seconds,
-            **programs,
+            "program": self.program,
+            "script": self.script,
         }
-        given = ((name, value) for name, value in options.items() if value is not None)
-        return [*launch, *(word for name, value in given for word in (f"--{name}", str(value)))]
+        launch = (str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py"))
+        return [*launch, json.dumps(options)]
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
     lines = list(filter(None, map(json_object, finished.out.splitlines())))
-    records = []
-    for line in (line for line in lines if "name" in line):
-        status: Any = "skipped" if line["status"] == "unproven" else line["status"]
-        message, text = line.get("message"), line.get("text") or ""
-        records.append(CheckResult(line["name"], status, line["seconds"], message, evidence=text))
-    if not (finished.ok and records):
-        ending = how_it_ended(finished, seconds)
-        records.append(
-            CheckResult(_last_begun(lines), "failed", message=ending, evidence=finished.err)
+    records = [
+        CheckResult(
+            line["name"],
+            "skipped" if line["status"] == "unproven" else line["status"],
+            line["seconds"],
+            message=line.get("message"),
+            evidence=line.get("text") or "",
         )
+        for line in lines
+        if "name" in line
+    ]
+    if not (finished.ok and records):
+        records.append(
+            CheckResult(
+                _unfinished_check(lines),
+                "failed",
+                message=how_it_ended(finished, seconds),
+                evidence=finished.err,
+            )
+        )
+    architectures = _first(lines, "architectures")
+    unproven = [line for line in lines if line.get("status") == "unproven"]
+    loaded: set[str] = set()
+    for line in lines:
+        loaded.update(map(str, line.get("loaded", ())))
     return KernelReport(
         records=tuple(records),
         measures=tuple(line for line in lines if "measure" in line),
-        architectures=next(
-            (tuple(map(str, line["architectures"])) for line in lines if "architectures" in line),
-            None,
-        ),
-        architecture=next((line["architecture"] for line in lines if "architecture" in line), None),
+        architectures=None if architectures is None else tuple(map(str, architectures)),
+        architecture=_first(lines, "architecture"),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
-        loaded=frozenset(str(name) for line in lines for name in line.get("loaded", ())),
-        unproven=next(
-            (line["message"] for line in lines if line.get("status") == "unproven"), None
-        ),
+        loaded=frozenset(loaded),
+        unproven=_first(unproven, "message"),
     )
 
 
+def _first(lines: Sequence[dict[str, Any]], key: str) -> Any:
+    return next((line[key] for line in lines if key in line), None)
+
+
+def _unfinished_check(lines: Sequence[dict[str, Any]]) -> str:
+    """Return the check that began last and has no end; before the first it is the start, after the last the exit."""
+    ended = {line["name"] for line in lines if "name" in line}
+    name = "start"
+    for line in reversed(lines):
+        if "begin" in line:
+            if line["begin"] not in ended:
+                return str(line["begin"])
+            name = "exit"
+    return name
+
+
 def json_object(line: str) -> dict[str, Any] | None:
-    """Read a line that a child of ours wrote; None where something else wrote it (a start-up file of the user's)."""
+    """Return a line that a child of ours wrote; None if something else wrote it (a start-up file of the user's)."""
     with suppress(ValueError):
         value = parse_json(line)
-        return value if isinstance(value, dict) and _is_ours(value) else None
+        if isinstance(value, dict) and _is_ours(value):
+            return value
     return None
 
 
 def _is_ours(line: dict[str, Any]) -> bool:
-    """Say whether what a child of ours writes stands there as it writes it."""
-    return (
-        all(further <= line.keys() for key, further in _COMPLETE.items() if key in line)
-        and line.get("status", "passed") in _STATUSES
-        and all(isinstance(line.get(key, 0), (int, float)) for key in ("seconds", "value"))
-        and all(isinstance(line.get(key) or "", str) for key in _TEXTS)
-        and all(isinstance(line.get(key, []), list) for key in ("architectures", "loaded"))
-    )
+    """Whether what a child of ours writes stands there as it writes it."""
+    for key, others in _REQUIRED_KEYS.items():
+        if key in line and not others <= line.keys():
+            return False
+    for types, keys in _TYPES:
+        for key in keys:
+            if key in line and not isinstance(line[key], types):
+                return False
+    return line.get("status", "passed") in _STATUSES
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:
-    """Say in one line how a child ended."""
-    if finished.status is None or TIMEOUT in finished.err:
+    """Return in one line how a child ended."""
+    status = finished.status
+    if status is None or TIMEOUT in finished.err:
         return f"not finished after {seconds:.0f} s"
-    if finished.status < 0 or SHELL < finished.status <= SHELL + signal.NSIG:
-        number = finished.status % SHELL if finished.status > 0 else -finished.status
-        name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
-        return f"killed by {name}" + (f": {KILLED[name]}" if name in KILLED else "")
-    if finished.status > 0x80000000:
-        return f"ended by Windows exception 0x{finished.status:08X}"
+    if status < 0:
+        return _killed_by(-status)
+    if SHELL < status <= SHELL + signal.NSIG:
+        return _killed_by(status - SHELL)
+    if status > 0x80000000:
+        return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]
-    return f"ended with status {finished.status}: {lines[-1]}"
+    return f"ended with status {status}: {lines[-1]}"
+
+
+def _killed_by(number: int) -> str:
+    name = signal_name(number)
+    if name in KILLED:
+        return f"killed by {name}: {KILLED[name]}"
+    return f"killed by {name}"
 
 
 def last_words(finished: Finished, seconds: float) -> str:
-    """Say why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
+    """Return why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
     lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
-    fatal = (line for line in lines if line.startswith("Fatal Python error"))
-    return next(fatal, lines[-1] if lines else how_it_ended(finished, seconds))
-
-
-def _last_begun(lines: list[dict[str, Any]]) -> str:
-    """Name the check that began last and has no end; before the first it is the start, after the last the exit."""
-    ended = {line["name"] for line in lines if "name" in line}
-    begun = [line["begin"] for line in lines if "begin" in line]
-    return next(
-        (name for name in reversed(begun) if name not in ended), "exit" if begun else "start"
-    )
+    for line in lines:
+        if line.startswith("Fatal Python error"):
+            return line
+    return lines[-1] if lines else how_it_ended(finished, seconds)

@@ -1,4 +1,4 @@
-"""The proof, from outside: look at the environment, run one child per device side by side, read what they say."""
+"""The proof, from outside: inspect the environment, run one child per device side by side, read their reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import Build, load_catalog
+from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import environment_of, made_for
@@ -19,6 +19,7 @@ from gpuinstall.finding import CheckResult
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, vendor_of
+from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.devices import (
     CPU_TARGET,
@@ -36,7 +37,7 @@ from gpuinstall.verify.diagnosis import (
     wrong_build,
 )
 from gpuinstall.verify.files import altered_files
-from gpuinstall.verify.interpreter import FoundTorch, inspect_interpreter, interference
+from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
@@ -44,257 +45,347 @@ from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironm
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from gpuinstall.catalog import Build
     from gpuinstall.finding import Finding
     from gpuinstall.machine import Machine
-    from gpuinstall.vendors.prober import GpuHealth
-
-
-def prove_programs(
-    devices: Sequence[Device],
-    targets: Sequence[DeviceTarget],
-    reports: Sequence[KernelReport],
-    run: KernelRun,
-    proof: ProofContext,
-    *,
-    programs: Collection[str] | None = None,
-) -> list[Device]:
-    """Add the check of each program on every device where torch itself did not fail, each in a process of its own.
-
-    ``programs`` are the modules to test, None for all that are known.
-
-    Where a device could not be tried, its programs are imported without it.
-    """
-    tried = {
-        number: replace(targets[number], device="none", visible=())
-        if report.unproven
-        else targets[number]
-        for number, report in enumerate(reports)
-        if not report.failed
-    }
-    modules = programs or installed_programs(proof.torch.path) if tried else ()
-    seconds = min(run.seconds, KERNEL_SECONDS["quick"])
-    # Two processors for each child.
-    at_once = (os.cpu_count() or 1) // (2 * max(1, len(tried)))
-    proven = list(devices)
-    with ThreadPoolExecutor(max(1, at_once)) as pool:
-        rows = {module: load_rows().get(module, {}) for module in modules}
-        runs = [
-            replace(
-                run,
-                program=module,
-                script=json.dumps(row) if row else None,
-                seconds=row.get("seconds", seconds),
-            )
-            for module, row in rows.items()
-        ]
-        everything = list(tried.values())
-        ended = list(pool.map(lambda program: program.run_all(everything), runs))
-    if at_once > 1:
-        # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
-        held = [any(result.unproven for result in results) for results in ended]
-        tries = zip(runs, held, ended, strict=True)
-        ended = [
-            program.run_all(everything) if again else results for program, again, results in tries
-        ]
-    for results in ended:
-        for (number, target), result in zip(tried.items(), results, strict=True):
-            proven[number] = proven[number].with_checks(check_results(target, result, proof))
-    return proven
+    from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
 
 def verify_environment(
     python: Path,
     machine: Machine,
     *,
-    asked_cpu: bool = False,
+    for_cpu: bool = False,
     gpus: tuple[int, ...] | None = None,
     deep: bool = False,
     surroundings: bool = False,
-    meant: Build | None = None,
+    expected_build: Build | None = None,
     wheels: Mapping[str, Path] | None = None,
     seconds: float | None = None,
     programs: Collection[str] | None = None,
     reporter: Reporter | None = None,
 ) -> Verdict:
-    """Run kernels in the environment of ``python``, on ``gpus`` (indices; None: all of ``machine``) or on the CPU.
+    """Run kernels in the environment of an interpreter, on the GPUs of a machine or on the CPU.
 
-    ``asked_cpu`` says that the environment was made for the CPU, ``meant`` which build it was made of, where that is
-    known, ``wheels`` are the locked ones that lie here, which ``deep`` compares the files with.
-    ``programs`` are modules that alone are to be tested, in an environment whose torch was proven before.
-    With ``surroundings`` it is a fault that a program started in this folder would import another torch, else a
-    warning. ``seconds`` is the time for each device.
-    Raise UsageError where ``python`` is no interpreter.
+    Args:
+        for_cpu: the environment was made for the CPU.
+        gpus: the indices of the GPUs; None: all.
+        deep: run further checks, and compare the files with what was installed.
+        surroundings: that a program started in this folder would import another torch is a fault, not a warning.
+        expected_build: what the environment was made of, if that is known.
+        wheels: the locked ones that lie here, which ``deep`` compares the files with.
+        seconds: the time for each device.
+        programs: modules that alone are to be tested, in an environment whose torch was proven before.
+
+    Raises:
+        UsageError: if ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
-    proof = ProofContext(machine, python, torch, ours=read_marker(python.parent.parent) is not None)
-    has_gpus = bool(machine.gpus or machine.refusing)  # be they usable or not
-    for_cpu = asked_cpu or _is_for_cpu(proof, has_gpus=has_gpus)
-    targets = (
-        (CPU_TARGET,)
-        if for_cpu
-        else device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
+    proof = ProofContext(
+        machine,
+        python,
+        torch,
+        ours=read_marker(python.parent.parent) is not None,
     )
-    # Where the driver hides the GPUs, torch may be for those of any maker.
-    others = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
-    kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor} or others
-    if not for_cpu and has_gpus and torch.kind is not None and torch.kind not in kinds:
-        devices = fail_devices([wrong_build(target, proof) for target in targets], machine.refusing)
-        return Verdict(_tested(torch, ()), tuple(devices))
+    on_cpu = for_cpu or _is_for_cpu(proof)
+    targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
+    if not on_cpu:
+        targets = device_targets(
+            machine,
+            kind=torch.kind,
+            gpus=gpus,
+            environ=os.environ,
+        )
+        if _leaves_idle(targets, proof):
+            devices = [wrong_build(target, proof) for target in targets]
+            devices = fail_devices(devices, machine.refusing)
+            return Verdict(_tested(torch), tuple(devices))
     work = "deep" if deep else "quick"
-    flags = interpreter.flags
-    venv = environment_of(python)
-    if made_for(venv) != venv:
-        # An environment that is being built keeps what Python compiles: each program that is tested beside torch, and
-        # the user's first "import torch", start twice as fast.
-        flags = tuple(flag for flag in flags if flag != "-B")
-    run = KernelRun(python, flags, work, seconds or KERNEL_SECONDS[work])
+    run = KernelRun(
+        python,
+        _flags(interpreter),
+        work,
+        seconds or KERNEL_SECONDS[work],
+    )
     if programs:
         reporter.wait(f"testing {', '.join(programs)}")
-        untested = [
+        devices = [
             Device(target.index, target.name, unproven=target.unproven) for target in targets
         ]
-        blank = [KernelReport(unproven=target.unproven) for target in targets]
-        tested_programs = prove_programs(untested, targets, blank, run, proof, programs=programs)
-        return Verdict(_tested(torch, blank), tuple(tested_programs))
+        devices = prove_programs(devices, targets, run, proof, programs)
+        return Verdict(_tested(torch), tuple(devices))
     reports = _run_kernels(run, targets, reporter)
-    imported = all(report.architectures is not None for report in reports)
-    if torch.torch and not imported:
-        packages = read_packages([Path(torch.torch).parent.parent])
-        proof = replace(
-            proof,
-            missing=next((package.lost for package in packages if package.name == "torch"), ()),
-        )
+    if any(report.architectures is None for report in reports):
+        proof = replace(proof, missing=_missing_files(torch))
     devices = [
         diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)
     ]
-    devices = prove_programs(devices, targets, reports, run, proof)
+    devices = prove_programs(
+        devices,
+        targets,
+        run,
+        proof,
+        installed_programs(torch.path),
+    )
     if deep:
-        devices = _with_files(
-            _deepened(devices, targets, run, proof), proof, wheels or {}, reporter
-        )
+        devices = _with_health(devices, targets, proof)
+        devices = _with_all_gpus(devices, targets, run, proof)
+        devices = _with_files(devices, proof, wheels or {}, reporter)
     tested = _tested(torch, reports)
-    if not for_cpu:
+    if not on_cpu:
         devices = fail_devices(devices, machine.refusing)
-        devices = confirm(devices, tested.architectures, meant or build_of(proof), proof, reporter)
-    if asked_cpu and machine.gpus:
+        build = expected_build or build_of(proof)
+        devices = confirm(
+            devices,
+            tested.architectures,
+            build,
+            proof,
+            reporter,
+        )
+    if for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
-        devices = [
-            device.with_checks([CheckResult("build", "passed", message=message)])
-            for device in devices
-        ]
+        devices = _with_check(devices, CheckResult("build", "passed", message=message))
     loaded = frozenset[str]().union(*(report.loaded for report in reports))
-    if disturbing := interference(interpreter, loaded):
-        if surroundings:
-            path = disturbing.evidence or ""
-            words = {"path": quoted(path), "moved": quoted(f"{path}.away")}
-            check = proof.failed(
-                "surroundings", disturbing.message, "F46", code=disturbing.code, **words
-            )
-            devices = [device.with_checks([check]) for device in devices]
-        else:
-            reporter.warn(disturbing.message)
+    disturbing = interference(interpreter, loaded)
+    if disturbing and surroundings:
+        devices = _with_check(devices, _surroundings_check(disturbing, proof))
+    elif disturbing:
+        reporter.warn(disturbing.message)
     return Verdict(tested, tuple(devices))
 
 
-def _is_for_cpu(proof: ProofContext, *, has_gpus: bool) -> bool:
-    """Say whether the CPU is all there is to try: with its build where no GPU is, or none that this build serves."""
-    if any(
-        VENDORS[maker].kind == CPU.kind
-        for gpu in proof.machine.gpus
-        if (maker := vendor_of(gpu, proof.machine))
-    ):
-        return False
-    return proof.machine.os == "macos" or (proof.torch.backend in (None, CPU) and not has_gpus)
+def _is_for_cpu(proof: ProofContext) -> bool:
+    """Whether the CPU is all there is to try: with its build if there is no GPU, or none that this build serves."""
+    machine = proof.machine
+    for gpu in machine.gpus:
+        maker = vendor_of(gpu, machine)
+        if maker and VENDORS[maker].kind == CPU.kind:
+            return False
+    return machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(machine))
+
+
+def _has_gpus(machine: Machine) -> bool:
+    """Whether there are GPUs, be they usable or not."""
+    return bool(machine.gpus or machine.refusing)
+
+
+def _leaves_idle(targets: Sequence[DeviceTarget], proof: ProofContext) -> bool:
+    """Whether torch is for no GPU of this machine, but for the CPU or for other makers' GPUs."""
+    kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor}
+    if not kinds:
+        # If the driver hides the GPUs, torch may be for those of any maker.
+        kinds = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
+    kind = proof.torch.kind
+    return kind is not None and kind not in kinds and _has_gpus(proof.machine)
+
+
+def _flags(interpreter: Interpreter) -> tuple[str, ...]:
+    """Return the flags for the children.
+
+    An environment that is being built keeps what Python compiles: each program that is tested beside torch, and the
+    user's first "import torch", start twice as fast.
+    """
+    venv = environment_of(interpreter.path)
+    is_being_built = made_for(venv) != venv
+    return tuple(flag for flag in interpreter.flags if not (flag == "-B" and is_being_built))
+
+
+def _tested(torch: FoundTorch, reports: Sequence[KernelReport] = ()) -> VerifiedEnvironment:
+    architectures = [report.architectures for report in reports if report.architectures]
+    return VerifiedEnvironment(
+        torch.python,
+        torch.version,
+        backend=torch.backend.tag if torch.backend else None,
+        architectures=architectures[0] if architectures else (),
+    )
 
 
 def _run_kernels(
-    run: KernelRun, targets: Sequence[DeviceTarget], reporter: Reporter
+    run: KernelRun,
+    targets: Sequence[DeviceTarget],
+    reporter: Reporter,
 ) -> Sequence[KernelReport]:
-    if tried := [target.name for target in targets if target.unproven is None]:
-        counted = (
-            f"{count} × {name}" if count > 1 else name for name, count in Counter(tried).items()
-        )
-        reporter.wait(f"running kernels on {', '.join(counted)}")
-    misleading = {
-        name
-        for target in targets
-        if target.on_gpu
-        for name in target.misleading
-        if os.environ.get(name)
-    }
+    counts = Counter(target.name for target in targets if target.unproven is None)
+    if counts:
+        names = [f"{count} × {name}" if count > 1 else name for name, count in counts.items()]
+        reporter.wait(f"running kernels on {', '.join(names)}")
+    misleading: set[str] = set()
+    for target in targets:
+        if target.on_gpu:
+            misleading |= target.misleading
     for name in sorted(misleading):
-        setting = f"{name}={os.environ[name]}"
-        reporter.warn(
-            f"the checks ran without {setting}, which changes what programs here see or compute"
-        )
+        if os.environ.get(name):
+            setting = f"{name}={os.environ[name]}"
+            reporter.warn(
+                f"the checks ran without {setting}, which changes what programs here see or compute"
+            )
     parts = Counter[str]()
     for target in targets:
-        parts[target.part] += 1 + len(
-            table(target.device, run.work)
-        )  # each child imports torch first
+        # Each child imports torch first.
+        parts[target.part] += 1 + len(table(target.device, run.work))
     with reporter.progress("Kernels", parts, "checks") as progress:
         return run.run_all(targets, progress)
 
 
-def _tested(torch: FoundTorch, reports: Sequence[KernelReport]) -> VerifiedEnvironment:
-    architectures = next((report.architectures for report in reports if report.architectures), ())
-    return VerifiedEnvironment(
-        torch.python, torch.version, torch.backend and torch.backend.tag, architectures
+def _missing_files(torch: FoundTorch) -> tuple[str, ...]:
+    """Return the files that torch has lost since it was installed."""
+    if torch.torch:
+        for package in read_packages([Path(torch.torch).parent.parent]):
+            if package.name == "torch":
+                return package.lost
+    return ()
+
+
+def prove_programs(
+    devices: Sequence[Device],
+    targets: Sequence[DeviceTarget],
+    run: KernelRun,
+    proof: ProofContext,
+    modules: Collection[str],
+) -> list[Device]:
+    """Add the check of each module on every device that has not failed, each in a process of its own.
+
+    For a device that could not be tried, they are imported without it.
+    """
+    tried: dict[int, DeviceTarget] = {}
+    for number, device in enumerate(devices):
+        if device.status == "failed":
+            continue
+        tried[number] = targets[number]
+        if device.unproven:
+            tried[number] = targets[number].untried(device.unproven)
+    proven = list(devices)
+    if not tried:
+        return proven
+    runs = [_program_run(run, module) for module in modules]
+    # Two processors for each child.
+    at_once = (os.cpu_count() or 1) // (2 * len(tried))
+
+    def run_program(program: KernelRun) -> list[KernelReport]:
+        return program.run_all(list(tried.values()))
+
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        results = list(pool.map(run_program, runs))
+    for program, reports in zip(runs, results, strict=True):
+        if at_once > 1 and any(report.unproven for report in reports):
+            # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
+            reports[:] = run_program(program)
+        for (number, target), report in zip(tried.items(), reports, strict=True):
+            proven[number] = proven[number].with_checks(check_results(target, report, proof))
+    return proven
+
+
+def _program_run(run: KernelRun, module: str) -> KernelRun:
+    row = load_rows().get(module)
+    run = replace(
+        run,
+        program=module,
+        seconds=min(run.seconds, KERNEL_SECONDS["quick"]),
+    )
+    if row is None:
+        return run
+    return replace(
+        run,
+        script=json.dumps(row),
+        seconds=row.get("seconds", run.seconds),
     )
 
 
-def _deepened(
-    devices: list[Device], targets: Sequence[DeviceTarget], run: KernelRun, proof: ProofContext
+def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:
+    return [device.with_checks([check]) for device in devices]
+
+
+def _with_health(
+    devices: Sequence[Device],
+    targets: Sequence[DeviceTarget],
+    proof: ProofContext,
 ) -> list[Device]:
-    """Add what only all GPUs together, or NVML, can show."""
+    """Add what the makers' own libraries tell of each GPU."""
     health = read_health(targets)
-    devices = [_with_health(device, health.get(device.index), proof) for device in devices]
+    examined = []
+    for device in devices:
+        checks = health.get(device.index, GpuHealth()).checks
+        examined.append(device.with_checks(_with_fix(check, proof) for check in checks))
+    return examined
+
+
+def _with_fix(check: CheckResult, proof: ProofContext) -> CheckResult:
+    if check.status != "failed":
+        return check
+    return proof.failed(check.name, check.message or "", check.id)
+
+
+def _with_all_gpus(
+    devices: list[Device],
+    targets: Sequence[DeviceTarget],
+    run: KernelRun,
+    proof: ProofContext,
+) -> list[Device]:
+    """Add what only all GPUs together can show."""
     target = all_gpus_target(targets)
     if target is None:
         return devices
-    checks = diagnose(target, run.run_all([target])[0], proof).checks
-    shared = [check for check in checks if check.name != "import"]
+    (report,) = run.run_all([target])
+    checks = [check for check in check_results(target, report, proof) if check.name != "import"]
     return [
-        device.with_checks(shared if own.on_gpu else ())
+        device.with_checks(checks if own.on_gpu else ())
         for device, own in zip(devices, targets, strict=True)
     ]
 
 
 def _with_files(
-    devices: list[Device], proof: ProofContext, wheels: Mapping[str, Path], reporter: Reporter
+    devices: list[Device],
+    proof: ProofContext,
+    wheels: Mapping[str, Path],
+    reporter: Reporter,
 ) -> list[Device]:
-    """Fail every device where the files of torch, or of its family, are not those that were installed."""
+    """Fail every device if the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
-    family = load_catalog().family
-    altered = (
-        list(altered_files(Path(torch).parent.parent, family, wheels, reporter)) if torch else []
+    if torch is None:
+        return devices
+    site = Path(torch).parent.parent
+    altered = list(
+        altered_files(
+            site,
+            load_catalog().family,
+            wheels,
+            reporter,
+        )
     )
     if not altered:
         return devices
-    message = (
-        f"{len(altered)} files differ from those that were installed: {', '.join(altered[:3])}"
-    )
-    check = proof.failed("files", message, code="torch-damaged")
-    return [device.with_checks([check]) for device in devices]
+    names = ", ".join(altered[:3])
+    message = f"{len(altered)} files differ from those that were installed: {names}"
+    return _with_check(devices, proof.failed("files", message, code="torch-damaged"))
 
 
-def _with_health(device: Device, health: GpuHealth | None, proof: ProofContext) -> Device:
-    return device.with_checks(
-        proof.failed(check.name, check.message or "", check.id)
-        if check.status == "failed"
-        else check
-        for check in (health.checks if health else ())
+def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult:
+    path = disturbing.evidence or ""
+    return proof.failed(
+        "surroundings",
+        disturbing.message,
+        "F46",
+        code=disturbing.code,
+        path=quoted(path),
+        moved=quoted(f"{path}.away"),
     )
 
 
 def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> list[Device]:
     """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
-    faults = tuple(
-        CheckResult(MACHINE, "failed", 0.0, fault.message, fault.id, fault.fixes)
-        for fault in refusing[:1]
+    if not refusing:
+        return list(devices)
+    fault = refusing[0]
+    check = CheckResult(
+        MACHINE,
+        "failed",
+        0.0,
+        fault.message,
+        id=fault.id,
+        fixes=fault.fixes,
     )
-    return [replace(device, checks=(*faults, *device.checks)) for device in devices]
+    return [replace(device, checks=(check, *device.checks)) for device in devices]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -20,12 +19,13 @@ VerdictStatus = Literal["passed", "failed", "unproven"]
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU (or slice of it, or the CPU); ``unproven`` says why it could not be tried."""
+    """One GPU (or slice of it, or the CPU)."""
 
     index: int
     name: str
     checks: tuple[CheckResult, ...] = ()
     unproven: str | None = None
+    """Why it could not be tried."""
 
     @property
     def status(self) -> VerdictStatus:
@@ -41,39 +41,43 @@ class Device:
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The checks that failed, gathered by cause, or by message where no cause is known; the first speaks for all.
-
-        What lies in the machine itself is said to be there.
-        """
+        """The checks that failed, grouped by cause, or by message if no cause is known."""
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
                 groups.setdefault(check.id or check.message or "failed", []).append(check)
-        return tuple(
-            Finding(
-                "kernel-failed",
-                f"{', '.join(check.name for check in group)}: {group[0].message or 'failed'}",
-                id=group[0].id,
-                why=load_failures()[group[0].id].title if group[0].id else None,
-                fixes=group[0].fixes,
-                where="machine" if group[0].name == MACHINE else "environment",
-            )
-            for group in groups.values()
-        )
+        return tuple(map(_fault, groups.values()))
 
     def with_checks(self, checks: Iterable[CheckResult]) -> Device:
         """Return the same device with further checks."""
         return replace(self, checks=(*self.checks, *checks))
 
 
+def _fault(group: Sequence[CheckResult]) -> Finding:
+    """Return one finding for checks that failed by the same cause; the first speaks for all."""
+    first = group[0]
+    names = ", ".join(check.name for check in group)
+    return Finding(
+        "kernel-failed",
+        f"{names}: {first.message or 'failed'}",
+        id=first.id,
+        why=load_failures()[first.id].title if first.id else None,
+        fixes=first.fixes,
+        where="machine" if first.name == MACHINE else "environment",
+    )
+
+
 @dataclass(frozen=True)
 class VerifiedEnvironment:
-    """The environment that was tested: versions of Python and torch, the backend tag, the build's architectures."""
+    """The environment that was tested."""
 
     python: str | None = None
     torch: str | None = None
     backend: str | None = None
+    """The tag of torch's backend."""
+
     architectures: tuple[str, ...] = ()
+    """Those of the build."""
 
 
 @dataclass(frozen=True)
@@ -86,50 +90,50 @@ class Verdict:
     @property
     def status(self) -> VerdictStatus:
         """Failed beats unproven beats passed."""
-        statuses = {device.status for device in self.devices} or {"unproven"}
-        order: tuple[VerdictStatus, ...] = ("failed", "unproven", "passed")
-        return next(status for status in order if status in statuses)
+        statuses = {device.status for device in self.devices}
+        if "failed" in statuses:
+            return "failed"
+        return "passed" if statuses == {"passed"} else "unproven"
 
     @property
     def proves_gpus(self) -> bool:
-        """Say whether kernels passed on a GPU."""
+        """Whether kernels passed on a GPU."""
         return any(device.status == "passed" and device.label != THE_CPU for device in self.devices)
 
     @property
     def refused(self) -> bool:
-        """Say whether it is the machine that failed, before any kernel could."""
+        """Whether it is the machine that failed, before any kernel could."""
         return any(check.name == MACHINE for device in self.devices for check in device.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the Verdict document."""
-        devices = []
-        for device in self.devices:
-            checks = [check.to_dict() for check in device.checks]
-            devices.append(
-                {
-                    "index": device.index,
-                    "name": device.name,
-                    "status": device.status,
-                    "checks": checks,
-                }
-            )
+        """Return the Verdict document."""
+        environment = asdict(self.environment)
+        environment["architectures"] = list(self.environment.architectures)
+        devices = [
+            {
+                "index": device.index,
+                "name": device.name,
+                "status": device.status,
+                "checks": [check.to_dict() for check in device.checks],
+            }
+            for device in self.devices
+        ]
         return {
             "schema": VERDICT_SCHEMA,
             "status": self.status,
-            "environment": asdict(self.environment)
-            | {"architectures": list(self.environment.architectures)},
+            "environment": environment,
             "devices": devices,
         }
 
 
 def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[str, Any]:
     """Return a Verdict document without the checks of programs that are no longer there."""
-    names = [re.escape(module.replace("_", "-")) for module in modules]
-    gone = re.compile(rf"(?:{'|'.join(names)})-\w+") if names else None
+    packages = {module.replace("_", "-") for module in modules}
     devices = []
     for device in verdict["devices"]:
+        # The name of a program's check is its package's, a hyphen, and one word.
         checks = [
-            check for check in device["checks"] if not (gone and gone.fullmatch(check["name"]))
+            check for check in device["checks"] if check["name"].rpartition("-")[0] not in packages
         ]
         devices.append({**device, "checks": checks})
     return {**verdict, "devices": devices}
@@ -137,14 +141,14 @@ def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[st
 
 def with_programs(verdict: dict[str, Any], tested: Verdict) -> dict[str, Any]:
     """Return a Verdict document with the checks of programs that were tested by themselves, on the same devices."""
-    new = {
+    new_checks = {
         (device["index"], device["name"]): device["checks"]
         for device in tested.to_dict()["devices"]
     }
     devices = []
     for device in verdict["devices"]:
-        added = new.get((device["index"], device["name"]), [])
-        again = {check["name"] for check in added}
-        checks = [check for check in device["checks"] if check["name"] not in again]
-        devices.append({**device, "checks": [*checks, *added]})
+        new = new_checks.get((device["index"], device["name"]), [])
+        names = {check["name"] for check in new}
+        checks = [check for check in device["checks"] if check["name"] not in names]
+        devices.append({**device, "checks": [*checks, *new]})
     return {**verdict, "devices": devices}

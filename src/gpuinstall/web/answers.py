@@ -259,7 +259,7 @@ def _watched(
         raise
     finally:
         done.set()
-    # A body without a length ends where the connection is shut down.
+    # A body without a length ends when the connection is shut down.
     if reasons:
         raise _too_slow(url, reasons[0])
 

@@ -141,7 +141,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a program that goes away."""
+        """Report nothing of a program that goes away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,6 +7,7 @@ import re
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -15,153 +16,204 @@ from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.wheels.wheel_reader import WheelReader
+
+    _Pattern = re.Pattern[str]
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _TRIED = 4
 _MOST = 128 << 20
-"""How many inflated bytes of a library to search, where nothing says that it has GPU code."""
+"""How many inflated bytes of a library to search if nothing tells that it has GPU code."""
 
 
 @dataclass(frozen=True)
 class CompanionCode:
-    """The GPU code of a package, and the library that was asked; None and empty where none has any.
-
-    ``cuda`` is the version that its PTX asks of the driver; ``opened`` are the libraries that its strings name.
-    """
+    """The GPU code of a package; empty if it has none."""
 
     member: str | None = None
+    """The library that answers for the package."""
     architectures: tuple[str, ...] = ()
     cuda: str | None = None
+    """The version that its PTX requires of the driver."""
     opened: frozenset[str] = frozenset()
+    """The libraries that its strings name."""
 
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of ``members.toml``: patterns of packages with those of their libraries, and of optional parts.
+    """The table as shipped, ``members.toml``; the patterns match whole names, but for ``optional``."""
 
-    ``of_isa`` gives the CUDA that brought a version of PTX's ISA, ``runtime`` are the packages that bring one.
-    ``with_torch`` are the packages that torch's own build answers for, ``not_pinned`` those of them that it answers for
-    in its own version alone; what demands one of ``compiled_beside`` may have GPU code although no row names it.
-    ``must_open`` gives by package the libraries that it opens by name and does nothing without.
-    """
-
-    rows: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
-    optional: re.Pattern[str]
+    rows: tuple[tuple[_Pattern, _Pattern], ...]
+    """Packages, with those of their libraries that answer for them."""
+    optional: _Pattern
+    """Parts that a package does without."""
     of_isa: Mapping[str, str]
-    runtime: re.Pattern[str]
-    with_torch: re.Pattern[str]
-    compiled_beside: re.Pattern[str]
+    """The CUDA that brought a version of PTX's ISA."""
+    runtime: _Pattern
+    """The packages that bring CUDA's runtime."""
+    with_torch: _Pattern
+    """The packages that torch's own build answers for."""
+    not_pinned: _Pattern
+    """Those of them that it answers for in its own version alone."""
+    compiled_beside: _Pattern
+    """What requires one of these may have GPU code although no row names it."""
     opened: Mapping[str, Mapping[str, str]]
-    not_pinned: re.Pattern[str]
-    must_open: Mapping[str, re.Pattern[str]]
+    """By package: the CUDA whose libraries it opens by name alone, by the version since which it is so."""
+    must_open: Mapping[str, _Pattern]
+    """By package: the libraries that it opens by name and does nothing without."""
 
     def cuda(self, package: str, version: Version) -> str | None:
-        """The CUDA whose libraries a package opens by name alone, as authored by its versions, the newest first."""
+        """Return the CUDA whose libraries a version of a package opens by name alone."""
+        # The newest version comes first.
         rows = self.opened.get(package, {})
-        return next((cuda for since, cuda in rows.items() if version >= Version(since)), None)
+        for since, cuda in rows.items():
+            if version >= Version(since):
+                return cuda
+        return None
 
     def names(self, package: str) -> bool:
-        """Say whether it is known which library answers for a package."""
-        return any(packages.fullmatch(package) for packages, _ in self.rows)
+        """Whether it is known which library answers for a package."""
+        return bool(self._libraries_of(package))
 
     def has_runtimes_apart(self, package: str) -> bool:
-        """Say whether a package has one library for each CUDA, of which torch's own is taken."""
-        return any(
-            "cuda" in member.groupindex
-            for packages, member in self.rows
-            if packages.fullmatch(package)
-        )
+        """Whether a package has one library for each CUDA, of which torch's own is taken."""
+        libraries = self._libraries_of(package)
+        return any("cuda" in library.groupindex for library in libraries)
 
     def is_spare(self, package: str, library: str) -> bool:
-        """Say whether a package does without a library: an optional part, or the one of another CUDA."""
+        """Whether a package does without a library: an optional part, or the one of another CUDA."""
         return self.has_runtimes_apart(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
-        """Say whether a library is a part that a package does without, and not what the package is named after."""
-        return bool(self.optional.search(library)) and not self.optional.search(
-            package.replace("-", "_")
-        )
+        """Whether a library is a part that a package does without, and not what the package is named after."""
+        if self.optional.search(package.replace("-", "_")):
+            return False
+        return self.optional.search(library) is not None
 
-    def answering(self, package: str, names: Collection[str]) -> list[re.Match[str]]:
-        """Find the libraries that answer for a package; more than one where each is for another CUDA."""
-        members = (member for packages, member in self.rows if packages.fullmatch(package))
-        return [match for member in members for name in names if (match := member.fullmatch(name))]
+    def answering(
+        self,
+        package: str,
+        names: Collection[str],
+    ) -> list[re.Match[str]]:
+        """Return the libraries that answer for a package; more than one if each is for another CUDA."""
+        matches: list[re.Match[str]] = []
+        for library in self._libraries_of(package):
+            matches += filter(None, map(library.fullmatch, names))
+        return matches
+
+    def _libraries_of(self, package: str) -> list[_Pattern]:
+        return [library for packages, library in self.rows if packages.fullmatch(package)]
 
 
 @cache
 def load_members() -> Members:
     """Load the table as shipped."""
-    from pathlib import Path
-
     import tomli
 
-    table = tomli.loads(Path(__file__).with_name("members.toml").read_text("utf-8"))
-    rows = (
+    text = Path(__file__).with_name("members.toml").read_text("utf-8")
+    table = tomli.loads(text)
+    rows = [
         (re.compile(row["package"]), re.compile(row["member"], re.ASCII))
         for row in table["members"]
-    )
+    ]
+    opened = {}
+    must_open = {}
+    for package, row in table["opened"].items():
+        opened[package] = row["since"]
+        must_open[package] = re.compile(rf"({row['libraries']})\.so\.\d+")
+    optional = "|".join(row["part"] for row in table["optional"])
     return Members(
         rows=tuple(rows),
-        optional=re.compile("|".join(row["part"] for row in table["optional"]), re.IGNORECASE),
+        optional=re.compile(optional, re.IGNORECASE),
         of_isa=table["cuda_of_isa"]["versions"],
         runtime=re.compile(table["runtime"]["packages"]),
         with_torch=re.compile(table["with_torch"]),
-        compiled_beside=re.compile(table["compiled_beside"]),
-        opened={package: row["since"] for package, row in table["opened"].items()},
         not_pinned=re.compile(table["not_pinned"]),
-        must_open={
-            package: re.compile(rf"({row['libraries']})\.so\.\d+")
-            for package, row in table["opened"].items()
-        },
+        compiled_beside=re.compile(table["compiled_beside"]),
+        opened=opened,
+        must_open=must_open,
     )
 
 
-def read_companion(wheel: WheelReader, package: str, cuda: str | None = None) -> CompanionCode:
-    """Read a wheel of ``package`` (its normalized name) as it runs beside a torch of CUDA ``cuda``, ``"12.8"``.
+def read_companion(
+    wheel: WheelReader,
+    package: str,
+    cuda: str | None = None,
+) -> CompanionCode:
+    """Return the GPU code of a wheel.
 
-    Raise WheelError where it is malformed.
+    Args:
+        wheel: The wheel.
+        package: Its package, by its normalized name.
+        cuda: The CUDA of the torch that it runs beside, ``12.8``.
+
+    Raises:
+        WheelError: if it is malformed.
     """
     members = load_members()
-    if found := members.answering(package, wheel.members):
-        member = _for_cuda(found, cuda) if "cuda" in found[0].re.groupindex else found[0][0]
-        return _code(wheel, member) if member else CompanionCode()
-    libraries = [member for member in wheel.members.values() if _LIBRARY.fullmatch(member.filename)]
-    needed = [member for member in libraries if not members.is_optional(package, member.filename)]
-    for name in [
-        member.filename for member in sorted(needed, key=lambda member: -member.file_size)[:_TRIED]
-    ]:
-        if (code := _code(wheel, name, _MOST)).architectures:
+    answering = members.answering(package, wheel.members)
+    if answering:
+        library: str | None = answering[0][0]
+        if members.has_runtimes_apart(package):
+            library = _for_cuda(answering, cuda)
+        return _read_code(wheel, library) if library else CompanionCode()
+    sizes = {}
+    for name, member in wheel.members.items():
+        if members.is_optional(package, name):
+            continue
+        if _LIBRARY.fullmatch(name):
+            sizes[name] = member.file_size
+    largest = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    for name in largest[:_TRIED]:
+        code = _read_code(wheel, name, _MOST)
+        if code.architectures:
             return code
     return CompanionCode()
 
 
-def _code(wheel: WheelReader, name: str, most: int | None = None) -> CompanionCode:
-    shared, opened = load_libraries(), set[str]()
-
-    def heard(pieces: Iterator[bytes], left: float) -> Iterator[bytes]:
-        for piece in pieces:
-            opened.update(match.decode() for match in shared.opened.findall(piece))
-            yield piece
-            left -= len(piece)
-            if left <= 0:
-                return
-
-    with closing(wheel.stream(name)) as pieces:
-        found = read_fatbins(heard(pieces, most or math.inf))
-    told = load_members().of_isa.get("{}.{}".format(*found.isa)) if found.isa else None
-    return CompanionCode(name, found.architectures, told, frozenset(opened))
-
-
-def _for_cuda(found: list[re.Match[str]], cuda: str | None) -> str | None:
-    """Take the library of this CUDA, else the nearest below of its major, else the nearest above, else the oldest."""
+def _for_cuda(
+    libraries: Iterable[re.Match[str]],
+    cuda: str | None,
+) -> str | None:
+    """Return the library of this CUDA, else the nearest below of its major, else the nearest above, else the oldest."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
-    wanted = int(version[1] + version[2]) if version else 0
-    if not wanted:
+    if version is None:
         return None
-    all_of_them = {int(match["cuda"]): match[0] for match in found}
-    same = {number for number in all_of_them if number // 10 == wanted // 10}
-    below = {number for number in same if number <= wanted}
-    return all_of_them[max(below) if below else min(same or all_of_them)]
+    number = int(version[1] + version[2])
+    by_number = {int(library["cuda"]): library[0] for library in libraries}
+    of_major = [other for other in by_number if other // 10 == number // 10]
+    below = [other for other in of_major if other <= number]
+    nearest = max(below) if below else min(of_major or by_number)
+    return by_number[nearest]
+
+
+def _read_code(
+    wheel: WheelReader,
+    name: str,
+    most: float = math.inf,
+) -> CompanionCode:
+    """Return the GPU code in the first ``most`` bytes of a library."""
+    opened = set[str]()
+    with closing(wheel.stream(name)) as pieces:
+        code = read_fatbins(_note_libraries(pieces, opened, most))
+    cuda = None
+    if code.isa:
+        major, minor = code.isa
+        cuda = load_members().of_isa.get(f"{major}.{minor}")
+    return CompanionCode(name, code.architectures, cuda, frozenset(opened))
+
+
+def _note_libraries(
+    pieces: Iterable[bytes],
+    opened: set[str],
+    most: float,
+) -> Iterator[bytes]:
+    """Yield the pieces of a file up to ``most`` bytes, and add to ``opened`` the libraries that they name."""
+    for piece in pieces:
+        opened |= load_libraries().opened_by(piece)
+        yield piece
+        most -= len(piece)
+        if most <= 0:
+            return

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
-_LENGTH, _ENTRY = struct.Struct("<Q"), struct.Struct("<H2xIQ8xHHI8xQ")
-_ASSEMBLY = 1
-_KINDS = {_ASSEMBLY: "compute", 2: "sm"}
-_SUFFIXES = {0x100000: "a", 0x200000: "f"}
+_LENGTH = struct.Struct("<Q")
+_ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
+_COMPUTE = 1
+_KINDS = {_COMPUTE: "compute", 2: "sm"}
+_SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
-_ENOUGH, _MOST = 3, 64
+_ENOUGH = 3
+_MOST = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b)*\0" % (_TOKEN, _TOKEN))
@@ -30,142 +32,172 @@ _LONGEST = 4096
 """In bytes; a list of fifty architectures is shorter."""
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort architectures, each named once: machine code before PTX, older before newer."""
-    return tuple(sorted(set(names), key=_key))
-
-
 class FatbinCode(NamedTuple):
-    """Architectures, and the newest ISA version of their PTX, ``(8, 7)``; None where there is no PTX."""
+    """The code of a container, or of most of a library."""
 
     architectures: tuple[str, ...] = ()
     isa: tuple[int, int] | None = None
+    """The newest ISA version of its PTX, ``(8, 7)``; None if there is no PTX."""
 
 
 def read_fatbins(pieces: Iterable[bytes]) -> FatbinCode:
-    """Say for which architectures most of a library is compiled; empty where it has no GPU code.
+    """Return what most of a library is compiled for; empty if it has no GPU code.
 
     Single kernels are made for more architectures or fewer than the rest (cuDNN, vllm, torch): the first set that
     ``_ENOUGH`` containers have in common is taken, else that of most of them.
     """
-    seen: Counter[frozenset[str]] = Counter()
-    isas = set()
-    for found in read_containers(pieces):
-        held = frozenset(found.architectures)
-        seen[held] += 1
-        isas.add(found.isa)
-        if seen[held] == _ENOUGH or seen.total() == _MOST:
+    counts = Counter[tuple[str, ...]]()
+    versions = set()
+    for code in read_containers(pieces):
+        counts[code.architectures] += 1
+        if code.isa:
+            versions.add(code.isa)
+        if counts[code.architectures] == _ENOUGH or counts.total() == _MOST:
             break
-    newest = max(filter(None, isas), default=None)
-    return FatbinCode(ordered(seen.most_common(1)[0][0]), newest) if seen else FatbinCode()
+    if not counts:
+        return FatbinCode()
+    [(architectures, _)] = counts.most_common(1)
+    return FatbinCode(architectures, max(versions, default=None))
 
 
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
-    """Yield the code of each sound container of a library, as ``sm_90a`` and ``compute_90`` (PTX).
+    """Yield the code of each sound container of a library.
 
-    Only headers are looked at and little is held at a time; what merely looks like a container is passed over.
+    Only headers are looked at and little is kept at a time; what merely looks like a container is passed over.
     """
-    data = _Pieces(pieces)
+    data = _Stream(pieces)
     while data.find(_MAGIC):
         header = data.take(_LENGTH.size)
-        found = header and _entries(data, _LENGTH.unpack(header)[0])
-        if found:
-            yield found
+        if header:
+            [length] = _LENGTH.unpack(header)
+            code = _read_entries(data, length)
+            if code:
+                yield code
+
+
+def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
+    """Return the code of a container; None if it has no entries, or they do not fill it exactly."""
+    names = set()
+    versions = set()
+    while left > 0:
+        header = data.take(_ENTRY.size)
+        if header is None:
+            return None
+        kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
+        if kind not in _KINDS or not 10 <= number <= 999:
+            return None
+        if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
+            return None
+        left -= header_size + length
+        rest = header_size - _ENTRY.size + length
+        if left < 0 or not data.skip(rest):
+            return None
+        suffix = ""
+        for bit, letter in _SUFFIXES.items():
+            if flags & bit:
+                suffix = letter
+        names.add(f"{_KINDS[kind]}_{number}{suffix}")
+        if kind == _COMPUTE and major:
+            versions.add((major, minor))
+    if not names:
+        return None
+    return FatbinCode(ordered(names), max(versions, default=None))
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    """Find what ``torch.cuda.get_arch_list()`` returns: names with blanks between them, up to a NUL.
+    """Return what ``torch.cuda.get_arch_list()`` returns: names with blanks between them, up to a NUL.
 
-    What lies before the first name need not be a NUL (torch 2.8.0 and 2.9.1). A single name counts only where there
-    is no list, no other single name, and none that ends a list in some other form. Empty where there is no answer.
+    What lies before the first name need not be a NUL (torch 2.8.0 and 2.9.1). A single name counts only if there
+    is no list, no other single name, and none that ends a list in some other form. Empty if there is no answer.
     """
-    single: set[bytes] = set()
+    single = set()
     for text in _windows(pieces):
         for match in _FLAGS.finditer(text):
             names = match[0][:-1].split(b" ")
             if len(names) > 1:
                 return ordered(name.decode() for name in names)
-            before = text[match.start() - 1 : match.start()]
-            single.add(before + names[0] if before and before in _SEPARATORS else names[0])
-    return (
-        ordered(name.decode() for name in single if name[:1].isalpha()) if len(single) == 1 else ()
-    )
+            start = match.start()
+            before = text[start - 1 : start]
+            # The end of a list in another form keeps its separator, and so is no name.
+            name = names[0]
+            if before in _SEPARATORS:
+                name = before + name
+            single.add(name)
+    if len(single) != 1:
+        return ()
+    answer = single.pop().decode()
+    return (answer,) if answer[0].isalpha() else ()
 
 
-def _key(name: str) -> tuple[bool, int, str]:
-    number = re.search(r"_(\d+)", name)
-    return name.startswith("compute_"), int(number[1]) if number else 0, name
-
-
-def _entries(data: _Pieces, left: int) -> FatbinCode | None:
-    """Read the entries of a container; None where there are none, or they do not fill it exactly."""
-    found, isas = set(), set()
-    while left > 0:
-        header = data.take(_ENTRY.size)
-        if header is None:
-            return None
-        kind, header_size, length, minor, major, architecture, flags = _ENTRY.unpack(header)
-        sound = (
-            kind in _KINDS
-            and _ENTRY.size <= header_size <= _LONGEST_HEADER
-            and 10 <= architecture <= 999
-        )
-        left -= header_size + length
-        if not sound or left < 0 or not data.skip(header_size - _ENTRY.size + length):
-            return None
-        suffix = next((letter for bit, letter in _SUFFIXES.items() if flags & bit), "")
-        found.add(f"{_KINDS[kind]}_{architecture}{suffix}")
-        isas |= {(major, minor)} if kind == _ASSEMBLY and major else set()
-    return FatbinCode(ordered(found), max(isas, default=None)) if found else None
-
-
-class _Pieces:
-    """A stream of bytes to be searched, taken from and skipped; it holds one piece and what it needs of the last."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._held, self._at = b"", 0
-
-    def find(self, sign: bytes) -> bool:
-        """Go behind the next ``sign``; say whether there is one."""
-        while (found := self._held.find(sign, self._at)) < 0:
-            self._at = max(self._at, len(self._held) - len(sign) + 1)
-            if not self._more():
-                return False
-        self._at = found + len(sign)
-        return True
-
-    def take(self, count: int) -> bytes | None:
-        """Take a few bytes; None where there are no more so many."""
-        while len(self._held) - self._at < count:
-            if not self._more():
-                return None
-        self._at += count
-        return self._held[self._at - count : self._at]
-
-    def skip(self, count: int) -> bool:
-        """Pass over bytes, however many; say whether there were so many."""
-        while len(self._held) - self._at < count:
-            count -= len(self._held) - self._at
-            self._at = len(self._held)
-            if not self._more():
-                return False
-        self._at += count
-        return True
-
-    def _more(self) -> bool:
-        piece = next(self._pieces, None)
-        if piece is None:
-            return False
-        self._held, self._at = self._held[self._at :] + piece, 0
-        return True
-
-
-def _windows(pieces: Iterable[bytes]) -> Iterable[bytes]:
-    """Give each piece with the end of what came before, so that no string is cut."""
+def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield each piece with the end of what came before, so that no string is cut."""
     end = b""
     for piece in pieces:
         text = end + piece
         if any(sign in text for sign in _SIGNS):
             yield text
         end = text[-_LONGEST:]
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return architectures, each once: machine code before PTX, older before newer."""
+    return tuple(sorted(set(names), key=_order_key))
+
+
+def _order_key(name: str) -> tuple[bool, int, str]:
+    match = re.search(r"_(\d+)", name)
+    number = int(match[1]) if match else 0
+    return name.startswith("compute_"), number, name
+
+
+class _Stream:
+    """A stream of bytes to search, take from and skip; it keeps one piece and what it needs of the last."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._data = b""
+        self._position = 0
+
+    def find(self, sign: bytes) -> bool:
+        """Go behind the next ``sign``; return whether there is one."""
+        while True:
+            start = self._data.find(sign, self._position)
+            if start >= 0:
+                self._position = start + len(sign)
+                return True
+            # The piece may end with the beginning of the sign.
+            nearly_all = len(self._data) - len(sign) + 1
+            self._position = max(self._position, nearly_all)
+            if not self._read_more():
+                return False
+
+    def take(self, count: int) -> bytes | None:
+        """Return the next few bytes; None if there are no more so many."""
+        while self._rest < count:
+            if not self._read_more():
+                return None
+        start = self._position
+        self._position += count
+        return self._data[start : self._position]
+
+    def skip(self, count: int) -> bool:
+        """Pass over bytes, however many; return whether there were so many."""
+        while self._rest < count:
+            count -= self._rest
+            self._position = len(self._data)
+            if not self._read_more():
+                return False
+        self._position += count
+        return True
+
+    @property
+    def _rest(self) -> int:
+        return len(self._data) - self._position
+
+    def _read_more(self) -> bool:
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        self._data = self._data[self._position :] + piece
+        self._position = 0
+        return True

@@ -1,7 +1,7 @@
 """Whether the libraries of an environment can be loaded, as the loader would find out, without loading any.
 
 A library is looked for where its own paths say, then among those that torch has loaded before (``torch/lib`` and
-``nvidia/*/lib``), then where the system looks. Symbols are looked at where a library is linked to torch's.
+``nvidia/*/lib``), then where the system looks. Symbols are compared if a library is linked to torch's.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from typing import NamedTuple
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
-from gpuinstall.wheels.needs import OF_TORCH, load_libraries
-from gpuinstall.wheels.torch_abi import ordinary_names, stable_names
+from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries
+from gpuinstall.wheels.torch_abi import torch_names
 
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
 _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
-_CACHED = re.compile(
-    rb"/([!-.0-~]+)\0"
-)  # the last parts of its paths; the table before them is binary
+# The last parts of the cache's paths; the table before them is binary.
+_CACHED = re.compile(rb"/([!-.0-~]+)\0")
+
+_MESSAGES = {
+    "missing-library": "needs {}, which is neither in the environment nor on the system",
+    "missing-symbol": "uses {}, which this torch does not have",
+    "other-cuda": "is built with CUDA {}",
+    "twice-there": "is in {} too, and only one of them is used",
+    "glibc-too-old": "requires glibc {}, which is newer than this system's",
+}
 
 
 class InstalledLibrary(NamedTuple):
@@ -49,19 +56,14 @@ class InstalledLibrary(NamedTuple):
         return posixpath.dirname(self.path)
 
     @property
+    def is_preloaded(self) -> bool:
+        """Whether torch has loaded it before anything else is looked for."""
+        return _PRELOADED.fullmatch(self.folder) is not None
+
+    @property
     def cuda_majors(self) -> set[int]:
         """The CUDA majors of the libraries that it needs."""
-        majors = map(load_libraries().cuda, self.elf.needs)
-        return {major for major in majors if major is not None}
-
-
-_MESSAGES = {
-    "missing-library": "needs {}, which is neither in the environment nor on the system",
-    "missing-symbol": "uses {}, which this torch does not have",
-    "other-cuda": "is built with CUDA {}",
-    "twice-there": "is in {} too, and only one of them is used",
-    "glibc-too-old": "requires glibc {}, which is newer than this system's",
-}
+        return load_libraries().cuda_majors(self.elf.needs)
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,6 @@ class LinkFault(Rejection[InstalledLibrary]):
     is_certain: bool = True
     """Whether it matters: a library may do without what only a string names."""
 
-    @classmethod
-    def of(
-        cls,
-        library: InstalledLibrary,
-        code: str,
-        name: str,
-        *,
-        provider: str | None = None,
-        is_certain: bool = True,
-    ) -> LinkFault:
-        """Return a fault with its sentence."""
-        reason = Reason(code, f"{library.path} of {library.package} {_MESSAGES[code].format(name)}")
-        return cls(library, reason, name, provider, is_certain)
-
 
 @dataclass(frozen=True)
 class LinkEnvironment:
@@ -96,37 +84,38 @@ class LinkEnvironment:
 
     libraries: Sequence[InstalledLibrary]
     system: Collection[str]
-    glibc: tuple[int, ...] | None = None
+    glibc: tuple[int, ...] | None
 
     @cached_property
     def owners(self) -> dict[str, set[str]]:
         """The packages of each path, and of each name that torch has loaded before anything else is looked for."""
         owners = defaultdict[str, set[str]](set)
         for library in self.libraries:
-            owners[library.path].add(library.package)
-            if _PRELOADED.fullmatch(library.folder):
-                owners[posixpath.basename(library.path)].add(library.package)
-                owners[library.elf.soname or library.path].add(library.package)
+            names = [library.path]
+            if library.is_preloaded:
+                names.append(posixpath.basename(library.path))
+                names.append(library.elf.soname or library.path)
+            for name in names:
+                owners[name].add(library.package)
         return dict(owners)
 
     @cached_property
     def torch_cuda(self) -> int | None:
         """The CUDA major of torch; None if its libraries name none, or several."""
-        majors = set[int]().union(
-            *(library.cuda_majors for library in self.libraries if library.package == "torch")
-        )
-        return majors.pop() if len(majors) == 1 else None
+        needs = set[str]()
+        for library in self.libraries:
+            if library.package == "torch":
+                needs.update(library.elf.needs)
+        return load_libraries().cuda_of_all(needs)
 
     @cached_property
     def torch_names(self) -> set[bytes]:
         """The symbols that torch's own libraries have for others."""
-        return set[bytes]().union(
-            *(
-                library.elf.defined()
-                for library in self.libraries
-                if library.path.startswith("torch/lib/")
-            )
-        )
+        names = set()
+        for library in self.libraries:
+            if library.path.startswith("torch/lib/"):
+                names |= library.elf.defined()
+        return names
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
         """Whether the loader finds a library by its name if ``library`` requests it."""
@@ -144,11 +133,19 @@ def link_faults(
     system: Collection[str],
     glibc: tuple[int, ...] | None = None,
 ) -> list[LinkFault]:
-    """Return what keeps the libraries of an environment from loading; ``system`` are the names that the system has."""
+    """Return what keeps the libraries of an environment from loading, in the order of the libraries.
+
+    Args:
+        libraries: The native libraries of the environment.
+        system: The names of the libraries that the system has.
+        glibc: The version of the system's glibc; None if it does not count.
+    """
     environment = LinkEnvironment(libraries, system, glibc)
-    return [
-        fault for library in libraries for rule in _RULES for fault in rule(library, environment)
-    ]
+    faults = list[LinkFault]()
+    for library in libraries:
+        for rule in _RULES:
+            faults += rule(library, environment)
+    return faults
 
 
 def _missing_libraries(
@@ -162,11 +159,12 @@ def _missing_libraries(
         if _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name):
             continue
         row = shared.row(name)
-        cuda = next(iter(library.cuda_majors), environment.torch_cuda or shared.cuda(name))
-        yield LinkFault.of(
+        likely = environment.torch_cuda or shared.cuda(name)
+        cuda = next(iter(library.cuda_majors), likely)
+        yield _fault(
             library,
-            "missing-library",
-            name,
+            code="missing-library",
+            name=name,
             provider=row.package_for(cuda) if row else None,
             is_certain=_is_certain(library, name),
         )
@@ -174,96 +172,148 @@ def _missing_libraries(
 
 def _is_certain(library: InstalledLibrary, name: str) -> bool:
     """Whether a library that is missing matters."""
-    if load_libraries().plugins.search(library.path):  # it is loaded on demand
+    # A plugin is loaded on demand.
+    if load_libraries().plugins.search(library.path):
         return False
     if name not in library.opened:
         return True
-    # A name that occurs as a string alone may never be opened, but where it is known that it is.
+    # A name that occurs as a string alone may never be opened, unless it is known that it is.
     must_open = load_members().must_open.get(library.package)
     return must_open is not None and must_open.fullmatch(name) is not None
 
 
-def _other_cuda(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+def _other_cuda(
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
+) -> Iterator[LinkFault]:
     """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is not None and library.cuda_majors - {torch_cuda}:
-        yield LinkFault.of(
-            library, "other-cuda", f"{max(library.cuda_majors)}, and torch with {torch_cuda}"
+        yield _fault(
+            library,
+            code="other-cuda",
+            name=f"{max(library.cuda_majors)}, and torch with {torch_cuda}",
         )
 
 
-def _provided_twice(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+def _provided_twice(
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
+) -> Iterator[LinkFault]:
     """Yield a library that another package has too, at its path or by the name that both are loaded by."""
-    packages = set(environment.owners[library.path])
-    if library.elf.soname and _PRELOADED.fullmatch(library.folder):
-        packages |= environment.owners[library.elf.soname]
+    owners = environment.owners
+    packages = set(owners[library.path])
+    soname = library.elf.soname
+    if soname and library.is_preloaded:
+        packages |= owners[soname]
     others = packages - {library.package}
     if others:
-        yield LinkFault.of(library, "twice-there", min(others))
+        yield _fault(
+            library,
+            code="twice-there",
+            name=min(others),
+        )
 
 
-def _glibc_too_old(library: InstalledLibrary, environment: LinkEnvironment) -> Iterator[LinkFault]:
+def _glibc_too_old(
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
+) -> Iterator[LinkFault]:
     """Yield a library that requires a newer glibc than the system's."""
     required = library.elf.newest("GLIBC")
     if environment.glibc and required and required > environment.glibc:
-        yield LinkFault.of(library, "glibc-too-old", ".".join(map(str, required)))
+        yield _fault(
+            library,
+            code="glibc-too-old",
+            name=".".join(map(str, required)),
+        )
 
 
 def _missing_symbols(
     library: InstalledLibrary, environment: LinkEnvironment
 ) -> Iterator[LinkFault]:
     """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
-    if library.package == "torch" or not any(OF_TORCH.match(need) for need in library.elf.needs):
+    if library.package == "torch" or not is_linked_to_torch(library.elf):
         return
-    undefined = library.elf.undefined()
-    missing = (ordinary_names(undefined) | stable_names(undefined)) - environment.torch_names
+    missing = torch_names(library.elf.undefined())
+    missing -= environment.torch_names
     for other in environment.libraries:
         if missing and other.package == library.package:
             missing -= other.elf.defined()
     if missing:
-        yield LinkFault.of(library, "missing-symbol", min(missing).decode())
+        yield _fault(
+            library,
+            code="missing-symbol",
+            name=min(missing).decode(),
+        )
 
 
 _RULES = (_missing_libraries, _other_cuda, _provided_twice, _glibc_too_old, _missing_symbols)
 
 
+def _fault(
+    library: InstalledLibrary,
+    *,
+    code: str,
+    name: str,
+    provider: str | None = None,
+    is_certain: bool = True,
+) -> LinkFault:
+    fault = _MESSAGES[code].format(name)
+    reason = Reason(code, f"{library.path} of {library.package} {fault}")
+    return LinkFault(library, reason, name, provider, is_certain)
+
+
 def read_libraries(site: Path) -> list[InstalledLibrary]:
-    """Read the tables of every native library in a folder of packages; one that cannot be read is left out."""
-    libraries, members = [], load_members()
+    """Return every native library in a folder of packages; one that cannot be read is left out."""
+    libraries = []
     for path, package in sorted(_native_files(site)):
         with (
             suppress(OSError, ValueError),
             (site / path).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            if elf := read_elf(data, whole=True):  # torch's own are loaded in its own order
-                answers = not members.with_torch.fullmatch(package) and members.answering(
-                    package, [path]
-                )
-                names = load_libraries().opened.findall(data) if answers else ()
-                opened = sorted({name.decode() for name in names}.difference(elf.needs))
-                libraries.append(InstalledLibrary(path, package, elf, tuple(opened)))
+            elf = read_elf(data, whole=True)
+            if elf is None:
+                continue
+            opened = set()
+            if _opens_by_name(path, package):
+                opened = load_libraries().opened_by(data)
+            opened.difference_update(elf.needs)
+            library = InstalledLibrary(path, package, elf, tuple(sorted(opened)))
+            libraries.append(library)
     return libraries
-
-
-def system_libraries() -> set[str]:
-    """The names of the libraries that the loader finds without being told where: those of its cache and its folders."""
-    names: set[str] = set()
-    with suppress(OSError):
-        names |= {name.decode() for name in _CACHED.findall(_CACHE.read_bytes())}
-    for folder in _FOLDERS:
-        with suppress(OSError):
-            names |= {file.name for file in Path(folder).iterdir()}
-    return names
 
 
 def _native_files(site: Path) -> Iterator[tuple[str, str]]:
     """Yield each native file that a package's record names, with the package."""
     for record in site.glob("*.dist-info/RECORD"):
-        package = record.parent.name.partition("-")[0].replace("_", "-").lower()
+        name = record.parent.name.partition("-")[0]
+        package = name.replace("_", "-").lower()
         with suppress(OSError):
-            files = (
-                line.partition(",")[0] for line in record.read_text("utf-8", "replace").splitlines()
-            )
-            inside = (file for file in files if not file.startswith(("/", "..")))
-            yield from ((file, package) for file in inside if _NATIVE.fullmatch(file))
+            for line in record.read_text("utf-8", "replace").splitlines():
+                path = line.partition(",")[0]
+                is_inside = not path.startswith(("/", ".."))
+                if is_inside and _NATIVE.fullmatch(path):
+                    yield path, package
+
+
+def _opens_by_name(path: str, package: str) -> bool:
+    """Whether the libraries that a file names are those that its package opens."""
+    members = load_members()
+    # Torch loads its own in an order of its own.
+    if members.with_torch.fullmatch(package):
+        return False
+    return bool(members.answering(package, [path]))
+
+
+def system_libraries() -> set[str]:
+    """Return the names of the libraries that the loader finds by itself: those of its cache and its folders."""
+    names = set()
+    with suppress(OSError):
+        for name in _CACHED.findall(_CACHE.read_bytes()):
+            names.add(name.decode())
+    for folder in _FOLDERS:
+        with suppress(OSError):
+            names.update(file.name for file in Path(folder).iterdir())
+    return names

@@ -5,49 +5,62 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from posixpath import basename
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
-from gpuinstall.wheels.torch_abi import FIRST_STABLE, load_exports, ordinary_names, stable_names
+from gpuinstall.wheels.torch_abi import (
+    FIRST_STABLE,
+    load_exports,
+    ordinary_names,
+    torch_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from mmap import mmap
     from zipfile import ZipInfo
 
     from gpuinstall.wheels.wheel_reader import WheelReader
-
-    Libraries = Mapping[str, Elf | None]
 
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
 """In packed bytes: it held the tables of every library that was measured but those that had been patched."""
-_SMALL, _SMALL_INFLATED, _SMALL_IN_ALL = 10 << 20, 48 << 20, 32 << 20
-"""Where the beginning says nothing, files up to so many packed bytes are read whole, so many of one wheel."""
+_SMALL = 10 << 20
+"""If the beginning tells nothing, files up to so many packed bytes are read whole."""
+_SMALL_INFLATED = 48 << 20
+_SMALL_IN_ALL = 32 << 20
+"""How many packed bytes of such files are read of one wheel."""
 _REQUESTS = 40
 """After how many requests no further library is read, the largest come first: METADATA and the GPU code need some."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
-OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
+_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OF_WINDOWS = re.compile(r"cudart64_(\d\d)")
 
 
 class SharedLibrary(NamedTuple):
-    """A row of ``libraries.toml``: ``ahead`` is how far CUDA's major is ahead of the library's, where that tells it."""
+    """A row of ``libraries.toml``."""
 
-    name: str
-    ahead: int | None
     package: str
+    ahead: int | None
+    """How far CUDA's major is ahead of the library's; None if that does not tell it."""
     plain_from: int
+    """The CUDA major from which the package's name carries none."""
 
     def package_for(self, cuda: int | None) -> str | None:
-        """The package that has it for a CUDA; None where its name needs one and none is known."""
-        if cuda is None and "{cuda}" in self.package:
+        """Return the package that has it for a CUDA; None if its name needs one and none is known."""
+        if "{cuda}" not in self.package:
+            return self.package
+        if cuda is None:
             return None
-        plain = (cuda or 0) >= self.plain_from
-        return self.package.replace("-cu{cuda}", "") if plain else self.package.format(cuda=cuda)
+        if cuda >= self.plain_from:
+            return self.package.replace("-cu{cuda}", "")
+        return self.package.format(cuda=cuda)
 
 
 class SharedLibraries(NamedTuple):
@@ -60,45 +73,64 @@ class SharedLibraries(NamedTuple):
     opened: re.Pattern[bytes]
 
     def row(self, library: str) -> SharedLibrary | None:
-        """The row of ``libcudart.so.12``, or of what auditwheel calls ``libcudart-0b3e2b5d.so.12.4.127``."""
+        """Return the row of ``libcudart.so.12``, or of what auditwheel calls ``libcudart-0b3e2b5d.so.12.4.127``."""
         stem = _HASHED.sub("", library).partition(".so")[0]
-        variants = (row for name, row in self.rows.items() if stem.startswith(f"{name}_"))
-        return self.rows.get(stem) or next(variants, None)
+        if stem in self.rows:
+            return self.rows[stem]
+        for name, row in self.rows.items():
+            if stem.startswith(f"{name}_"):
+                return row
+        return None
 
     def cuda(self, library: str) -> int | None:
-        """The CUDA major that a library is of, as far as its name tells."""
-        if windows := _OF_WINDOWS.match(library):
+        """Return the CUDA major that a library is of, as far as its name tells."""
+        windows = _OF_WINDOWS.match(library)
+        if windows:
             return int(windows[1])
-        row, version = self.row(library), library.partition(".so.")[2].partition(".")[0]
-        return (
-            int(version) + row.ahead
-            if row and row.ahead is not None and version.isdecimal()
-            else None
-        )
+        row = self.row(library)
+        version = re.search(r"\.so\.(\d+)(\.|$)", library)
+        if row and row.ahead is not None and version:
+            return int(version[1]) + row.ahead
+        return None
+
+    def cuda_majors(self, libraries: Iterable[str]) -> set[int]:
+        """Return the CUDA majors that libraries are of."""
+        majors = map(self.cuda, libraries)
+        return {major for major in majors if major is not None}
+
+    def cuda_of_all(self, libraries: Iterable[str]) -> int | None:
+        """Return the CUDA major that libraries are of; None if that is none, or several."""
+        majors = self.cuda_majors(libraries)
+        return majors.pop() if len(majors) == 1 else None
+
+    def opened_by(self, data: bytes | mmap) -> set[str]:
+        """Return the libraries that the strings of a file name."""
+        return {name.decode() for name in self.opened.findall(data)}
 
 
 @cache
 def load_libraries() -> SharedLibraries:
     """Load the table as shipped."""
-    from pathlib import Path
-
     import tomli
 
-    table = tomli.loads(Path(__file__).with_name("libraries.toml").read_text("utf-8"))
-    rows = {
-        row["name"]: SharedLibrary(
-            row["name"], row.get("cuda"), row["package"], row.get("plain_from", 1000)
+    text = Path(__file__).with_name("libraries.toml").read_text("utf-8")
+    table = tomli.loads(text)
+    rows = {}
+    for row in table["libraries"]:
+        rows[row["name"]] = SharedLibrary(
+            row["package"],
+            ahead=row.get("cuda"),
+            plain_from=row.get("plain_from", 1000),
         )
-        for row in table["libraries"]
-    }
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
-    opened = re.compile(
-        rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names
+    opened = rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names
+    return SharedLibraries(
+        rows,
+        of_the_driver=re.compile(table["of_the_driver"]),
+        of_the_system=re.compile(table["of_the_system"]),
+        plugins=re.compile(table["plugins"]),
+        opened=re.compile(opened),
     )
-    driver, system, plugins = (
-        re.compile(table[key]) for key in ("of_the_driver", "of_the_system", "plugins")
-    )
-    return SharedLibraries(rows, driver, system, plugins, opened)
 
 
 @dataclass(frozen=True)
@@ -114,141 +146,200 @@ class TorchNeeds:
     judged: tuple[str, ...] = ()
 
     def verdict(self, minor: str) -> bool | None:
-        """Say whether the code loads beside a minor release; None where nobody knows."""
+        """Whether the code loads beside a minor release; None if that is not known."""
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
             return _number(minor) >= _number(self.oldest)
-        return minor in (self.fits or ()) if minor in self.judged else None
+        if minor not in self.judged:
+            return None
+        return minor in (self.fits or ())
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What the native code of a wheel needs.
-
-    ``libraries`` are those that the loader looks for and the wheel has not itself, without those of every Linux;
-    ``opened`` are named by a string alone. ``cuda`` is the major of the former, None where there is none or two.
-    ``glibc`` is the highest version of its symbols. ``unread`` are the wheel's own libraries that say nothing.
-    """
+    """What the native code of a wheel needs."""
 
     libraries: tuple[str, ...] = ()
+    """Those that the loader looks for and the wheel has not itself, without those of every Linux."""
     opened: tuple[str, ...] = ()
+    """Those that a string alone names."""
     cuda: int | None = None
+    """The CUDA major of what the loader looks for; None if that is none, or several."""
     glibc: str | None = None
+    """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
     unread: tuple[str, ...] = ()
+    """The wheel's own libraries that tell nothing."""
 
     @property
     def is_for_gpus(self) -> bool:
-        """Say whether it is linked to what code for GPUs is linked to."""
-        return self.cuda is not None or self.torch.kind in {"stable", "ordinary"}
+        """Whether it is linked to what code for GPUs is linked to."""
+        uses_torch = self.torch.kind in {"stable", "ordinary"}
+        return uses_torch or self.cuda is not None
 
 
-def own_cuda(needs: Needs, opened: Collection[str], of_code: str | None) -> str | None:
-    """The CUDA that a file was made with: of the libraries it needs, and as exact as its GPU code (``of_code``) says.
+def own_cuda(
+    needs: Needs,
+    opened: Collection[str],
+    of_code: str | None,
+) -> str | None:
+    """Return the CUDA that a file was made with; None if its libraries and its GPU code do not tell it.
 
-    On Windows the name of the runtime's library stands for what is needed. Elsewhere a string alone is no answer: None.
+    Args:
+        needs: What the file needs: its CUDA counts first.
+        opened: The libraries that its strings name. They count on Windows only: nothing else names the runtime there.
+        of_code: The CUDA of its GPU code, which is more exact.
+    """
+    major = needs.cuda
+    if major is None:
+        windows = [library for library in opened if library.endswith(".dll")]
+        major = load_libraries().cuda_of_all(windows)
+    if major is None:
+        return of_code
+    if of_code and of_code.startswith(f"{major}."):
+        return of_code
+    return f"{major}.0"
+
+
+def read_needs(
+    wheel: WheelReader,
+    only: Collection[str] | None = None,
+) -> Needs:
+    """Return what a wheel needs.
+
+    Args:
+        wheel: The wheel.
+        only: The paths of the libraries to read; None for all.
+
+    Raises:
+        WheelError: if the wheel is malformed.
     """
     shared = load_libraries()
-    windows = {shared.cuda(library) for library in opened if library.endswith(".dll")}
-    major = needs.cuda or (windows.pop() if len(windows) == 1 else None)
-    return of_code if major is None or (of_code or "").startswith(f"{major}.") else f"{major}.0"
-
-
-def read_needs(wheel: WheelReader, only: Collection[str] | None = None) -> Needs:
-    """Read what a wheel needs, or only some of its libraries do; raise WheelError where it is malformed."""
-    native = [member for member in wheel.members.values() if _NATIVE.fullmatch(member.filename)]
-    native = [member for member in native if only is None or member.filename in only]
-    native.sort(key=lambda member: (-member.file_size, member.filename))
-    opened: set[str] = set()
-    libraries: dict[str, Elf | None] = {}
+    opened = set()
+    libraries = {}
+    unread = []
     budget = _SMALL_IN_ALL
-    for member in native:
+    for member in _native_members(wheel, only):
         elf = None
         if wheel.requests < _REQUESTS and ".so" in member.filename:
             elf, data, cost = _read_library(wheel, member, budget)
             budget -= cost
-            opened |= {match.decode() for match in load_libraries().opened.findall(data)}
-        libraries[member.filename] = elf
-    return needs_of(libraries, opened, {name.rpartition("/")[2] for name in wheel.members})
+            opened |= shared.opened_by(data)
+        if elf:
+            libraries[member.filename] = elf
+        else:
+            unread.append(member.filename)
 
-
-def needs_of(libraries: Libraries, opened: Iterable[str], own: Collection[str]) -> Needs:
-    """Say what libraries need together; ``own`` are the names of the files that come with them."""
-    elves = [elf for elf in libraries.values() if elf]
-    shared = load_libraries()
-    needs = {need for elf in elves for need in elf.needs}
-    majors = {major for need in needs if (major := shared.cuda(need)) is not None}
-    stems = [
-        (path.rpartition("/")[2].partition(".so")[0], elf) for path, elf in libraries.items() if elf
-    ]
-    itself = {
-        need
-        for stem, elf in stems
-        if not elf.whole
-        for need in elf.needs
-        if need.startswith(f"{stem}.so")
-    }
-    outside = {
-        need
-        for need in needs - itself
-        if not (shared.of_the_system.fullmatch(need) or _is_own(need, own))
-    }
-    unread = tuple(sorted(name for name, elf in libraries.items() if elf is None))
-    newest = max(filter(None, (elf.newest("GLIBC") for elf in elves)), default=None)
+    needs = set[str]()
+    own_names = set()
+    for path, elf in libraries.items():
+        needs.update(elf.needs)
+        # Among the strings of a beginning is the library's own name.
+        if not elf.whole:
+            stem = basename(path).partition(".so")[0]
+            for need in elf.needs:
+                if need.startswith(f"{stem}.so"):
+                    own_names.add(need)
+    elves = libraries.values()
+    versions = [elf.newest("GLIBC") or () for elf in elves]
+    newest = max(versions, default=())
     return Needs(
-        libraries=tuple(sorted(outside)),
-        opened=tuple(sorted(name for name in {*opened} - needs if not _is_own(name, own))),
-        cuda=majors.pop() if len(majors) == 1 else None,
-        glibc=".".join(map(str, newest)) if newest else None,
-        torch=_torch_needs(elves, bool(unread)),
-        unread=unread,
+        libraries=_from_outside(needs - own_names, wheel),
+        opened=_from_outside(opened - needs, wheel),
+        cuda=shared.cuda_of_all(needs),
+        glibc=".".join(map(str, newest)) or None,
+        torch=_torch_needs(elves, is_whole=not unread),
+        unread=tuple(sorted(unread)),
     )
+
+
+def _native_members(
+    wheel: WheelReader,
+    only: Collection[str] | None,
+) -> list[ZipInfo]:
+    """Return the native files of a wheel, or those of them that are among ``only``, the largest first."""
+    members = []
+    for name, member in wheel.members.items():
+        is_requested = only is None or name in only
+        if is_requested and _NATIVE.fullmatch(name):
+            members.append(member)
+    members.sort(key=lambda member: (-member.file_size, member.filename))
+    return members
 
 
 def _read_library(
     wheel: WheelReader, member: ZipInfo, budget: int
 ) -> tuple[Elf | None, bytes, int]:
     """Read the beginning of a library, or all of a small one; with what was read, and the packed bytes beyond."""
-    small = member.file_size <= _SMALL_INFLATED and member.compress_size <= min(_SMALL, budget)
-    if not (small and member.compress_size <= _BEGINNING):
+    size = member.compress_size
+    is_small = member.file_size <= _SMALL_INFLATED and size <= min(_SMALL, budget)
+    if not is_small or size > _BEGINNING:
         data = wheel.beginning(member.filename, _BEGINNING)
-        if (elf := read_elf(data, whole=False)) or not small:
+        elf = read_elf(data, whole=False)
+        if elf or not is_small:
             return elf, data, 0
     data = b"".join(wheel.stream(member.filename))
-    return read_elf(data, whole=True), data, member.compress_size
+    return read_elf(data, whole=True), data, size
 
 
-def _torch_needs(elves: Iterable[Elf], unread: bool) -> TorchNeeds:
-    undefined, defined, machines = set[bytes](), set[bytes](), set[int]()
+def _from_outside(
+    libraries: Iterable[str],
+    wheel: WheelReader,
+) -> tuple[str, ...]:
+    """Return the libraries that neither the wheel nor every Linux has, sorted."""
+    of_the_system = load_libraries().of_the_system
+    # Of libx.so.1.2.3 the loader may know libx.so.1 alone.
+    files = [f"{basename(path)}." for path in wheel.members]
+    outside = []
+    for library in sorted(libraries):
+        is_own = any(file.startswith(f"{library}.") for file in files)
+        if not is_own and not of_the_system.fullmatch(library):
+            outside.append(library)
+    return tuple(outside)
+
+
+def _torch_needs(elves: Collection[Elf], *, is_whole: bool) -> TorchNeeds:
+    """Return which torch libraries load beside; ``is_whole`` if all of the wheel's were read."""
+    undefined = set()
     for elf in elves:
         undefined |= elf.undefined()
-        machines.add(elf.machine)
-    wanted = ordinary_names(undefined) | stable_names(undefined)
-    for elf in elves if wanted else ():
-        defined |= elf.defined() & wanted
-    ordinary, stable = ordinary_names(wanted - defined), stable_names(wanted - defined)
-    if ordinary and machines != {X86_64}:
+    names = torch_names(undefined)
+    if names:
+        for elf in elves:
+            names -= elf.defined()
+    ordinary = ordinary_names(names)
+    # The table of exports is that of one kind of machine.
+    if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
-    if not ordinary and (unread or not stable):
-        linked = any(OF_TORCH.match(need) for elf in elves for need in elf.needs)
-        return TorchNeeds("unknown" if unread or linked else "none")
-    missing = load_exports().missing(ordinary | stable)
+    if not ordinary and not is_whole:
+        return TorchNeeds("unknown")
+    if not names:
+        is_linked = any(map(is_linked_to_torch, elves))
+        return TorchNeeds("unknown" if is_linked else "none")
+
+    missing = load_exports().missing(names)
     judged = tuple(missing)
-    fits = tuple(minor for minor in judged if not missing[minor])
     if ordinary:
+        fits = tuple(minor for minor in judged if not missing[minor])
         return TorchNeeds("ordinary", fits=fits, judged=judged)
-    # What one release lacks, those before it cannot be counted on to have: the interface only grows.
-    newest_without = max((judged.index(minor) for minor in judged if minor not in fits), default=-1)
-    since = (
-        minor for minor in judged[newest_without + 1 :] if _number(minor) >= _number(FIRST_STABLE)
-    )
-    return TorchNeeds("stable", oldest=next(since, None), judged=judged)
+    return TorchNeeds("stable", oldest=_oldest(missing), judged=judged)
 
 
-def _is_own(library: str, own: Collection[str]) -> bool:
-    """Say whether a library is among the files; of ``libx.so.1.2.3`` the loader may know ``libx.so.1`` alone."""
-    return library in own or any(name.startswith(f"{library}.") for name in own)
+def is_linked_to_torch(elf: Elf) -> bool:
+    """Whether the loader looks for one of torch's libraries."""
+    return any(map(_OF_TORCH.match, elf.needs))
+
+
+def _oldest(missing: dict[str, tuple[str, ...]]) -> str | None:
+    """Return the minor release since which none lacks a name of the stable interface; None if there is none."""
+    oldest = None
+    for minor, names in reversed(missing.items()):
+        # What one release lacks, those before it cannot be counted on to have: the interface only grows.
+        if names or _number(minor) < _number(FIRST_STABLE):
+            break
+        oldest = minor
+    return oldest
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
+    Pieces = Generator[bytes, None, None]
+
 _PIECE = 256 << 10
 _PORTION = 8 << 20
 _TAIL = (64 << 10) + 64
@@ -24,20 +26,24 @@ _MOST_AT_ONCE = 8 << 20
 class WheelError(InstallationError):
     """A wheel that cannot be read.
 
-    ``code`` is ``wheel-malformed`` (not the zip it should be), ``wheel-too-large`` (more of it than may be read),
-    ``no-ranges`` (its server gives no parts of files), ``wrong-range`` (it gives others than asked for),
-    ``foreign-redirect``, ``too-slow``, ``http-status`` or ``transfer``.
+    Its code is one of these:
+
+    - ``wheel-malformed``: it is not the zip that it should be.
+    - ``wheel-too-large``: more of it would have to be read than may be.
+    - ``no-ranges``: its server gives no parts of files.
+    - ``wrong-range``: its server gives others than requested.
+    - ``foreign-redirect``, ``too-slow``, ``http-status``, ``transfer``.
     """
 
 
 class Ranges(Protocol):
-    """The bytes of one file, ``size`` of them."""
+    """The bytes of one file."""
 
     @property
     def size(self) -> int:
         """The size in bytes."""
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start: int, end: int) -> Pieces:
         """Yield the bytes from ``start`` up to ``end`` in pieces; closed early, it reads no further."""
 
 
@@ -52,28 +58,34 @@ class FileRanges:
         """The size in bytes."""
         return self.path.stat().st_size
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start: int, end: int) -> Pieces:
         """Yield the bytes from ``start`` up to ``end`` in pieces."""
         with self.path.open("rb") as file:
             file.seek(start)
-            while start < end and (piece := file.read(min(_PIECE, end - start))):
+            while start < end:
+                piece = file.read(min(_PIECE, end - start))
+                if not piece:
+                    return
                 start += len(piece)
                 yield piece
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be read of one wheel: bytes as they come, bytes once inflated, requests."""
+    """How much may be read of one wheel."""
 
     bytes: int = 96 << 20
+    """As they come."""
     inflated: int = 1 << 30
+    """In bytes."""
     requests: int = 48
 
 
 class RangeFile:
     """A file as ``zipfile`` reads it: its end once, then parts of it in the order of their bytes.
 
-    It ends where more is read than ``limits`` allow, or a server sends other than was requested.
+    Raises:
+        WheelError: if more is read than ``limits`` allow, or a server sends other than was requested.
     """
 
     def __init__(self, ranges: Ranges, limits: Limits) -> None:
@@ -85,7 +97,7 @@ class RangeFile:
         self.requests = 1
         """The size was the first."""
         self._position = 0
-        self._pieces: Generator[bytes, None, None] | None = None
+        self._pieces: Pieces | None = None
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
@@ -102,7 +114,12 @@ class RangeFile:
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
         """Go to a position, as the standard library's files do."""
-        position = offset + {SEEK_SET: 0, SEEK_CUR: self._position, SEEK_END: self.size}[whence]
+        origins = {
+            SEEK_SET: 0,
+            SEEK_CUR: self._position,
+            SEEK_END: self.size,
+        }
+        position = origins[whence] + offset
         if position < 0:
             raise OSError("a position before the file")
         if position != self._position:
@@ -113,12 +130,12 @@ class RangeFile:
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, or fewer at the end of the part that is to be read."""
         if size > _MOST_AT_ONCE:
-            raise WheelError(
-                "wheel-too-large", f"the wheel says that its directory has {size} bytes"
-            )
+            message = f"the wheel says that its directory has {size} bytes"
+            raise WheelError("wheel-too-large", message)
         data = b""
         while size < 0 or len(data) < size:
-            piece = self._next(size - len(data) if size >= 0 else _MOST_AT_ONCE)
+            most = size - len(data) if size >= 0 else _MOST_AT_ONCE
+            piece = self._next(most)
             if not piece:
                 break
             data += piece
@@ -138,6 +155,7 @@ class RangeFile:
         self._check()
 
     def _next(self, most: int) -> bytes:
+        """Return the next bytes, ``most`` at most; none at the end of the part that is to be read."""
         if self._position >= self._tail_start:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
@@ -145,15 +163,16 @@ class RangeFile:
             self._pieces = self._portions(self._position, min(self.stop, self._tail_start))
         if not self._unread:
             self._unread = next(self._pieces, b"")
-        piece, self._unread = self._unread[:most], self._unread[most:]
+        piece = self._unread[:most]
+        self._unread = self._unread[most:]
         return piece
 
-    def _portions(self, start: int, stop: int) -> Generator[bytes, None, None]:
+    def _portions(self, start: int, stop: int) -> Pieces:
         """Request a long part in portions, so that no server sends much that nobody wants any more."""
         for first in range(start, stop, _PORTION):
             yield from self._request(first, min(stop, first + _PORTION))
 
-    def _request(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def _request(self, start: int, end: int) -> Pieces:
         """Yield exactly the bytes from ``start`` up to ``end``."""
         self.requests += 1
         self._check()
@@ -176,7 +195,9 @@ class RangeFile:
             or self.requests > limits.requests
         ):
             message = "the wheel would need more reading than any real one"
-            evidence = (
-                f"{self.bytes_read} bytes, {self.bytes_inflated} inflated, {self.requests} requests"
+            counts = (
+                f"{self.bytes_read} bytes",
+                f"{self.bytes_inflated} inflated",
+                f"{self.requests} requests",
             )
-            raise WheelError("wheel-too-large", message, evidence=evidence)
+            raise WheelError("wheel-too-large", message, evidence=", ".join(counts))

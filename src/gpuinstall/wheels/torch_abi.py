@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
 
 _ORDINARY = re.compile(
     rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)|(?:_Z\d{1,3})?THP[A-Z]"
@@ -28,66 +31,80 @@ FIRST_STABLE = "2.9"
 """The oldest torch for which its authors promise the stable interface (docs/source/notes/libtorch_stable_abi.md)."""
 
 
+def torch_names(names: Iterable[bytes]) -> set[bytes]:
+    """Return those that a library has of torch: of its own C++, or of the stable interface."""
+    return ordinary_names(names) | stable_names(names)
+
+
 def ordinary_names(names: Iterable[bytes]) -> set[bytes]:
-    """Those of torch's own C++, which change from one minor release to the next."""
+    """Return those of torch's own C++, which change from one minor release to the next."""
     return {name for name in names if _ORDINARY.match(name)}
 
 
 def stable_names(names: Iterable[bytes]) -> set[bytes]:
-    """Those of the stable interface."""
+    """Return those of the stable interface."""
     return {name for name in names if _STABLE.match(name)}
 
 
 @dataclass(frozen=True)
 class Exports:
-    """What torch exports, by minor release from the oldest; of ``whole`` ones the device's library was read too."""
+    """What torch exports."""
 
     minors: tuple[str, ...]
+    """The minor releases, from the oldest."""
     whole: frozenset[str]
+    """Those of which the device's library was read too."""
     masks: Mapping[int, int]
+    """By the hash of a name: a bit for each minor release that exports it."""
 
     def missing(self, names: Collection[bytes]) -> dict[str, tuple[str, ...]]:
-        """The names that each minor release does not export, sorted."""
-        masks = {name: self.masks.get(hashed(name), 0) for name in names}
-        return {
-            minor: tuple(
-                sorted(
-                    name.decode()
-                    for name, mask in masks.items()
-                    if not self._has(number, name, mask)
-                )
-            )
-            for number, minor in enumerate(self.minors)
-        }
+        """Return the names that each minor release does not export, sorted."""
+        missing = {}
+        for number, minor in enumerate(self.minors):
+            lacking = [name for name in names if not self._has(number, name)]
+            missing[minor] = tuple(name.decode() for name in sorted(lacking))
+        return missing
 
-    def _has(self, number: int, name: bytes, mask: int) -> bool:
-        unread = self.minors[number] not in self.whole and (
-            mask & OF_DEVICE or (not mask and _DEVICE in name)
-        )
-        return bool(mask >> number & 1 or unread)
+    def _has(self, number: int, name: bytes) -> bool:
+        mask = self.masks.get(hashed(name), 0)
+        if mask >> number & 1:
+            return True
+        if self.minors[number] in self.whole:
+            return False
+        # The device's own library of this release was not read: it may have what is not known of the others.
+        return bool(mask & OF_DEVICE) or (not mask and _DEVICE in name)
 
     @classmethod
     def unpack(cls, data: bytes) -> Exports:
         """Read the file."""
         text, _, packed = data.partition(b"\n")
-        head, columns = json.loads(text), lzma.decompress(packed)
+        head = json.loads(text)
+        columns = lzma.decompress(packed)
         count = len(columns) // 4
-        hashes = map(
-            int.from_bytes,
-            zip(*(columns[column * count :][:count] for column in range(4)), strict=True),
+        words = bytearray(len(columns))
+        for column in range(4):
+            start = column * count
+            words[column::4] = columns[start : start + count]
+        hashes = iter(struct.unpack(f">{count}I", words))
+        masks = {}
+        for mask, length in head["groups"]:
+            group = islice(hashes, length)
+            masks.update(dict.fromkeys(group, mask))
+        return cls(
+            minors=tuple(head["minors"]),
+            whole=frozenset(head["whole"]),
+            masks=masks,
         )
-        masks = {next(hashes): mask for mask, length in head["groups"] for _ in range(length)}
-        return cls(tuple(head["minors"]), frozenset(head["whole"]), masks)
 
 
 @cache
 def load_exports() -> Exports:
     """Load the table as shipped."""
-    from pathlib import Path
-
-    return Exports.unpack(Path(__file__).with_name("torch_exports.bin").read_bytes())
+    data = Path(__file__).with_name("torch_exports.bin").read_bytes()
+    return Exports.unpack(data)
 
 
 def hashed(name: bytes) -> int:
-    """What stands for a name in the table."""
-    return int.from_bytes(blake2b(name, digest_size=4).digest(), "big")
+    """Return what stands for a name in the table."""
+    digest = blake2b(name, digest_size=4).digest()
+    return int.from_bytes(digest, "big")

@@ -10,58 +10,86 @@ from gpuinstall.wheels.gpu_code import read_fatbins, read_flags
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
+    from gpuinstall.wheels.ranges import Pieces
     from gpuinstall.wheels.wheel_reader import WheelReader
 
-    _Witness = tuple[
-        str, tuple[str, ...], Callable[[Generator[bytes, None, None]], tuple[str, ...]]
-    ]
-
 _VERSION = "torch/version.py"
-_PYTHON = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
-_CUDA = ("torch/lib/libtorch_cuda.so", "torch/lib/torch_cuda.dll")
 
 
-WITNESSES: tuple[_Witness, ...] = (
-    ("flags", _PYTHON, read_flags),
-    ("fatbins", _CUDA, lambda pieces: read_fatbins(pieces).architectures),
+class Witness(NamedTuple):
+    """A part of a wheel that names architectures."""
+
+    name: str
+    paths: tuple[str, ...]
+    """Where it is, on Linux and on Windows."""
+    read: Callable[[Pieces], tuple[str, ...]]
+
+
+def _read_fatbins(pieces: Pieces) -> tuple[str, ...]:
+    return read_fatbins(pieces).architectures
+
+
+WITNESSES = (
+    Witness(
+        "flags",
+        ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll"),
+        read_flags,
+    ),
+    Witness(
+        "fatbins",
+        ("torch/lib/libtorch_cuda.so", "torch/lib/torch_cuda.dll"),
+        _read_fatbins,
+    ),
 )
-"""The parts of a wheel that name architectures, the cheaper first: 5 to 7 MB, and 14 to 20 MB."""
+"""The cheaper first: 5 to 7 MB, and 14 to 20 MB."""
 
 
 class TorchCode(NamedTuple):
-    """A build of torch as its wheel describes it.
-
-    ``cuda`` and ``hip`` are the versions it was built with, both None for a build without GPU code. ``witness`` is the
-    part that named the ``architectures``, None where none did.
-    """
+    """A build of torch as its wheel describes it."""
 
     version: str
     cuda: str | None
+    """The CUDA that it was built with; None for another or no GPU code, as is ``hip``."""
     hip: str | None
     witness: str | None = None
+    """The part that named the ``architectures``; None if none did."""
     architectures: tuple[str, ...] = ()
 
 
-def read_torch(wheel: WheelReader, witnesses: Iterable[_Witness] = WITNESSES) -> TorchCode:
-    """Read a wheel of torch, asking one witness after the other; raise WheelError where it is malformed."""
+def read_torch(
+    wheel: WheelReader,
+    witnesses: Iterable[Witness] = WITNESSES,
+) -> TorchCode:
+    """Return what a wheel of torch tells of itself, by the first witness that answers.
+
+    Raises:
+        WheelError: if the wheel is malformed.
+    """
     if _VERSION not in wheel.members:
         raise WheelError("wheel-malformed", f"the wheel has no {_VERSION}")
     text = wheel.read(_VERSION).decode("utf-8", "replace")
-    code = TorchCode(_value(text, "__version__") or "", _value(text, "cuda"), _value(text, "hip"))
-    for name, places, scan in witnesses if code.cuda or code.hip else ():
-        member = next((place for place in places if place in wheel.members), None)
-        if member:
-            with closing(wheel.stream(member)) as pieces:
-                architectures = scan(pieces)
+    code = TorchCode(
+        version=_value(text, "__version__") or "",
+        cuda=_value(text, "cuda"),
+        hip=_value(text, "hip"),
+    )
+    if not code.cuda and not code.hip:
+        return code
+    for witness in witnesses:
+        for path in witness.paths:
+            if path not in wheel.members:
+                continue
+            with closing(wheel.stream(path)) as pieces:
+                architectures = witness.read(pieces)
             if architectures:
-                return code._replace(witness=name, architectures=architectures)
+                return code._replace(witness=witness.name, architectures=architectures)
     return code
 
 
 def _value(text: str, name: str) -> str | None:
-    match = re.search(
-        rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'", text, re.MULTILINE | re.ASCII
-    )
+    """Return the text that a line of Python assigns to a name; None if there is none."""
+    line = rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
+    match = re.search(line, text, re.MULTILINE | re.ASCII)
     return match[1] if match else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from contextlib import closing, contextmanager, suppress
@@ -12,10 +13,13 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from email.message import Message
     from zipfile import ZipExtFile, ZipInfo
 
+    from gpuinstall.wheels.ranges import Pieces
+
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
 _HIGHEST_RATIO = 16
@@ -23,7 +27,7 @@ _HIGHEST_RATIO = 16
 
 
 class WheelReader:
-    """A wheel of ``size`` bytes whose directory has been read; ``bytes_read`` and ``requests`` are its cost so far."""
+    """A wheel whose directory has been read."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._file = RangeFile(ranges, limits)
@@ -32,6 +36,7 @@ class WheelReader:
             self._zip = ZipFile(self._file)
         members = sorted(self._zip.infolist(), key=lambda member: member.header_offset)
         self.members: Mapping[str, ZipInfo] = {member.filename: member for member in members}
+        """The files by their names, in the order of their bytes."""
         if len(self.members) < len(members):
             raise WheelError("wheel-malformed", "two files in the wheel have the same name")
         starts = [member.header_offset for member in members]
@@ -39,7 +44,8 @@ class WheelReader:
         if not starts or starts[0]:
             raise WheelError("wheel-malformed", "the zip directory of the wheel is not complete")
         # No file reaches into the next one, so that no byte of an archive is inflated twice.
-        self._ends = dict(zip(self.members, [*starts[1:], self._zip.start_dir], strict=False))
+        ends = [*starts[1:], self._zip.start_dir]
+        self._ends = dict(zip(self.members, ends, strict=True))
 
     @property
     def bytes_read(self) -> int:
@@ -53,14 +59,12 @@ class WheelReader:
 
     def metadata(self) -> Message:
         """Return METADATA; raise WheelError if the wheel has not exactly one."""
-        found = [
-            name
-            for name in self.members
-            if name.count("/") == 1 and name.endswith(".dist-info/METADATA")
-        ]
-        if len(found) != 1:
-            raise WheelError("wheel-malformed", f"the wheel has {len(found)} files METADATA")
-        return Parser().parsestr(self.read(found[0]).decode("utf-8", "replace"))
+        names = [name for name in self.members if _METADATA.fullmatch(name)]
+        if len(names) != 1:
+            raise WheelError("wheel-malformed", f"the wheel has {len(names)} files METADATA")
+        data = self.read(names[0])
+        text = data.decode("utf-8", "replace")
+        return Parser().parsestr(text)
 
     def read(self, name: str) -> bytes:
         """Return a small file whole."""
@@ -72,36 +76,34 @@ class WheelReader:
     def beginning(self, name: str, most: int) -> bytes:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
         data = bytearray()
-        stop = min(self.members[name].header_offset + most, self._ends[name])
-        with (
-            _malformed_if_unreadable(name),
-            suppress(EOFError),
-            closing(self._inflated(name, stop)) as pieces,
-        ):
+        start = self.members[name].header_offset
+        stop = min(start + most, self._ends[name])
+        pieces = self._inflated(name, stop)
+        with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
                 data += piece
                 if len(data) > most * _HIGHEST_RATIO:
                     break
         return bytes(data)
 
-    def stream(self, name: str) -> Generator[bytes, None, None]:
+    def stream(self, name: str) -> Pieces:
         """Yield the bytes of a file; what is read to its end is checked against the size and checksum in the zip."""
-        with (
-            _malformed_if_unreadable(name),
-            closing(self._inflated(name, self._ends[name])) as pieces,
-        ):
+        pieces = self._inflated(name, self._ends[name])
+        with _malformed_if_unreadable(name), closing(pieces):
             yield from pieces
 
-    def _inflated(self, name: str, stop: int) -> Generator[bytes, None, None]:
+    def _inflated(self, name: str, stop: int) -> Pieces:
         """Yield the bytes of a file; raise EOFError if it does not end before ``stop``."""
         member = self.members[name]
         if member.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
             raise BadZipFile("unsupported compression")
         self._file.stop = stop
         with closing(self._file), cast("ZipExtFile", self._zip.open(member)) as data:
-            while piece := data.read1(_PIECE):
+            piece = data.read1(_PIECE)
+            while piece:
                 self._file.count_inflated(len(piece))
                 yield piece
+                piece = data.read1(_PIECE)
 
 
 @contextmanager
@@ -118,6 +120,5 @@ def _malformed_if_unreadable(name: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise WheelError(
-            "wheel-malformed", f"{name} is damaged or no valid zip", why=str(error)
-        ) from error
+        message = f"{name} is damaged or no valid zip"
+        raise WheelError("wheel-malformed", message, why=str(error)) from error

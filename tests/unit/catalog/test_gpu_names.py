@@ -16,7 +16,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.catalog.gpus import load_gpus, name_tables, other_chips, products
 from gpuinstall.errors import GpuInstallError, NoBuildError, UsageError
-from gpuinstall.support import kinds_of
+from gpuinstall.support import capabilities_by_kind
 from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
@@ -507,10 +507,10 @@ def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_cal
         for word in words
         if not _is_called(word, names[text])
     ] == []
-    unnamed = {str(chip) for chip in kinds_of(load_catalog()).values()} - listed.keys()
+    unnamed = {str(chip) for chip in capabilities_by_kind(load_catalog()).values()} - listed.keys()
     assert unnamed <= {"3.0", "3.5", "5.0", "10.7", "11.0"}
 
 
 def _is_called(series: str, products: list[str]) -> bool:
-    """Say whether a product is of a series: RTX 30 of RTX 3090, GTX 900 of GTX 980."""
+    """Whether a product is of a series: RTX 30 of RTX 3090, GTX 900 of GTX 980."""
     return any(series.rstrip("0") in name for name in products)

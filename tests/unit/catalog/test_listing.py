@@ -41,7 +41,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def _named(index: StandInIndex, **more: object) -> Sources:
-    return Sources(torch_index=index.torch_index, named=True, **more)  # type: ignore[arg-type]
+    return Sources(torch_index=index.torch_index, is_torch_index_requested=True, **more)  # type: ignore[arg-type]
 
 
 def _files(listing: Listing) -> list[str]:

@@ -13,7 +13,14 @@ from gpuinstall.cli.progress import Drawing, Tally, short
 from gpuinstall.cli.table import show_table
 from gpuinstall.cli.terminal import Terminal, columns, folded
 from gpuinstall.errors import UsageError
-from gpuinstall.support import condensed, kinds_of, known_drivers, named, served, support
+from gpuinstall.support import (
+    capabilities_by_kind,
+    known_drivers,
+    label_of_kind,
+    leave_out_empty,
+    merge_equal_neighbours,
+    support,
+)
 from tests.lab.screen import screen
 
 WHEELS = {
@@ -121,10 +128,14 @@ def test_a_wheel_is_called_by_its_package_and_version() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
     catalog = load_catalog()
-    shown = condensed(
-        served(support(catalog, "linux", "x86_64", kinds_of(catalog), known_drivers(catalog)))
+    shown = merge_equal_neighbours(
+        leave_out_empty(
+            support(
+                catalog, "linux", "x86_64", capabilities_by_kind(catalog), known_drivers(catalog)
+            )
+        )
     )
-    names = [named(row.kind) for row in shown.rows]
+    names = [label_of_kind(row.kind) for row in shown.rows]
     with screen(width) as (stream, drawn):
         show_table(shown, names, (), catalog.date, Terminal(out=stream))
     lines = [line.rstrip() for line in drawn if line.strip()]

@@ -24,7 +24,7 @@ def test_where_the_command_lies_is_said_to_people_alone(
     monkeypatch.setenv("PATH", "/nowhere")
 
     for option in ("--json", "--json-events", "--quiet", "-q"):
-        main._say_where(["probe", option])
+        main._show_path(["probe", option])
     assert capsys.readouterr() == ("", "")
-    main._say_where(["probe"])
+    main._show_path(["probe"])
     assert "self path --write   # for every new shell" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_a_backend_that_uv_does_not_know_is_left_out_and_said() -> None:
 
 
 def test_with_a_torch_index_of_ones_own_the_backend_would_lead_elsewhere() -> None:
-    sources = Sources(torch_index="https://index.example/whl", named=True)
+    sources = Sources(torch_index="https://index.example/whl", is_torch_index_requested=True)
     assert variables("cu126", sources, None) == FOR_VARIANTS
     assert "uvx --index https://index.example/whl/cu126" in omissions("cu126", sources)[0]
 

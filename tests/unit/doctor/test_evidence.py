@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.doctor.environment import extensions_differ, libraries_apart
-from gpuinstall.doctor.evidence import EnvironmentContents, asks_for_executable_stack, read_contents
+from gpuinstall.doctor.evidence import EnvironmentContents, needs_executable_stack, read_contents
 from tests.unit.doctor.evidence import doctor_evidence
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_library_that_asks_for_an_executable_stack_is_told_from_one_that_does_
 def test_what_is_no_library_asks_for_nothing(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "libtorch_cpu.so"
     file.write_bytes(content)
-    assert asks_for_executable_stack(file) is False
+    assert needs_executable_stack(file) is False
 
 
 def test_a_cut_library_asks_for_nothing(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_a_cut_library_asks_for_nothing(tmp_path: Path) -> None:
     header[:5], header[54:58] = b"\x7fELF\x02", b"\x38\x00\xff\xff"
     file = tmp_path / "libtorch_cpu.so"
     file.write_bytes(header)
-    assert asks_for_executable_stack(file) is False
+    assert needs_executable_stack(file) is False

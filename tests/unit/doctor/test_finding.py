@@ -60,10 +60,10 @@ def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
 
 
 def test_a_failed_check_is_said_by_what_explains_it() -> None:
-    assert merge_failures([POISON], (ENVIRONMENT,)) == (replace(POISON, blocking=True),)
-    assert merge_failures([POISON], ()) == (POISON,)
+    assert merge_failures([POISON], [ENVIRONMENT]) == [replace(POISON, blocking=True)]
+    assert merge_failures([POISON], []) == [POISON]
     other = replace(ENVIRONMENT, id="F37")
-    assert merge_failures([POISON], (other,)) == (POISON, other)
+    assert merge_failures([POISON], [other]) == [POISON, other]
 
 
 def test_a_request_that_install_refuses_is_a_finding() -> None:
@@ -83,7 +83,7 @@ def test_a_request_that_install_refuses_is_a_finding() -> None:
         "what the machine's problems say": (machine("H100").with_problems([lost]), torch, None),
     }  # fmt: skip
     found = {
-        name: list(refused_request(on, (), request, frozen_catalog()))
+        name: list(refused_request(on, request, frozen_catalog()))
         for name, (on, request, _) in cases.items()
     }
     said = {

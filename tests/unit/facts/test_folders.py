@@ -35,7 +35,13 @@ def test_a_user_without_a_home_has_folders(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_working_folder_that_is_gone_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    code = "import os; os.rmdir(os.getcwd()); from gpuinstall.facts.host import _folders; print(len(_folders()))"
+    code = """
+import os
+from gpuinstall.facts.host import read_folders
+from gpuinstall.facts.source import ThisMachine
+os.rmdir(os.getcwd())
+print(len(read_folders(ThisMachine())))
+"""
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True

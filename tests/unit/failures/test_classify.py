@@ -19,7 +19,7 @@ from gpuinstall.failures.classify import (
     cause_of,
     classify,
     deciding_command,
-    is_of_an_unknown_place,
+    is_of_an_unknown_system,
     lookalikes,
 )
 from gpuinstall.failures.table import load_failures
@@ -288,7 +288,7 @@ def test_commands_of_a_text_that_names_no_system_are_for_this_one() -> None:
         "undefined symbol: __nvJitLinkComplete_12_4": False,
     }
 
-    assert {text: is_of_an_unknown_place(text, classify(text)) for text in rows} == rows
+    assert {text: is_of_an_unknown_system(text, classify(text)) for text in rows} == rows
 
 
 def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:
@@ -384,6 +384,8 @@ def test_a_command_for_an_environment_that_is_not_known_can_be_pasted() -> None:
         ("macOS 15.1\nFound no NVIDIA driver on your system.", "gpuinstall install", "apt-get"),
         ("kubectl logs trainer-0\nFound no NVIDIA driver on your system.", "nvidia.com/gpu: 1", "apt-get"),
         ("podman run app\nFound no NVIDIA driver on your system.", "podman run --device", "docker run"),
+        ("Jetson Orin\nThe NVIDIA driver on your system is too old (found version 12060).", "JetPack", "nvidia-driver"),
+        ("Jetson Orin, Ubuntu 22.04\nThe NVIDIA driver on your system is too old.", "JetPack", "nvidia-driver"),
         ("No matching distribution found for torch==1.13.1", "uv python install 3.10", "3.12"),
         ("unsupported GNU version! gcc versions later than 12 are not supported!", "gcc-12", "gcc-N"),
         ("mismatches the version that was used to compile PyTorch (12.4).\nUbuntu 22.04", "cuda-toolkit-12-4", "X-Y"),

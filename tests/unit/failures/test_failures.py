@@ -87,7 +87,7 @@ def can_be_looked_for(pattern: Pattern) -> bool:
 def refers_to_what_exists(failure: Failure) -> bool:
     """Whether the entries and advice that an entry refers to are there."""
     others = load_failures().keys() - {failure.id}
-    return {*failure.behind, *failure.narrows} <= others and set(
+    return {*failure.consequences, *failure.narrows} <= others and set(
         failure.advice
     ) <= load_advice().keys()
 
@@ -175,3 +175,12 @@ def test_a_new_failure_is_one_entry() -> None:
     assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
     assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
     assert reported.fix == "\n".join(cause.fix)
+
+
+@pytest.mark.usefixtures("with_a_new_entry")
+def test_an_unknown_key_of_an_entry_is_refused() -> None:
+    with (table.DATA / "runtime.toml").open("a", encoding="utf-8") as file:
+        file.write('consequence = ["F01"]\n')
+
+    with pytest.raises(TypeError, match="consequence"):
+        table.load_failures()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.failures.classify import ASKERS, PLACES, Circumstances, classify
+from gpuinstall.failures.classify import ASKERS, ORIGINS, Circumstances, classify
 from gpuinstall.failures.problems import (
     FixContext,
     code_told,
@@ -23,9 +23,9 @@ from gpuinstall.failures.table import (
     load_distributions,
     load_errors,
     load_failures,
+    load_placeholders,
     load_problems,
     load_readings,
-    load_words,
 )
 from gpuinstall.failures.transcript import Transcript
 from gpuinstall.machine import Environment, Machine
@@ -127,7 +127,7 @@ def _context(text: str, machine: Machine) -> FixContext:
     """Where a fix is read, with the words that the text itself says."""
     transcript = Transcript(text)
     rows = {
-        row.word: value
+        row.placeholder: value
         for row in reversed(load_readings())
         if (value := transcript.read(row.pattern, row.value))
     }
@@ -136,7 +136,7 @@ def _context(text: str, machine: Machine) -> FixContext:
 
 def _says_where(text: str) -> bool:
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = (*PLACES, *ASKERS, "native-linux", "legacy-gpu")
+    around = (*ORIGINS, *ASKERS, "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
     return any(map(circumstances.hold, around))
 
@@ -184,7 +184,7 @@ def can_be_filled_in(table: FixTable) -> bool:
     return (
         {key.removesuffix("-legacy") for key in table.commands} <= KEYS
         and set(table.like) <= load_failures().keys() | load_problems().keys()
-        and words <= load_words().keys()
+        and words <= load_placeholders().keys()
         and not any("\n" in line for line in lines)
     )
 

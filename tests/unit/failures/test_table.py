@@ -11,7 +11,7 @@ import tomli
 
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.failures.classify import classify
-from gpuinstall.failures.problems import FixContext, fix, said_for
+from gpuinstall.failures.problems import FixContext, fix, lines_for
 from gpuinstall.failures.table import load_failures, load_problems
 from gpuinstall.machine import Machine
 
@@ -117,4 +117,4 @@ def test_what_only_the_host_can_do_is_said_to_be_the_hosts() -> None:
     ],
 )
 def test_a_fix_for_windows_is_in_powershells_words(line: str, said: str) -> None:
-    assert said_for(("windows",), (line, "sudo ldconfig")) == (said,)
+    assert lines_for(("windows",), (line, "sudo ldconfig")) == (said,)

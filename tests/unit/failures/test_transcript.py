@@ -112,6 +112,11 @@ def test_needles_are_what_every_match_contains(says: str, needles: tuple[str, ..
     assert Pattern(says).needles == needles
 
 
+def test_alternatives_without_parentheses_are_refused() -> None:
+    with pytest.raises(ValueError, match="without parentheses"):
+        _ = Pattern("no cuda device|no gpu found").needles
+
+
 @pytest.mark.parametrize(
     ("says", "text"),
     [

@@ -225,6 +225,50 @@ def test_going_back_is_finished_by_the_next_run_if_it_dies(
     assert tree(environment) == before
 
 
+def test_a_kill_while_the_record_goes_is_no_strangers_change(
+    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(environment)
+    record = changed(environment, wheel)
+
+    def dying(path: Path) -> None:
+        if path == record.folder:
+            (path / "record.json").unlink()
+            raise KeyboardInterrupt
+        remove_path(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(undo, "remove_path", dying)
+        with pytest.raises(KeyboardInterrupt):
+            record.undo()
+
+    assert not finish_undo(environment), "everything was put back before"
+    assert tree(environment) == before
+
+
+def test_a_kill_while_what_was_saved_is_let_go_leaves_no_half_of_it(
+    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = changed(environment, wheel)
+    own = record.folder.relative_to(environment.root).as_posix()
+    packages = {name: text for name, text in tree(environment).items() if not name.startswith(own)}
+
+    def dying(path: Path) -> None:
+        if path == record.discarded and path.exists():
+            remove_path(path / "saved")
+            raise KeyboardInterrupt
+        remove_path(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(undo, "remove_path", dying)
+        with pytest.raises(KeyboardInterrupt):
+            record.discard()
+
+    assert find_undo(environment) is None, "half of it could not be put back"
+    assert not finish_undo(environment)
+    assert tree(environment) == packages
+
+
 def test_a_change_by_another_program_is_not_undone(
     environment: ForeignEnvironment, wheel: Path
 ) -> None:

@@ -206,7 +206,7 @@ def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path: Path) 
 )
 def test_the_constraints_of_poetry_are_those_of_the_standard(constraint: str, bounds: str) -> None:
     tables = {"tool": {"poetry": {"dependencies": {"rich": constraint}}}}
-    assert parse_project(tables, ()).listed.requirements == (f"rich{bounds}",)
+    assert parse_project(tables).listed.requirements == (f"rich{bounds}",)
 
 
 PYLOCK = """\
@@ -268,7 +268,7 @@ def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
         "project": project,
         "dependency-groups": groups | {"dev": [{"include-group": "g0"}], "g1500": ["pytest"]},
     }
-    assert parse_project(pyproject, ()).listed.requirements == ("rich", "scipy", "numpy", "pytest")
+    assert parse_project(pyproject).listed.requirements == ("rich", "scipy", "numpy", "pytest")
 
 
 @pytest.mark.parametrize(
@@ -282,5 +282,5 @@ def test_a_project_beyond_every_bound_ends_with_a_plain_error(
     dependencies: list[str], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_project({"project": {"dependencies": dependencies}}, ())
+        parse_project({"project": {"dependencies": dependencies}})
     assert message in str(caught.value)

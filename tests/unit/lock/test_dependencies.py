@@ -12,7 +12,6 @@ from gpuinstall.sources import Sources
 if TYPE_CHECKING:
     from pathlib import Path
 
-FAMILY = frozenset({"torch", "triton"})
 PROJECT: dict[str, Any] = {
     "project": {
         "name": "Our.Thing",
@@ -31,7 +30,7 @@ def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_
     None
 ):
     expected = ("torch>=2.9", "numpy", "pytest", "ruff", "plotter", "cowsay")
-    assert parse_project(PROJECT, FAMILY).listed.requirements == expected
+    assert parse_project(PROJECT).listed.requirements == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_
 )
 def test_the_groups_that_uv_is_configured_for_count(groups: object, last: list[str]) -> None:
     configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
-    assert parse_project(configured, FAMILY).listed.requirements[2:] == tuple(last)
+    assert parse_project(configured).listed.requirements[2:] == tuple(last)
 
 
 def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
@@ -61,23 +60,19 @@ def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
 )
 def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="malformed"):
-        parse_project(pyproject, FAMILY)
+        parse_project(pyproject)
 
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
-    settings = parse_project(
-        {**PROJECT, "tool": {"uv": {"sources": sources}}}, FAMILY
-    ).listed.settings
+    settings = parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}).listed.settings
     assert [(one.package, one.effect) for one in settings] == [
         ("numpy", Effect.REFUSED),
         ("torch", Effect.TORCH),
     ]
     with pytest.raises(UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"):
         Sources().with_settings(settings)
-    assert parse_project(
-        {**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}, FAMILY
-    ).groups == ("dev",)
+    assert parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}).groups == ("dev",)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +100,6 @@ def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(
     assert (
         expected
         in parse_project(
-            {**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}, FAMILY
+            {**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}
         ).listed.requirements
     )

@@ -23,16 +23,12 @@ from gpuinstall.web.client import AnswerCache, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 NAMES = (
     "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl",
     "triton-3.8.0-cp312-cp312-linux_x86_64.whl",
 )
-
-
-def nothing() -> Mapping[str, str]:
-    return {}
 
 
 class Shop:
@@ -74,7 +70,7 @@ def session_of(client: Client, cache: AnswerCache[FileHash]) -> Session:
 
 def hashed(files: tuple[LockedFile, ...], cache: AnswerCache[FileHash]) -> dict[str, str]:
     with Client() as client:
-        found = known_hashes(files, nothing, session_of(client, cache))
+        found = known_hashes(files, session_of(client, cache))
         return fetch_missing(found, session_of(client, cache))
 
 
@@ -118,18 +114,15 @@ def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: AnswerCache[Fil
 def test_the_catalogues_hashes_are_for_the_official_host_alone(
     cache: AnswerCache[FileHash],
 ) -> None:
-    published = dict.fromkeys(NAMES, "2" * 64)
-    official = LockedFile(
-        "torch", "https://download-r2.pytorch.org/whl/cu126/" + NAMES[0].replace("+", "%2B")
-    )
-    mirror = LockedFile("torch", "http://127.0.0.1:9/whl/cu126/" + NAMES[0].replace("+", "%2B"))
+    name = "torch-2.3.1%2Bcu121-cp310-cp310-linux_x86_64.whl"
+    official = LockedFile("torch", f"https://download-r2.pytorch.org/whl/cu121/{name}")
+    mirror = LockedFile("torch", f"http://127.0.0.1:9/whl/cu121/{name}")
     with Client() as client:
-        assert known_hashes((official,), lambda: published, session_of(client, cache)).known == {
-            official.url: "2" * 64
-        }
-        assert (
-            mirror in known_hashes((mirror,), lambda: published, session_of(client, cache)).missing
-        )
+        hashes = known_hashes((official, mirror), session_of(client, cache))
+    assert hashes.known == {
+        official.url: "f0deb5d2f932a68ed54625ba140eddbf2af22be978ee19b9b63c986add6425b2"
+    }
+    assert hashes.missing.keys() == {mirror}
 
 
 def test_a_file_on_this_machine_is_hashed_where_it_lies(
@@ -162,7 +155,7 @@ def test_a_hash_that_was_taken_serves_when_its_host_is_silent(
     files = shop.locked()
     before = hashed(files, cache)
     with Client(offline=True) as client:
-        assert known_hashes(files, nothing, session_of(client, cache)).known == before
+        assert known_hashes(files, session_of(client, cache)).known == before
 
 
 def test_one_failure_ends_the_other_transfers(shop: Shop, cache: AnswerCache[FileHash]) -> None:
@@ -193,8 +186,6 @@ def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(
 ) -> None:
     torch, triton = shop.locked()
     with Client() as client:
-        found = known_hashes(
-            (torch, replace(triton, sha256="1" * 64)), nothing, session_of(client, cache)
-        )
+        found = known_hashes((torch, replace(triton, sha256="1" * 64)), session_of(client, cache))
     assert found.of([torch]).missing.keys() == {torch}
     assert (found.of([triton]).known, found.of([triton]).missing) == ({triton.url: "1" * 64}, {})

@@ -6,12 +6,13 @@ import pytest
 
 from gpuinstall.errors import UsageError
 from gpuinstall.lock.declaration import (
+    are_same,
+    canonical,
     changed_inputs,
     digest,
     has_place,
     is_requirement,
     lines_of,
-    plain,
     read_inputs,
 )
 
@@ -24,13 +25,14 @@ def test_the_digest_does_not_depend_on_the_order() -> None:
     assert digest(("torch", "numpy")) != digest(("torch",))
 
 
-def test_requirements_have_one_spelling_and_order() -> None:
-    assert plain(("torch >=2", "NumPy", "Torch>=2")) == ("numpy", "torch>=2")
-    assert plain(('Typing_Extensions[a]; os_name == "nt"',)) == (
+def test_requirements_have_one_spelling() -> None:
+    assert canonical(("torch >=2", "NumPy", "Torch>=2")) == ("torch>=2", "numpy")
+    assert are_same(("torch >=2", "NumPy"), ("numpy", "Torch>=2"))
+    assert canonical(('Typing_Extensions[a]; os_name == "nt"',)) == (
         'typing-extensions[a]; os_name == "nt"',
     )
     with pytest.raises(UsageError) as caught:
-        plain(("torch==",))
+        canonical(("torch==",))
     assert caught.value.code == "requirement-malformed"
     assert [is_requirement(text) for text in ("torch>=2", "torch==", 5)] == [True, False, False]
 

@@ -30,6 +30,12 @@ def test_a_lock_knows_its_python_its_versions_and_its_digest() -> None:
     assert lock.inputs == ()
 
 
+def test_a_package_that_is_listed_twice_has_all_hashes() -> None:
+    _, package = LOCK.split("\n\n")
+    lock = parse("pylock.toml", f"{LOCK}\n{package.replace('1' * 64, '2' * 64)}")
+    assert lock.hashes_by_package == {"torch": {"1" * 64, "2" * 64}}
+
+
 def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
     by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace(
         'version = "2.14.1+cu126"\n', ""

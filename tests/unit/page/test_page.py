@@ -43,7 +43,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 def answer_in(document: dict[str, Any], visit: Visit) -> dict[str, Any]:
     """Return what the page shows for a visit, as its script finds it, with the names filled in."""
     platform = next(row for row in document["platforms"] if row["key"] == visit.platform.key)
-    ranges = platform["kinds"][visit.kind]
+    ranges = platform["ranges"][visit.kind]
     answers = ranges[0][1]
     if ranges[0][0] is not None:
         parts = visit.driver.parts if visit.driver else ()

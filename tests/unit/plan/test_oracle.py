@@ -57,7 +57,7 @@ Minor = int
 """Of a Python: 12 is 3.12."""
 
 
-class Asked(NamedTuple):
+class RequestCase(NamedTuple):
     """Requirements, the companions among them, and what they say of torch: for a Python, and for an ``os``."""
 
     requirements: tuple[str, ...]
@@ -66,22 +66,22 @@ class Asked(NamedTuple):
 
 
 ASKED = (
-    Asked(("torch",)),
-    Asked(("torch==2.9.*",), (), lambda torch, _python, _os: torch[:2] == (2, 9)),
-    Asked(
+    RequestCase(("torch",)),
+    RequestCase(("torch==2.9.*",), (), lambda torch, _python, _os: torch[:2] == (2, 9)),
+    RequestCase(
         ("torch<2.8", "torch!=2.6.0"),
         (),
         lambda torch, _python, _os: torch < (2, 8) and torch != (2, 6, 0),
     ),
-    Asked(("torch", "torchvision"), ("torchvision",)),
-    Asked(
+    RequestCase(("torch", "torchvision"), ("torchvision",)),
+    RequestCase(
         ("torch>=2.4", "torchvision", "torchaudio"),
         ("torchvision", "torchaudio"),
         lambda torch, *_: torch >= (2, 4),
     ),
-    Asked(("torchaudio", "triton"), ("torchaudio", "triton")),
-    Asked(("triton",), ("triton",)),
-    Asked(
+    RequestCase(("torchaudio", "triton"), ("torchaudio", "triton")),
+    RequestCase(("triton",), ("triton",)),
+    RequestCase(
         (
             'torch<2.10; sys_platform == "win32"',
             'torch>=2.9; platform_machine == "aarch64"',
@@ -92,12 +92,12 @@ ASKED = (
             torch < (2, 10) if os == "windows" else os != "aarch64" or torch >= (2, 9)
         ),
     ),
-    Asked(
+    RequestCase(
         ('torch<2.7; python_version < "3.11"', 'torch>=2.9; python_version >= "3.11"'),
         (),
         lambda torch, python, _os: torch < (2, 7) if python < 11 else torch >= (2, 9),
     ),
-    Asked(
+    RequestCase(
         ('torch==2.9.1; python_version == "3.12"', 'torchaudio; python_version != "3.12"'),
         ("torchaudio unless 3.12",),
         lambda torch, python, _os: python != 12 or torch == (2, 9, 1),
@@ -168,7 +168,7 @@ def fits(torch: Torch, build: dict[str, Any], point: Point) -> bool:
 
 
 def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -> bool:
-    """Say whether the build and its companions have wheels for a Python, and are what is asked for with it."""
+    """Whether the build and its companions have wheels for a Python, and are what is asked for with it."""
     asked = ASKED[point.asked]
     os = "aarch64" if point.system[1] == "aarch64" else point.system[0]
     companions = [

@@ -9,6 +9,7 @@ import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.errors import InstallationError
+from gpuinstall.machine import Environment
 from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
@@ -206,3 +207,57 @@ def test_a_version_that_does_not_exist_is_said_not_to() -> None:
         "the same with torch in place of torch==9.9",
         "the same with torch in place of torch>=9",
     }
+
+
+def test_a_version_older_than_every_known_build_is_called_old() -> None:
+    messages = {
+        "torch==1.12.1": "torch 1.12.1 is older than every known build; the oldest is 1.13.1",
+        "torch==1.8.1+cu111": "torch 1.8.1+cu111 is older than every known build; the oldest is 1.13.1",
+        "torch>=1.7,!=1.8,<1.13": "torch>=1.7,!=1.8,<1.13 is older than every known build; the oldest is 1.13.1",
+        "torch~=1.10.0": "torch~=1.10.0 is older than every known build; the oldest is 1.13.1",
+    }
+    wrong = []
+    for text, message in messages.items():
+        refused = choose(machine("A100"), Request((text,)), frozen_catalog())
+        reason = refused.reasons[0].message
+        if reason != message:
+            wrong.append((text, reason))
+
+    assert wrong == []
+
+
+def test_torch_is_blamed_before_what_goes_with_it() -> None:
+    request = Request(("torch==1.8.1", "torchvision==0.9.1", "torchaudio==0.8.1"))
+    refused = choose(machine("A100"), request, frozen_catalog())
+
+    message = "torch 1.8.1 is older than every known build; the oldest is 1.13.1"
+    assert refused.reasons[0].message == message
+
+
+def test_a_driver_update_has_the_command_of_the_machines_own_system() -> None:
+    on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04")
+    rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
+
+    update, command, sentence = (rejected.fix or "").splitlines()[:3]
+    assert update == "Update the NVIDIA driver to 580 or newer"
+    assert command == "sudo apt-get install nvidia-driver-580-open && sudo reboot"
+    assert sentence.endswith(
+        "please update the NVIDIA driver from 550.163.01 to 580 or newer; programs for older CUDA go on working"
+    )
+
+
+def test_a_driver_update_is_a_thing_of_the_host_in_a_container() -> None:
+    inside = Environment(container="docker")
+    on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04", environment=inside)
+    rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
+
+    assert (rejected.fix or "").splitlines()[1] == (
+        "On the host: install NVIDIA driver 580 or newer, then start the container with the GPU (F25)"
+    )
+
+
+def test_pascal_keeps_the_driver_with_closed_modules() -> None:
+    on = machine("GTX 1080", driver="535.183.01", distribution="Ubuntu 22.04")
+    rejected = choose(on, Request(("torch==2.14.1",), backend="cu130"), frozen_catalog())
+
+    assert "nvidia-driver-580-open" not in (rejected.fix or "")

@@ -50,7 +50,7 @@ def test_a_jetson_is_known_by_its_chip_and_its_release(
 ) -> None:
     jetson = read_jetson(recording(tmp_path, files), release)
     assert jetson is not None
-    assert (jetson.l4t, str(jetson.compute_capability)) == (l4t, capability)
+    assert (jetson.l4t, str(jetson.chip and jetson.chip.capability)) == (l4t, capability)
 
 
 def test_another_board_is_no_jetson(tmp_path: Path) -> None:

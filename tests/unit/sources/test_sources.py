@@ -43,7 +43,10 @@ def test_without_any_configuration_the_official_index_serves(
 
 def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path: Path) -> None:
     sources = read_sources("https://index.example/whl/", environ, tmp_path)
-    assert (sources.torch_index, sources.named) == ("https://index.example/whl", True)
+    assert (sources.torch_index, sources.is_torch_index_requested) == (
+        "https://index.example/whl",
+        True,
+    )
 
 
 @pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])

@@ -11,7 +11,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.export.formats import requirements
 from gpuinstall.export.pins import backend_of
 from gpuinstall.finding import Rejection
-from gpuinstall.lock.check import stale_here
+from gpuinstall.lock.check import stale_offline
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, best, fit
 from gpuinstall.lock.folder_request import FolderRequest
@@ -92,7 +92,7 @@ def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
 
 
 def test_its_lock_is_fresh_and_exported_like_any_other(made: list[Lock]) -> None:
-    assert stale_here(made[0], REQUEST, acme_catalog(), [acme_machine("anvil3")]) == ()
+    assert stale_offline(made[0], REQUEST, acme_catalog(), [acme_machine("anvil3")]) == []
     assert backend_of(made[0]).tag == "acme1"
     assert "torch @ http" in requirements(made[0], frozenset({"torch"}))
 

@@ -23,10 +23,10 @@ def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(
     ops.memory_efficient_attention = attend
     monkeypatch.setitem(sys.modules, "xformers", ModuleType("xformers"))
     monkeypatch.setitem(sys.modules, "xformers.ops", ops)
-    tensor = SimpleNamespace()
-    tensor.to = lambda _device: tensor
     context: Any = SimpleNamespace(
-        on_gpu=on_gpu, device="anything", random=lambda *_shape, **_options: tensor
+        on_gpu=on_gpu,
+        random=lambda *_shape, **_options: "a tensor",
+        to_device=lambda tensor: tensor,
     )
     with pytest.raises(raised):
         packed_attention(context, sys.modules["xformers"])

@@ -40,8 +40,8 @@ def site(tmp_path: Path, wheel: Path) -> Path:
 
 
 def test_files_as_they_were_installed_are_not_named(site: Path, wheel: Path) -> None:
-    assert list(altered_files(site, FAMILY, {})) == []
-    assert list(altered_files(site, FAMILY, {"torch": wheel})) == []
+    assert list(altered_files(site, FAMILY, {}, SilentReporter())) == []
+    assert list(altered_files(site, FAMILY, {"torch": wheel}, SilentReporter())) == []
 
 
 def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
     (site / "torch/extra.py").touch()
     (site / "torch/__pycache__").mkdir()
     (site / "torch/__pycache__/extra.pyc").touch()
-    assert {*altered_files(site, FAMILY, {})} == {
+    assert {*altered_files(site, FAMILY, {}, SilentReporter())} == {
         "torch/__init__.py",
         "torch/lib/libtorch.so",
         "torch/extra.py",
@@ -68,19 +68,21 @@ def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(
     )
     with zipfile.ZipFile(fake) as archive:
         archive.extractall(site)
-    assert list(altered_files(site, FAMILY, {})) == []
-    assert list(altered_files(site, FAMILY, {"torch": wheel})) == ["torch/__init__.py"]
+    assert list(altered_files(site, FAMILY, {}, SilentReporter())) == []
+    assert list(altered_files(site, FAMILY, {"torch": wheel}, SilentReporter())) == [
+        "torch/__init__.py"
+    ]
 
 
 def test_packages_of_others_are_not_read(site: Path) -> None:
     (site / "torch/__init__.py").write_text("answer = 43")
-    assert list(altered_files(site, {"torchvision"}, {})) == []
+    assert list(altered_files(site, {"torchvision"}, {}, SilentReporter())) == []
 
 
 def test_a_pipe_in_the_place_of_a_file_is_another_file(site: Path) -> None:
     (site / "torch/__init__.py").unlink()
     os.mkfifo(site / "torch/__init__.py")
-    assert list(altered_files(site, FAMILY, {})) == ["torch/__init__.py"]
+    assert list(altered_files(site, FAMILY, {}, SilentReporter())) == ["torch/__init__.py"]
 
 
 class Counting(SilentReporter):

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 import tracemalloc
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tools.torch_exports import exports, extended, packed
 
+import gpuinstall
 from gpuinstall.wheels.needs import Needs, TorchNeeds, load_libraries, own_cuda, read_needs
 from gpuinstall.wheels.ranges import Limits, WheelError
 from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.clone import interpreter
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive, filler
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNTIL_2_8 = "_ZNK3c106SymInt6sym_neERKS0_"
 FROM_2_9 = "_ZNK3c106SymInt22maybe_as_int_slow_pathEv"
@@ -343,6 +343,15 @@ def test_a_new_minor_release_is_added_to_the_table() -> None:
         "2.1": ("_ZN2at1cEv",),
         "2.2": (),
     }
+
+
+def test_the_oldest_supported_python_reads_the_shipped_table() -> None:
+    code = "from gpuinstall.wheels.torch_abi import load_exports; print(load_exports().minors[0])"
+    source = Path(gpuinstall.__file__).parents[1]
+
+    minor = subprocess.check_output([interpreter("3.10"), "-c", code], cwd=source, text=True)
+
+    assert minor == "2.8\n"
 
 
 def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:

@@ -106,7 +106,7 @@ function render() {
   const system = card && data.kinds[card.kind].os; // Apple's GPUs are in Macs alone
   if (system) form.elements.os.value = system;
   const platform = data.platforms.find((each) => each.key === form.elements.os.value);
-  const ranges = card && platform.kinds[card.kind];
+  const ranges = card && platform.ranges[card.kind];
   const needsDriver = card && ranges[0][0] !== null;
 
   at("gpu-help").textContent = card && !isAmbiguous ? card.label : query ? "" : "Part of its name is enough.";

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build
     from gpuinstall.machine import Gpu
 
-METAL = (("2.9", "14.0"), ("2.5", "13.0"), ("1.12", "12.3"))
+METAL = (
+    ("2.9", "14.0"),
+    ("2.5", "13.0"),
+    ("1.12", "12.3"),
+)
 """The oldest macOS whose Metal a torch uses, from which release on; its wheel may install on an older one.
 
 Sources: pytorch/pytorch#162921 and #163515 (14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
@@ -42,50 +46,53 @@ class AppleRules(Rules):
 
     def ever_served(self, gpu: Gpu) -> bool:
         """Whether this is a Mac with Apple silicon."""
-        return any(
-            self._has_code(build)
-            for build in self.catalog.builds_for(self.machine.os, self.machine.arch)
-        )
+        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
+        return any(_has_code(build) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the code for Metal, which every build for Apple silicon has."""
-        return (
-            Code("mps", "sass") if self._has_code(build) else Reason("no-code", "no code for Metal")
-        )
+        """Return the code for Metal, which every build for Apple silicon has."""
+        if _has_code(build):
+            return Code("mps", "sass")
+        return Reason("no-code", "no code for Metal")
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Keep the release of macOS that the wheel's platform tag asks for, and torch's own use of Metal."""
-        if self._macos is None or _numbers(self._macos) >= _numbers(self._floor(build)):
+        """Return that macOS is older than the wheel's platform tag, or torch's own use of Metal, asks for."""
+        if self._macos is None or _numbers(self._macos) >= _numbers(_oldest_macos(build)):
             return None
         return Reason("macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}")
 
     def driver_for(self, build: Build) -> str:
-        """The macOS that a build needs."""
-        return f"macOS {self._floor(build)} or newer"
+        """Return the macOS that a build needs."""
+        return f"macOS {_oldest_macos(build)} or newer"
 
-    def driver_fix(self, build: Build, code: str, gpus: Sequence[Gpu]) -> str | None:
-        """Update macOS."""
+    def driver_fix(
+        self,
+        build: Build,
+        code: str,
+        gpus: Sequence[Gpu],
+    ) -> str | None:
+        """Return how macOS is updated."""
         if code not in self.driver_reasons:
             return None
         return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """The oldest macOS."""
-        return {"macos": self._floor(build)}
+        """Return the oldest macOS."""
+        return {"macos": _oldest_macos(build)}
 
     @property
     def _macos(self) -> str | None:
         release = self.machine_fact("macos")
-        return release if release and re.match(r"[0-9]", release) else None
+        return release if release and release[0].isdecimal() else None
 
-    @staticmethod
-    def _floor(build: Build) -> str:
-        metal = next(macos for first, macos in METAL if build.torch >= Version(first))
-        return max(build.macos or metal, metal, key=_numbers)
 
-    @staticmethod
-    def _has_code(build: Build) -> bool:
-        return (build.os, build.arch) == ("macos", "arm64")
+def _has_code(build: Build) -> bool:
+    return (build.os, build.arch) == ("macos", "arm64")
+
+
+def _oldest_macos(build: Build) -> str:
+    metal = next(macos for first, macos in METAL if build.torch >= Version(first))
+    return max(build.macos or metal, metal, key=_numbers)
 
 
 def _numbers(version: str) -> list[int]:

@@ -12,33 +12,50 @@ if TYPE_CHECKING:
 
     from gpuinstall.machine import Gpu
 
+    _Table = Mapping[str, Any]
+
 
 class XeChip(NamedTuple):
-    """A chip: the beginning of its version, its name, the compiler's names for it; ``integrated``: in a processor."""
+    """A chip of the catalogue."""
 
     architecture: str
+    """The beginning of its version."""
     name: str
-    names: tuple[str, ...]
-    integrated: bool = False
+    code_names: tuple[str, ...]
+    """The compiler's names for it."""
+    integrated: bool
+    """Whether it is part of a processor."""
 
 
-def intel_chip(table: Mapping[str, Any], architecture: str | None) -> XeChip | None:
-    """Find a chip by the beginning of its version; None for one that torch's documentation does not name."""
+def intel_chip(table: _Table, architecture: str | None) -> XeChip | None:
+    """Return a chip by the beginning of its version; None for one that torch's documentation does not name."""
     numbers = _numbers(architecture or "")
-    chips = map(_chip, table["chips"])
-    return next(
-        (chip for chip in chips if numbers[: len(own := _numbers(chip.architecture))] == own), None
+    for row in table["chips"]:
+        first_numbers = _numbers(row["architecture"])
+        if numbers[: len(first_numbers)] == first_numbers:
+            return _chip(row)
+    return None
+
+
+def chip_at(table: _Table, device: int) -> XeChip | None:
+    """Return a chip by its number on the bus."""
+    for row in table["chips"]:
+        if f"{device:04x}" in row["pci"].split():
+            return _chip(row)
+    return None
+
+
+def _chip(row: _Table) -> XeChip:
+    return XeChip(
+        architecture=row["architecture"],
+        name=row["chip"],
+        code_names=tuple(row["names"].split()),
+        integrated=row.get("integrated", False),
     )
 
 
-def chip_at(table: Mapping[str, Any], device: int) -> XeChip | None:
-    """Find a chip by its number on the bus."""
-    rows = (row for row in table["chips"] if f"{device:04x}" in row["pci"].split())
-    return next(map(_chip, rows), None)
-
-
 def architecture_of(ip_version: int) -> str | None:
-    """Write Level Zero's number as ``xe 20.1.0``: ten bits of architecture, eight of release, six of revision.
+    """Return Level Zero's number as ``xe 20.1.0``: ten bits of architecture, eight of release, six of revision.
 
     Source: the Level Zero extension ZE_extension_device_ip_version, and Intel's compute-runtime, hw_ip_version.h.
     """
@@ -63,25 +80,21 @@ class IntelRules(Rules):
         return f"Level Zero {self.machine_fact('level_zero') or ''}".strip()
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """The names of its chip."""
+        """Return the compiler's names for its chip."""
         chip = intel_chip(self.chips, gpu.architecture)
-        return chip.names if chip else ()
+        return chip.code_names if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """The family that people know it by, ``Battlemage``."""
+        """Return the family that users know it by, ``Battlemage``."""
         chip = intel_chip(self.chips, gpu.architecture)
         return chip.name if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """A card before a processor's graphics, those before what torch is not for."""
+        """Return a card before a processor's graphics, those before what torch is not for."""
         chip = intel_chip(self.chips, gpu.architecture)
-        return (0 if chip is None else 1 if chip.integrated else 2,)
-
-
-def _chip(row: Mapping[str, Any]) -> XeChip:
-    return XeChip(
-        row["architecture"], row["chip"], tuple(row["names"].split()), row.get("integrated", False)
-    )
+        if chip is None:
+            return (0,)
+        return (1 if chip.integrated else 2,)
 
 
 def _numbers(architecture: str) -> list[str]:

@@ -6,231 +6,335 @@ from collections.abc import Iterable, Iterator
 
 from gpuinstall.failures.problems import FixContext, finding_for, fix_of
 from gpuinstall.finding import Finding
-from gpuinstall.vendors.nvidia.evidence import (
-    BusCard,
-    DriverSpan,
-    NvidiaEvidence,
-    drivers,
-    drivers_of,
-)
+from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
 from gpuinstall.vendors.nvidia.gpus import DetectedGpu, is_same
-from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, NvmlGpu
+from gpuinstall.vendors.nvidia.libraries import NO_PERMISSION, LibcudaFacts, NvmlFacts, NvmlGpu
 from gpuinstall.versions import ComputeCapability, DriverVersion
+
+LOST_CARD = 15
+"""NVML's number."""
 
 _KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
 
 
-def with_driver(evidence: NvidiaEvidence) -> tuple[FixContext, bool]:
-    """Let fixes name the driver that all cards on the bus need; say also whether that is one no longer made.
-
-    It is the last branch of the oldest ones where all are old.
-    """
-    capabilities = [card.chip.capability for card in evidence.cards if card.chip]
-    lasts = [
-        last for chip in capabilities if (last := drivers_of(chip, evidence.facts.host.os).last)
-    ]
-    legacy = bool(lasts) and all(
-        capability < drivers().kernel_modules.open_from for capability in capabilities
-    )
-    return evidence.fix_context.knowing(
-        branch=min(lasts) if legacy else drivers().recommended_branch
-    ), legacy
-
-
-def fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Finding:
-    """Make a fault of the whole machine."""
+def fault(
+    evidence: NvidiaEvidence,
+    code: str,
+    *,
+    message: str,
+    why: str,
+    gpus: tuple[int, ...] = (),
+    context: FixContext | None = None,
+    legacy: bool = False,
+) -> Finding:
+    """Return a fault of these GPUs, or of the whole machine."""
     return finding_for(
-        code, message, evidence.fix_context, why=why, evidence=evidence_line(evidence)
+        code,
+        message,
+        context or evidence.fix_context,
+        why=why,
+        evidence=evidence_line(evidence),
+        gpus=gpus,
+        legacy=legacy,
     )
 
 
-def driver_fault(evidence: NvidiaEvidence, code: str, message: str, why: str) -> Finding:
-    """Make a fault that another driver repairs."""
-    context, legacy = with_driver(evidence)
-    return finding_for(
-        code, message, context, why=why, evidence=evidence_line(evidence), legacy=legacy
+def driver_fault(evidence: NvidiaEvidence, code: str, *, message: str, why: str) -> Finding:
+    """Return a fault of the whole machine that another driver repairs."""
+    context, legacy = _with_driver(evidence)
+    return fault(
+        evidence,
+        code,
+        message=message,
+        why=why,
+        context=context,
+        legacy=legacy,
     )
 
 
 def held_by_nouveau(evidence: NvidiaEvidence, card: BusCard, gpus: tuple[int, ...] = ()) -> Finding:
-    """The kernel's own driver holds a card: CUDA cannot have it."""
-    wanted, legacy = with_driver(evidence)
-    install = fix_of("driver-missing", wanted, legacy=legacy) or ""
-    context = evidence.fix_context.knowing(install=install.replace(" && sudo reboot", ""))
-    message, why = (
-        f"{card.name} is held by nouveau",
-        "the kernel's own driver claimed the card first",
+    """Return that the kernel's own driver has a card: CUDA cannot use it."""
+    context, legacy = _with_driver(evidence)
+    install = fix_of("driver-missing", context, legacy=legacy) or ""
+    return fault(
+        evidence,
+        "nouveau-holds-gpu",
+        message=f"{card.name} is held by nouveau",
+        why="the kernel's own driver claimed the card first",
+        gpus=gpus,
+        context=evidence.fix_context.knowing(install=install.replace(" && sudo reboot", "")),
     )
-    return finding_for(
-        "nouveau-holds-gpu", message, context, why=why, evidence=evidence_line(evidence), gpus=gpus
-    )
+
+
+def _with_driver(evidence: NvidiaEvidence) -> tuple[FixContext, bool]:
+    """Return where a fix applies, with the driver that all cards on the bus need; also whether it is no longer made.
+
+    It is the last branch of the oldest ones if all are old.
+    """
+    chips = [card.chip.capability for card in evidence.cards if card.chip]
+    branches = [branch for branch in map(_last_branch, chips) if branch]
+    legacy = bool(branches) and all(chip < drivers().kernel_modules.open_from for chip in chips)
+    branch = min(branches) if legacy else drivers().recommended_branch
+    return evidence.fix_context.knowing(branch=branch), legacy
+
+
+def _last_branch(chip: ComputeCapability) -> int | None:
+    generation = drivers().generation(chip)
+    return generation.last_branch if generation else None
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:
-    """The facts that a diagnosis rests on, in one line."""
-    module, nvml, cuda = evidence.kernel.module, evidence.nvml, evidence.cuda
-    no_module = not module and evidence.facts.host.os == "linux" and not evidence.facts.wsl
-    facts = [
-        f"{card.name}{f' (held by {card.holder})' if card.holder else ''} on the bus"
-        for card in evidence.cards
-    ]
-    facts[2:] = [f"{len(facts) - 2} more"] if len(facts) > 2 else []
-    facts += [f"{_KERNEL_FILES[module.found_via]} {module.version}"] if module else []
-    facts += ["no NVIDIA kernel module"] if no_module else []
-    libraries = (
-        (nvml, nvml.library or nvml.by, len(nvml.gpus), f"NVML error {nvml.init}"),
-        (cuda, cuda.path or "libcuda.so.1", len(cuda.devices), f"cuInit returned {cuda.init}"),
+    """Return the facts that a diagnosis rests on, in one line."""
+    nvml = evidence.nvml
+    cuda = evidence.cuda
+    facts = (
+        *_cards_on_the_bus(evidence.cards),
+        _kernel_module(evidence),
+        _library(
+            nvml,
+            name=nvml.library or nvml.by,
+            count=len(nvml.gpus),
+            refusal=f"NVML error {nvml.init}",
+        ),
+        _library(
+            cuda,
+            name=cuda.path or "libcuda.so.1",
+            count=len(cuda.devices),
+            refusal=f"cuInit returned {cuda.init}",
+        ),
     )
-    for library, name, listed, refusal in libraries:
-        if library.fault is not None:
-            facts.append(f"{name}: {library.error or 'cannot be loaded'}")
-        elif library.init is not None:
-            facts.append(
-                f"{name}: {library.error or refusal if library.init else f'{listed} listed'}"
-            )
-    return " · ".join(facts)
+    return " · ".join(filter(None, facts))
 
 
-LOST_CARD = 15
+def _cards_on_the_bus(cards: tuple[BusCard, ...]) -> Iterator[str]:
+    for card in cards[:2]:
+        holder = f" (held by {card.holder})" if card.holder else ""
+        yield f"{card.name}{holder} on the bus"
+    if len(cards) > 2:
+        yield f"{len(cards) - 2} more"
+
+
+def _kernel_module(evidence: NvidiaEvidence) -> str | None:
+    module = evidence.kernel.module
+    if module:
+        return f"{_KERNEL_FILES[module.found_via]} {module.version}"
+    is_linux = evidence.facts.host.os == "linux" and not evidence.facts.wsl
+    return "no NVIDIA kernel module" if is_linux else None
+
+
+def _library(
+    library: NvmlFacts | LibcudaFacts,
+    *,
+    name: str,
+    count: int,
+    refusal: str,
+) -> str | None:
+    if library.fault is not None:
+        return f"{name}: {library.error or 'cannot be loaded'}"
+    if library.init is None:
+        return None
+    return f"{name}: {library.error or refusal}" if library.init else f"{name}: {count} listed"
 
 
 def card_faults(
-    evidence: NvidiaEvidence, detected: Iterable[DetectedGpu], *, driver_works: bool
+    evidence: NvidiaEvidence,
+    detected: Iterable[DetectedGpu],
+    *,
+    driver_works: bool,
 ) -> Iterator[Finding]:
-    """Name what is wrong with single GPUs; cards that only the bus shows are judged where the driver works."""
-    for listed in evidence.nvml.gpus:
-        yield from faults_of_listed(evidence, listed)
+    """Yield what is wrong with single GPUs; cards that only the bus shows are judged if the driver works."""
+    gpus = evidence.nvml.gpus
+    for gpu in gpus:
+        yield from _faults_by_nvml(evidence, gpu)
     if not driver_works:
         return
-    yield from filter(None, (hidden_from_cuda(evidence, listed) for listed in evidence.nvml.gpus))
+    for gpu in gpus:
+        yield from _hidden_from_cuda(evidence, gpu)
     cards = {card.address: card for card in evidence.cards}
-    for gpu, address in detected:
-        if gpu.found_via == "pci" and address in cards:
-            yield fault_of_unlisted(evidence, cards[address], gpu.index)
+    for card, address in detected:
+        if card.found_via == "pci" and address in cards:
+            yield _fault_of_unlisted(evidence, cards[address], card.index)
 
 
-def faults_of_listed(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding]:
-    """Say that NVML does not reach a GPU, or that no program can use it as it is."""
-    number = f"GPU {gpu.index}"
+def _faults_by_nvml(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding]:
+    """Yield that NVML does not reach a GPU, else why no program can use it as it is."""
+    if gpu.error is not None:
+        yield _unreached(evidence, gpu)
+        return
+    if gpu.is_withheld:
+        yield _fault(
+            evidence,
+            gpu.index,
+            "gpu-not-permitted",
+            message=f"GPU {gpu.index} has MIG instances, none of which may be used",
+            why="/dev/nvidia-caps has none for this process",
+        )
+    elif gpu.mig and not gpu.slices:
+        yield _fault(
+            evidence,
+            gpu.index,
+            "mig-without-instances",
+            message=f"GPU {gpu.index} is in MIG mode without an instance",
+            why="CUDA uses MIG instances only",
+        )
+    if gpu.prohibited:
+        yield _fault(
+            evidence,
+            gpu.index,
+            "compute-mode-prohibited",
+            message=f"GPU {gpu.index} is closed to all programs",
+            why="its compute mode is Prohibited",
+        )
+    if gpu.remap_failed:
+        yield _fault(
+            evidence,
+            gpu.index,
+            "row-remap-failed",
+            message=f"the memory of GPU {gpu.index} has an error that cannot be remapped",
+            why="a memory cell is damaged",
+        )
+
+
+def _unreached(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding:
     if gpu.error == LOST_CARD:
-        why = "it does not respond on the bus: power, slot, heat or firmware (NVML error 15)"
-        yield _fault(evidence, gpu.index, "gpu-lost", f"{number} is lost", why)
-    elif gpu.error == NO_PERMISSION:
-        why = "this user has no permission for its device node"
-        yield _fault(evidence, gpu.index, "gpu-not-permitted", f"{number} may not be opened", why)
-    elif gpu.error is not None:
-        why = f"the driver lists it but cannot reach it (NVML error {gpu.error})"
-        yield _fault(evidence, gpu.index, "gpu-unreachable", f"{number} does not answer", why)
-    else:
-        if gpu.is_withheld:
-            message, why = (
-                f"{number} has MIG instances, none of which may be used",
-                "/dev/nvidia-caps has none for this process",
-            )
-            yield _fault(evidence, gpu.index, "gpu-not-permitted", message, why)
-        elif gpu.mig and not gpu.slices:
-            message, why = (
-                f"{number} is in MIG mode without an instance",
-                "CUDA uses MIG instances only",
-            )
-            yield _fault(evidence, gpu.index, "mig-without-instances", message, why)
-        if gpu.prohibited:
-            message, why = f"{number} is closed to all programs", "its compute mode is Prohibited"
-            yield _fault(evidence, gpu.index, "compute-mode-prohibited", message, why)
-        if gpu.remap_failed:
-            message, why = (
-                f"the memory of {number} has an error that cannot be remapped",
-                "a memory cell is damaged",
-            )
-            yield _fault(evidence, gpu.index, "row-remap-failed", message, why)
+        return _fault(
+            evidence,
+            gpu.index,
+            "gpu-lost",
+            message=f"GPU {gpu.index} is lost",
+            why="it does not respond on the bus: power, slot, heat or firmware (NVML error 15)",
+        )
+    if gpu.error == NO_PERMISSION:
+        return _fault(
+            evidence,
+            gpu.index,
+            "gpu-not-permitted",
+            message=f"GPU {gpu.index} may not be opened",
+            why="this user has no permission for its device node",
+        )
+    return _fault(
+        evidence,
+        gpu.index,
+        "gpu-unreachable",
+        message=f"GPU {gpu.index} does not answer",
+        why=f"the driver lists it but cannot reach it (NVML error {gpu.error})",
+    )
 
 
-def hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Finding | None:
-    """NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is.
+def _hidden_from_cuda(evidence: NvidiaEvidence, gpu: NvmlGpu) -> Iterator[Finding]:
+    """Yield that NVML lists what CUDA does not. With MIG, or in a job, CUDA shows a process less than there is.
 
     A device that CUDA does not identify may be any of the cards: the preflight decides.
     """
     devices = evidence.cuda.devices
-    shown = any(is_same(device, gpu.uuid, gpu.bus_id) for device in devices)
-    if gpu.error is not None or shown or not _must_list_all(evidence):
-        return None
-    message, why = (
-        f"NVML lists GPU {gpu.index}, and CUDA does not",
-        f"CUDA counts {len(devices)} devices",
-    )
-    return _fault(evidence, gpu.index, "gpu-hidden-from-cuda", message, why)
-
-
-def fault_of_unlisted(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding:
-    """Say why the driver does not list a card of the bus: nouveau has it, it is not for this chip, or it failed."""
-    if card.device.driver == "nouveau":
-        return held_by_nouveau(evidence, card, (index,))
-    if ignored := ignored_by_driver(evidence, card, index):
-        return ignored
-    message = f"{card.name} is on the bus, but the driver does not list it"
-    return _fault(
-        evidence, index, "gpu-lost", message, "it has fallen off the bus or failed to start"
-    )
-
-
-def ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
-    """The driver is not one for this chip: of another time, or of the other flavour."""
-    module, driver = evidence.kernel.module, evidence.driver
-    if card.chip is None or driver is None:
-        return None
-    span = drivers_of(card.chip.capability, evidence.facts.host.os)
-    reason = _unfit(span, driver) or _wrong_flavour(
-        card.chip.capability, module.open if module else None
-    )
-    if reason is None:
-        return None
-    (code, why), legacy = reason, span.last is not None
-    context = evidence.fix_context.knowing(branch=span.last or drivers().recommended_branch)
-    message, facts = f"driver {driver} ignores {card.name}", evidence_line(evidence)
-    return finding_for(
-        code, message, context, why=why, evidence=facts, gpus=(index,), legacy=legacy
-    )
-
-
-def _fault(evidence: NvidiaEvidence, gpu: int, code: str, message: str, why: str) -> Finding:
-    context = evidence.fix_context.knowing(gpu=gpu)
-    return finding_for(
-        code, message, context, why=why, evidence=evidence_line(evidence), gpus=(gpu,)
-    )
+    is_shown = any(is_same(device, gpu.uuid, gpu.bus_id) for device in devices)
+    if gpu.error is None and not is_shown and _must_list_all(evidence):
+        yield _fault(
+            evidence,
+            gpu.index,
+            "gpu-hidden-from-cuda",
+            message=f"NVML lists GPU {gpu.index}, and CUDA does not",
+            why=f"CUDA counts {len(devices)} devices",
+        )
 
 
 def _must_list_all(evidence: NvidiaEvidence) -> bool:
-    """Say whether CUDA should list every GPU of NVML, lists fewer, and says which."""
-    devices, gpus = evidence.cuda.devices, evidence.nvml.gpus
-    narrowed = evidence.facts.container.job is not None and evidence.visible is not None
-    sliced = any(gpu.mig for gpu in gpus) or any(
+    """Whether CUDA should list every GPU of NVML, lists fewer, and tells which."""
+    devices = evidence.cuda.devices
+    gpus = evidence.nvml.gpus
+    if not evidence.cuda_works or len(devices) >= len(gpus):
+        return False
+    is_narrowed = evidence.facts.container.job is not None and evidence.visible is not None
+    has_slices = any(gpu.mig for gpu in gpus) or any(
         (device.uuid or "").startswith("MIG-") for device in devices
     )
-    identified = all(device.uuid or device.bus_id for device in devices)
-    return (
-        evidence.cuda_works
-        and identified
-        and not narrowed
-        and not sliced
-        and len(devices) < len(gpus)
+    are_identified = all(device.uuid or device.bus_id for device in devices)
+    return are_identified and not is_narrowed and not has_slices
+
+
+def _fault(
+    evidence: NvidiaEvidence,
+    index: int,
+    code: str,
+    *,
+    message: str,
+    why: str,
+) -> Finding:
+    """Return a fault of one GPU, whose fix names it."""
+    return fault(
+        evidence,
+        code,
+        message=message,
+        why=why,
+        gpus=(index,),
+        context=evidence.fix_context.knowing(gpu=index),
     )
 
 
-def _unfit(span: DriverSpan, driver: DriverVersion) -> tuple[str, str] | None:
-    if span.last is not None and driver.branch > span.last:
-        return "driver-dropped-gpu", f"branch {span.last} is the last that supports it"
-    if span.first is not None and driver.parts < span.first.parts:
-        first = f"{span.first} is the first driver that supports it"
-        return (
-            "driver-older-than-gpu",
-            f"the first driver for it is newer than {span.after}" if span.after else first,
-        )
-    return None
+def _fault_of_unlisted(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding:
+    """Return why the driver does not list a card of the bus: nouveau has it, it is not for this chip, or it failed."""
+    if card.device.driver == "nouveau":
+        return held_by_nouveau(evidence, card, (index,))
+    ignored = _ignored_by_driver(evidence, card, index)
+    if ignored:
+        return ignored
+    return _fault(
+        evidence,
+        index,
+        "gpu-lost",
+        message=f"{card.name} is on the bus, but the driver does not list it",
+        why="it has fallen off the bus or failed to start",
+    )
 
 
-def _wrong_flavour(capability: ComputeCapability, is_open: bool | None) -> tuple[str, str] | None:
-    if is_open and capability < drivers().kernel_modules.open_from:
+def _ignored_by_driver(evidence: NvidiaEvidence, card: BusCard, index: int) -> Finding | None:
+    """Return that the driver is not one for this chip: of another time, or of the other flavour."""
+    driver = evidence.driver
+    if card.chip is None or driver is None:
+        return None
+    chip = card.chip.capability
+    module = evidence.kernel.module
+    reason = _wrong_release(chip, driver, evidence.facts.host.os) or _wrong_flavour(
+        chip, module.open if module else None
+    )
+    if reason is None:
+        return None
+    code, why = reason
+    last = _last_branch(chip)
+    return fault(
+        evidence,
+        code,
+        message=f"driver {driver} ignores {card.name}",
+        why=why,
+        gpus=(index,),
+        context=evidence.fix_context.knowing(branch=last or drivers().recommended_branch),
+        legacy=last is not None,
+    )
+
+
+def _wrong_release(
+    chip: ComputeCapability,
+    driver: DriverVersion,
+    system: str,
+) -> tuple[str, str] | None:
+    last = _last_branch(chip)
+    if last is not None and driver.branch > last:
+        return "driver-dropped-gpu", f"branch {last} is the last that supports it"
+    floor = drivers().first_drivers.get(chip)
+    if floor is None:
+        return None
+    first = floor.windows if system == "windows" else floor.linux
+    if driver.parts >= first.parts:
+        return None
+    if floor.after:
+        return "driver-older-than-gpu", f"the first driver for it is newer than {floor.after}"
+    return "driver-older-than-gpu", f"{first} is the first driver that supports it"
+
+
+def _wrong_flavour(chip: ComputeCapability, is_open: bool | None) -> tuple[str, str] | None:
+    modules = drivers().kernel_modules
+    if is_open and chip < modules.open_from:
         return "open-module-on-old-gpu", "the open kernel module supports Turing and newer only"
-    if is_open is False and capability >= drivers().kernel_modules.open_only_from:
+    if is_open is False and chip >= modules.open_only_from:
         return "closed-module-on-new-gpu", "Blackwell and newer require the open kernel module"
     return None

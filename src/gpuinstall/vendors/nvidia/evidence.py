@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
-from gpuinstall.catalog.drivers import Drivers
+from gpuinstall.catalog.drivers import Drivers, JetsonChip
 from gpuinstall.catalog.gpus import Product
 from gpuinstall.facts.bus import PciDevice
 from gpuinstall.facts.source import Source
@@ -15,91 +14,70 @@ from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.vendors.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows, LinuxKernel
-from gpuinstall.versions import ComputeCapability, DriverVersion
+from gpuinstall.versions import DriverVersion
 
+NVIDIA_ON_PCI = 0x10DE
 JETSON_RELEASE = "/etc/nv_tegra_release"
 JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 
 
-class DriverSpan(NamedTuple):
-    """The first driver that knows a chip, and the last branch that still drives it (None: no such bound is known).
-
-    Where the first is only assumed, ``after`` is the newest that is known not to be it.
-    """
-
-    first: DriverVersion | None = None
-    last: int | None = None
-    after: str | None = None
-
-
-@dataclass(frozen=True)
-class Jetson:
-    """The Tegra chip and the L4T release, as far as they are told: the GPU is part of the chip, not on the bus."""
-
-    chip: str | None = None
-    l4t: str = "unknown"
-
-    @property
-    def name(self) -> str | None:
-        """The module's family."""
-        return drivers().jetsons[self.chip].name if self.chip else None
-
-    @property
-    def compute_capability(self) -> ComputeCapability | None:
-        """What the chip can execute."""
-        return drivers().jetsons[self.chip].capability if self.chip else None
-
-
 def drivers() -> Drivers:
-    """The catalogue's tables, loaded where a fault or a Jetson asks for them."""
+    """Return the catalogue's tables, loaded when a fault or a Jetson asks for them."""
     from gpuinstall.catalog.drivers import load_drivers
 
     return load_drivers()
 
 
-def drivers_of(capability: ComputeCapability, system: str) -> DriverSpan:
-    """Say which drivers drive a chip."""
-    generation, floor = drivers().generation(capability), drivers().first_drivers.get(capability)
-    first = floor and (floor.windows if system == "windows" else floor.linux)
-    return DriverSpan(
-        first, generation.last_branch if generation else None, floor.after if floor else None
-    )
+@dataclass(frozen=True)
+class Jetson:
+    """A Jetson, as far as it is told: its GPU is part of the Tegra chip, not on the bus."""
+
+    chip: JetsonChip | None = None
+    l4t: str = "unknown"
+    """The release of Jetson Linux."""
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:
-    """Read the module; None where this is none. In a container the release file may be missing: the kernel tells."""
+    """Return the module; None if this is none.
+
+    Args:
+        source: The machine.
+        release: The kernel's release. In a container L4T's own file may be missing: then this tells it.
+    """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
     if chip is None and l4t is None:
         return None
-    return Jetson(
-        chip, l4t or drivers().jetson_kernels.get(".".join(release.split(".")[:2]), "unknown")
-    )
+    kernel = ".".join(release.split(".")[:2])
+    return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))
 
 
-def parse_compatible(text: str) -> str | None:
-    """Find the chip in the device tree's list of names, which NUL bytes separate."""
-    matches = (re.fullmatch(r"nvidia,(tegra[0-9]{3})", name) for name in text.split("\0"))
-    return next((match[1] for match in matches if match and match[1] in drivers().jetsons), None)
+def parse_compatible(text: str) -> JetsonChip | None:
+    """Return the chip in the device tree's list of names, which NUL bytes separate."""
+    for name in text.split("\0"):
+        if name.startswith("nvidia,tegra"):
+            chip = drivers().jetsons.get(name.removeprefix("nvidia,"))
+            if chip:
+                return chip
+    return None
 
 
 def parse_l4t(text: str) -> str | None:
-    """Read ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
+    """Return ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
     match = re.search(r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text)
     return f"{match[1]}.{match[2]}" if match else None
 
 
-NVIDIA_ON_PCI = 0x10DE
-
-
 @dataclass(frozen=True)
 class ToolkitVariables:
-    """What the container toolkit reads: the devices asked for (void where CDI brings them), the driver's parts that
-    are lent, and what the image demands of the driver."""
+    """What the container toolkit reads."""
 
     devices: str | None = None
+    """NVIDIA_VISIBLE_DEVICES: the devices asked for (void if CDI brings them)."""
     capabilities: str | None = None
+    """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that are lent."""
     required: str | None = None
+    """NVIDIA_REQUIRE_CUDA: what the image demands of the driver."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +88,7 @@ class BusCard:
 
     @cached_property
     def chip(self) -> Product | None:
-        """Its chip, where the catalogue knows it."""
+        """Its chip, if the catalogue knows it."""
         from gpuinstall.catalog.gpus import product_of
 
         return product_of(self.device.device)
@@ -123,40 +101,44 @@ class BusCard:
     @property
     def name(self) -> str:
         """Its name and address, for a sentence."""
-        return f"{self.chip.name if self.chip else 'NVIDIA ' + self.device.id} at {self.address}"
+        name = self.chip.name if self.chip else f"NVIDIA {self.device.id}"
+        return f"{name} at {self.address}"
 
     @property
     def holder(self) -> str | None:
         """What drives it: a kernel driver's name; on Windows NVIDIA's release, or the error that stopped it."""
         driver = self.device.driver
-        is_windows = driver is not None and re.fullmatch(r"[0-9.]+", driver) is not None
-        return DriverVersion.of_windows(driver or "") if is_windows else driver
+        if driver and re.fullmatch(r"[0-9.]+", driver):
+            return DriverVersion.of_windows(driver)
+        return driver
 
 
 @dataclass(frozen=True)
 class NvidiaEvidence:
-    """The facts of all steps; ``nvml`` is nvidia-smi's answer where NVML itself could not be asked.
-
-    ``nodes`` are the device nodes of cards, ``opened`` the addresses of the cards whose node may be opened, where not
-    all of them are this process's; ``refused`` is what keeps it from the shared nodes; ``visible`` is
-    CUDA_VISIBLE_DEVICES; ``shown`` the number of GPUs that files show, ``recounted`` that of those which a library
-    must be asked about again; ``fabric`` is read where CUDA waits for it.
-    """
+    """The facts of all steps."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: tuple[str, ...] = ()
+    """The device nodes of cards."""
     opened: frozenset[str] = frozenset()
+    """The addresses of the cards whose node may be opened, if not all cards are this process's."""
     shown: int = 0
+    """The number of GPUs that files show."""
     recounted: int = 0
+    """The number of GPUs about which a library must be asked again."""
     jetson: Jetson | None = None
     windows: LentByWindows | None = None
     toolkit: ToolkitVariables = field(default_factory=ToolkitVariables)
     visible: str | None = None
+    """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts = field(default_factory=NvmlFacts)
+    """NVML's answer, or nvidia-smi's if NVML itself could not be asked."""
     cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
     kernel: LinuxKernel = field(default_factory=LinuxKernel)
     refused: tuple[str, ...] = ()
+    """What keeps this process from the shared nodes."""
     fabric: Fabric | None = None
+    """Read if CUDA waits for it."""
 
     @property
     def container(self) -> str | None:
@@ -165,21 +147,25 @@ class NvidiaEvidence:
 
     @property
     def cuda_works(self) -> bool:
-        """Say whether cuInit succeeded."""
+        """Whether cuInit succeeded."""
         return self.cuda.init == 0
 
     @property
     def shows_gpu(self) -> bool:
-        """Say whether any source shows a GPU that this process was given."""
-        lent = self.facts.wsl is not None and self.facts.wsl.gpu
-        wsl = lent and (self.has_libraries or not (self.windows and self.windows.others_only))
-        return bool(
-            self.nvml.gpus or self.cuda.devices or self.cards or self.nodes or self.jetson or wsl
-        )
+        """Whether any source shows a GPU that this process was given."""
+        listed = self.nvml.gpus or self.cuda.devices or self.cards
+        return bool(listed or self.nodes or self.jetson or self._is_lent_by_windows)
+
+    @property
+    def _is_lent_by_windows(self) -> bool:
+        if self.facts.wsl is None or not self.facts.wsl.gpu:
+            return False
+        others_only = self.windows is not None and self.windows.others_only
+        return self.has_libraries or not others_only
 
     @property
     def has_libraries(self) -> bool:
-        """Say whether any library of the driver could be loaded."""
+        """Whether any library of the driver could be loaded."""
         in_wsl = self.windows is not None and self.windows.libraries
         return self.nvml.library is not None or self.cuda.path is not None or in_wsl
 
@@ -191,47 +177,40 @@ class NvidiaEvidence:
     @property
     def usable(self) -> tuple[PciDevice, ...]:
         """NVIDIA's display controllers that are not set aside for a virtual machine."""
-        return tuple(device for device in gpus_on_bus(self.facts) if not device.is_reserved)
+        return tuple(card.device for card in self._all_cards if not card.device.is_reserved)
 
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The cards on the bus that this process was given."""
-        return _split_visible_gpus(self)[0]
+        return tuple(card for card in self._all_cards if card.address in self._given)
 
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
         """The cards on the bus that it was not given."""
-        return _split_visible_gpus(self)[1]
+        return tuple(card for card in self._all_cards if card.address not in self._given)
+
+    @cached_property
+    def _all_cards(self) -> tuple[BusCard, ...]:
+        ours = (device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI)
+        return tuple(BusCard(device) for device in ours if device.is_display)
+
+    @cached_property
+    def _given(self) -> set[str | None]:
+        """The addresses of the cards that this process was given; the bus may show others."""
+        given: set[str | None] = {device.address for device in self.usable}
+        if self.facts.container.shares_the_bus:
+            given &= self.opened
+            given |= {gpu.bus_id for gpu in permitted(self.nvml).gpus}
+            given |= {device.bus_id for device in self.cuda.devices}
+        return given
 
     @property
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
-        words = {
-            "release": self.kernel.release or self.facts.host.release or "$(uname -r)",
-            "version": str(self.driver or "of the kernel module"),
-            "running": str(self.driver.branch if self.driver else drivers().recommended_branch),
-        }
-        return FixContext(
-            self.facts.fix_keys(*(("jetson",) if self.jetson else ())), tuple(words.items())
+        platforms = ("jetson",) if self.jetson else ()
+        branch = self.driver.branch if self.driver else drivers().recommended_branch
+        return FixContext(self.facts.fix_keys(*platforms)).knowing(
+            release=self.kernel.release or self.facts.host.release or "$(uname -r)",
+            version=self.driver or "of the kernel module",
+            running=branch,
         )
-
-
-def gpus_on_bus(facts: MachineFacts) -> tuple[PciDevice, ...]:
-    """List NVIDIA's display controllers."""
-    return tuple(
-        device for device in facts.devices if device.vendor == NVIDIA_ON_PCI and device.is_display
-    )
-
-
-def _split_visible_gpus(
-    evidence: NvidiaEvidence,
-) -> tuple[tuple[BusCard, ...], tuple[BusCard, ...]]:
-    """Tell the cards that this process was given from what the bus only shows."""
-    given = {device.address for device in evidence.usable}
-    if evidence.facts.container.shares_the_bus:
-        listed = {gpu.bus_id for gpu in permitted(evidence.nvml).gpus}
-        listed |= {device.bus_id for device in evidence.cuda.devices}
-        given = (given & evidence.opened) | {address for address in listed if address}
-    cards = tuple(map(BusCard, gpus_on_bus(evidence.facts)))
-    ours = tuple(card for card in cards if card.address in given)
-    return ours, tuple(card for card in cards if card.address not in given)

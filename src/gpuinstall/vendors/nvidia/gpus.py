@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
-from gpuinstall.vendors.nvidia.libraries import _MIB, CudaDevice, NvmlGpu
+from gpuinstall.vendors.nvidia.libraries import CudaDevice, NvmlGpu
 from gpuinstall.versions import ComputeCapability
 
 
@@ -20,78 +21,88 @@ class DetectedGpu(NamedTuple):
 
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
-    """List the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
-    by_cuda = (
-        _cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices)
-    )
-    listed = _by_nvml(evidence) or tuple(by_cuda) or _by_chip(evidence)
-    addresses = {detected.address for detected in listed}
-    unseen = [card for card in evidence.cards if card.address not in addresses]
-    first = max((detected.gpu.index for detected in listed), default=-1) + 1
-    return (*listed, *(_by_bus(card, first + number) for number, card in enumerate(unseen)))
+    """Return the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
+    gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence) or _jetson_gpus(evidence)
+    addresses = {detected.address for detected in gpus}
+    index = max((detected.gpu.index for detected in gpus), default=-1)
+    for card in evidence.cards:
+        if card.address not in addresses:
+            index += 1
+            gpus.append(_bus_gpu(index, card))
+    return tuple(gpus)
 
 
 def driver_of(evidence: NvidiaEvidence) -> Driver | None:
-    """Name the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
+    """Return the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
     module = evidence.kernel.module
     cuda = evidence.cuda.driver_version or evidence.nvml.cuda
     if evidence.nvml.driver:
         return Driver(evidence.nvml.driver, cuda, evidence.nvml.by)
     if module:
         return Driver(module.version, cuda, module.found_via)
-    return (
-        Driver(None, cuda, "libcuda")
-        if evidence.cuda.driver_version and evidence.shows_gpu
-        else None
-    )
+    if evidence.cuda.driver_version and evidence.shows_gpu:
+        return Driver(None, cuda, "libcuda")
+    return None
 
 
-def _by_nvml(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
-    listed = {gpu.bus_id for gpu in gpus}
-    lost = [gpu for gpu in gpus if gpu.bus_id is None and gpu.error is not None]
-    left = [card.address for card in evidence.cards if card.address not in listed]
-    addresses = (
-        dict(zip((gpu.index for gpu in lost), left, strict=True)) if len(lost) == len(left) else {}
-    )
-    return tuple(_nvml_gpu(evidence, gpu, gpu.bus_id or addresses.get(gpu.index)) for gpu in gpus)
+    addresses = {gpu.index: gpu.bus_id for gpu in gpus}
+    lost = [gpu.index for gpu in gpus if gpu.bus_id is None and gpu.error is not None]
+    cards = [card.address for card in evidence.cards]
+    unlisted = [address for address in cards if address not in addresses.values()]
+    if len(lost) == len(unlisted):
+        # A lost card has no address of its own: it is the one that is left.
+        addresses.update(zip(lost, unlisted, strict=True))
+    return [_nvml_gpu(evidence, gpu, addresses[gpu.index]) for gpu in gpus]
 
 
-def _nvml_gpu(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> DetectedGpu:
+def _nvml_gpu(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) -> DetectedGpu:
     card = _card_at(evidence.cards, address)
-    device = _device_of(evidence, listed, address)
-    chip, jetson, whole = (
-        card.chip if card else None,
-        evidence.jetson,
-        None if listed.mig else device,
+    chip = card.chip if card else None
+    tegra = evidence.jetson.chip if evidence.jetson else None
+    device = _device_of(evidence, nvml_gpu, address)
+    # With MIG, CUDA's device is a slice of the card.
+    whole = None if nvml_gpu.mig else device
+    name = nvml_gpu.name or (device and device.name) or (chip and chip.name)
+    capabilities = (
+        nvml_gpu.compute_capability,
+        device.compute_capability if device else None,
+        chip.capability if chip else None,
+        tegra.capability if tegra else None,
     )
-    by_driver = listed.compute_capability, device and device.compute_capability
-    capabilities = (*by_driver, chip and chip.capability, jetson and jetson.compute_capability)
-    name = listed.name or (device and device.name) or (chip and chip.name)
-    capability = next((capability for capability in capabilities if capability), None)
+    if nvml_gpu.uuid:
+        uuid = _cuda_uuid(nvml_gpu.uuid)
+    else:
+        uuid = whole.uuid if whole else None
     gpu = Gpu(
-        index=listed.index,
+        index=nvml_gpu.index,
         name=name,
-        uuid=_cuda_uuid(listed.uuid) if listed.uuid else whole.uuid if whole else None,
-        pci_id=listed.pci_id or (card.device.id if card else None),
+        uuid=uuid,
+        pci_id=nvml_gpu.pci_id or (card.device.id if card else None),
         # nvidia-smi gives the name alone before R495.
-        compute_capability=capability or _capability_by_name(name),
-        memory_mib=listed.memory_mib or (_memory(whole) if whole else None),
-        mig=listed.mig,
-        mig_devices=listed.slices,
+        compute_capability=next(filter(None, capabilities), None) or _capability_by_name(name),
+        memory_mib=nvml_gpu.memory_mib or (_memory_mib(whole) if whole else None),
+        mig=nvml_gpu.mig,
+        mig_devices=nvml_gpu.slices,
         found_via=evidence.nvml.by,
     )
     return DetectedGpu(gpu, address)
 
 
-def _device_of(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> CudaDevice | None:
-    """Find what CUDA says of a card of NVML's."""
+def _device_of(
+    evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None
+) -> CudaDevice | None:
+    """Return CUDA's device that is a card of NVML's."""
     devices = evidence.cuda.devices
     # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; the chip has one GPU.
-    nameless = listed.uuid is not None and _cuda_uuid(listed.uuid) is None
-    if nameless and len(devices) == len(evidence.nvml.gpus) == 1:
+    is_nameless = nvml_gpu.uuid is not None and _cuda_uuid(nvml_gpu.uuid) is None
+    if is_nameless and len(devices) == len(evidence.nvml.gpus) == 1:
         return devices[0]
-    return next((device for device in devices if is_same(device, listed.uuid, address)), None)
+    for device in devices:
+        if is_same(device, nvml_gpu.uuid, address):
+            return device
+    return None
 
 
 def _cuda_uuid(uuid: str) -> str | None:
@@ -109,62 +120,79 @@ def _capability_by_name(name: str | None) -> ComputeCapability | None:
     return capability_of(name) if name else None
 
 
+def _cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
+    return [
+        _cuda_gpu(evidence, index, device) for index, device in enumerate(evidence.cuda.devices)
+    ]
+
+
 def _cuda_gpu(evidence: NvidiaEvidence, index: int, device: CudaDevice) -> DetectedGpu:
     address = device.bus_id and normal_address(device.bus_id)
     card = _card_at(evidence.cards, address)
-    sliced = (device.uuid or "").startswith("MIG-")
+    memory_mib = _memory_mib(device)
     gpu = Gpu(
         index=index,
         name=device.name,
         # Whether a Jetson's CUDA takes its UUID is not known; the chip has one GPU.
-        uuid=None if sliced or evidence.jetson else device.uuid,
+        uuid=None if evidence.jetson else device.uuid,
         pci_id=card.device.id if card else None,
         compute_capability=device.compute_capability,
-        memory_mib=None if sliced else _memory(device),
-        mig=sliced,
-        mig_devices=(MigDevice(device.uuid, None, _memory(device)),)
-        if sliced and device.uuid
-        else (),
+        memory_mib=memory_mib,
         found_via="libcuda",
     )
+    if device.uuid and device.uuid.startswith("MIG-"):
+        part = MigDevice(device.uuid, None, memory_mib)
+        gpu = replace(
+            gpu,
+            uuid=None,
+            memory_mib=None,
+            mig=True,
+            mig_devices=(part,),
+        )
     return DetectedGpu(gpu, address)
 
 
-def _memory(device: CudaDevice) -> int | None:
+def _memory_mib(device: CudaDevice) -> int | None:
     if not device.memory_bytes or device.compute_capability in drivers().unified_memory:
         return None
-    return device.memory_bytes // _MIB
+    return device.memory_bytes >> 20
 
 
-def _by_chip(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
+def _jetson_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     jetson = evidence.jetson
     if jetson is None or evidence.cards:
-        return ()
-    return (
-        DetectedGpu(
-            Gpu(
-                0,
-                jetson.name,
-                compute_capability=jetson.compute_capability,
-                found_via="device-tree",
-            )
-        ),
+        return []
+    chip = jetson.chip
+    gpu = Gpu(
+        0,
+        name=chip.name if chip else None,
+        compute_capability=chip.capability if chip else None,
+        found_via="device-tree",
     )
+    return [DetectedGpu(gpu)]
 
 
-def _by_bus(card: BusCard, index: int) -> DetectedGpu:
+def _bus_gpu(index: int, card: BusCard) -> DetectedGpu:
     chip = card.chip
-    name, capability = (f"NVIDIA {chip.name}", chip.capability) if chip else (None, None)
-    return DetectedGpu(
-        Gpu(index, name, None, card.device.id, capability, found_via="pci"), card.address
+    gpu = Gpu(
+        index,
+        name=f"NVIDIA {chip.name}" if chip else None,
+        pci_id=card.device.id,
+        compute_capability=chip.capability if chip else None,
+        found_via="pci",
     )
+    return DetectedGpu(gpu, card.address)
 
 
 def _card_at(cards: Iterable[BusCard], address: str | None) -> BusCard | None:
-    return next((card for card in cards if address is not None and card.address == address), None)
+    for card in cards:
+        if card.address == address:
+            return card
+    return None
 
 
 def is_same(device: CudaDevice, uuid: str | None, address: str | None) -> bool:
-    """Say whether CUDA's device is the card with this UUID, or at this address."""
-    by_uuid = uuid is not None and device.uuid == uuid
-    return by_uuid or (address is not None and normal_address(device.bus_id or "") == address)
+    """Whether CUDA's device is the card with this UUID, or at this address."""
+    if uuid is not None and device.uuid == uuid:
+        return True
+    return address is not None and normal_address(device.bus_id or "") == address

@@ -5,7 +5,7 @@
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
     {"path": "...", "call": "cuModuleLoadData", "status": 222, "instead": {"wrong": 0}}
 
-``wrong`` counts the words that are not what they should be; ``call`` was refused with the CUresult ``status``;
+``wrong`` is the number of words that are not what they should be; ``call`` was refused with the CUresult ``status``;
 ``instead`` is the answer of setting memory and reading it back.
 What the library prints for itself goes to stderr.
 Prototypes and numbers: NVIDIA's cuda.h; the suffixes are the versions that programs built with CUDA 3.2 to 13 ask for.
@@ -20,7 +20,17 @@ import re
 import sys
 from array import array
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+)
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +54,8 @@ BYTES = 4 * COUNT
 FACTOR = 2_654_435_761
 PATTERN = 0x5AC35AC3
 
+Answer = dict[str, Any]
+
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDriverGetVersion": (POINTER(c_int),),
@@ -64,7 +76,13 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuMemsetD32_v2": (c_uint64, c_uint, c_size_t),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
-    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
+    "cuLaunchKernel": (
+        c_void_p,
+        *[c_uint] * 7,
+        c_void_p,
+        POINTER(c_void_p),
+        POINTER(c_void_p),
+    ),
 }
 
 
@@ -84,18 +102,36 @@ class Cuda:
         self._library = load()
 
     def status(self, call: str, *arguments: object) -> int:
-        """Call and return the CUresult; NOT_FOUND where this driver has no such function."""
+        """Call and return the CUresult; NOT_FOUND if this driver has no such function."""
         function = getattr(self._library, call, None)
         if function is None:
             return NOT_FOUND
-        function.argtypes, function.restype = PROTOTYPES[call], c_int
+        function.argtypes = PROTOTYPES[call]
+        function.restype = c_int
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:
-        """Call; raise CudaError where libcuda refuses."""
+        """Call; raise CudaError if libcuda refuses."""
         status = self.status(call, *arguments)
         if status:
             raise CudaError(call, status)
+
+    def number(self, call: str, *arguments: object) -> int | None:
+        """Return the number that a call writes; None if libcuda refuses."""
+        number = PROTOTYPES[call][0]._type_()
+        refused = self.status(call, byref(number), *arguments)
+        return None if refused else number.value
+
+    def text(self, call: str, handle: int) -> str | None:
+        """Return the text that a call writes about a device; None if libcuda refuses."""
+        text = create_string_buffer(256)
+        refused = self.status(call, text, len(text), handle)
+        return None if refused else text.value.decode(errors="replace")
+
+    def uuid(self, call: str, handle: int) -> bytes | None:
+        """Return the 16 bytes that a call writes about a device; None if libcuda refuses."""
+        uuid = create_string_buffer(16)
+        return None if self.status(call, uuid, handle) else uuid.raw
 
 
 def load() -> ctypes.CDLL:
@@ -108,90 +144,98 @@ def load() -> ctypes.CDLL:
     return ctypes.CDLL(str(WSL_LIBRARY))
 
 
-def path() -> str:
-    """The file behind libcuda: its name carries the driver's version."""
+def main() -> None:
+    """Answer on what was stdout; nothing else reaches it."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(stdout, "w", encoding="utf-8") as stream:
+        json.dump(answer(sys.argv[1:]), stream)
+        stream.write("\n")
+
+
+def answer(words: list[str]) -> Answer:
+    """Do what the command line asks for; the loader's refusal is an answer too."""
     try:
-        return (
-            mapped(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")) or LIBRARY
-        )
+        cuda = Cuda()
+    except OSError as refusal:
+        return {"path": None, "error": str(refusal)}
+    if words[0] == "devices":
+        facts = devices(cuda)
+    else:
+        facts = preflight(cuda, Path(words[1]).read_bytes())
+    return {"path": path(), **facts}
+
+
+def path() -> str:
+    """Return the file behind libcuda: its name carries the driver's version."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return LIBRARY
+    return mapped(maps) or LIBRARY
 
 
 def mapped(maps: str) -> str | None:
-    """Find libcuda among the files that a process has mapped."""
+    """Return libcuda among the files that a process has mapped."""
     mapping = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE)
     return mapping and mapping[1]
 
 
-def devices(cuda: Cuda) -> dict[str, Any]:
+def devices(cuda: Cuda) -> Answer:
     """List the devices; nothing is opened on them."""
-    version, count = c_int(), c_int()
-    unversioned = cuda.status("cuDriverGetVersion", byref(version))
+    version = cuda.number("cuDriverGetVersion")
     init = cuda.status("cuInit", 0)
-    if not init:
-        cuda.status("cuDeviceGetCount", byref(count))
+    count = 0 if init else cuda.number("cuDeviceGetCount") or 0
     return {
-        "version": None if unversioned else version.value,
+        "version": version,
         "init": init,
-        "devices": [device(cuda, ordinal) for ordinal in range(count.value)],
+        "devices": [device(cuda, ordinal) for ordinal in range(count)],
     }
 
 
-def device(cuda: Cuda, ordinal: int) -> dict[str, Any]:
+def device(cuda: Cuda, ordinal: int) -> Answer:
     """Describe one device; a fact that libcuda does not give is left out."""
-    handle, memory = c_int(), c_size_t()
-    name, bus_id = ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
-    if cuda.status("cuDeviceGet", byref(handle), ordinal):
+    handle = cuda.number("cuDeviceGet", ordinal)
+    if handle is None:
         return {}
+    bus_id = cuda.text("cuDeviceGetPCIBusId", handle)
     facts = {
-        "name": None
-        if cuda.status("cuDeviceGetName", name, 256, handle)
-        else name.value.decode(errors="replace"),
+        "name": cuda.text("cuDeviceGetName", handle),
         "uuid": uuid(cuda, handle),
         "compute_capability": compute_capability(cuda, handle),
-        "memory_bytes": None
-        if cuda.status("cuDeviceTotalMem_v2", byref(memory), handle)
-        else memory.value,
-        "bus_id": None
-        if cuda.status("cuDeviceGetPCIBusId", bus_id, 32, handle)
-        else bus_id.value.decode(errors="replace").lower(),
+        "memory_bytes": cuda.number("cuDeviceTotalMem_v2", handle),
+        "bus_id": bus_id and bus_id.lower(),
     }
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 
-def uuid(cuda: Cuda, handle: c_int) -> str | None:
-    """The identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
-    card, part = (ctypes.create_string_buffer(16) for _ in range(2))
-    unknown, unversioned = (
-        cuda.status("cuDeviceGetUuid", card, handle),
-        cuda.status("cuDeviceGetUuid_v2", part, handle),
-    )
-    if unknown and unversioned:
+def uuid(cuda: Cuda, handle: int) -> str | None:
+    """Return the identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
+    card = cuda.uuid("cuDeviceGetUuid", handle)
+    part = cuda.uuid("cuDeviceGetUuid_v2", handle) or card
+    if part is None:
         return None
-    sliced = not unknown and not unversioned and part.raw != card.raw
-    digits = (card.raw if unversioned else part.raw).hex()
-    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-    return "-".join(("MIG" if sliced else "GPU", *parts))
+    digits = part.hex()
+    kind = "GPU" if card is None or part == card else "MIG"
+    return f"{kind}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def compute_capability(cuda: Cuda, handle: c_int) -> tuple[int, int] | None:
-    """Major and minor; None where libcuda does not say."""
-    major, minor = c_int(), c_int()
-    failed = cuda.status("cuDeviceGetAttribute", byref(major), COMPUTE_CAPABILITY_MAJOR, handle)
-    failed |= cuda.status("cuDeviceGetAttribute", byref(minor), COMPUTE_CAPABILITY_MINOR, handle)
-    return None if failed else (major.value, minor.value)
+def compute_capability(cuda: Cuda, handle: int) -> tuple[int, int] | None:
+    """Return major and minor; None if libcuda does not tell them."""
+    major = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
+    minor = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
+    return None if major is None or minor is None else (major, minor)
 
 
-def preflight(cuda: Cuda, ptx: bytes) -> dict[str, Any]:
-    """Run the kernel on the first device, or set memory where only the kernel's compilation is in the way."""
-    answer = attempt(lambda: kernel(cuda, ptx))
+def preflight(cuda: Cuda, ptx: bytes) -> Answer:
+    """Run the kernel on the first device, or set memory if only the kernel's compilation is in the way."""
+    answer = attempt(lambda: run_kernel(cuda, ptx))
     if answer.get("status") in NO_FAULT_OF_THE_DEVICE:
-        answer["instead"] = attempt(lambda: memory(cuda))
+        answer["instead"] = attempt(lambda: set_memory(cuda))
     return answer
 
 
-def attempt(step: Callable[[], int]) -> dict[str, Any]:
+def attempt(step: Callable[[], int]) -> Answer:
     """Take a step that counts wrong words; a refusal by libcuda is an answer too."""
     try:
         return {"wrong": step()}
@@ -199,71 +243,59 @@ def attempt(step: Callable[[], int]) -> dict[str, Any]:
         return {"call": refused.call, "status": refused.status}
 
 
-def kernel(cuda: Cuda, ptx: bytes) -> int:
-    """Give every thread a word of its own; count the words that are not what Python computes."""
+def run_kernel(cuda: Cuda, ptx: bytes) -> int:
+    """Give every thread a word of its own; return the number of words that are not what Python computes."""
     open_device(cuda)
-    function = compiled(cuda, ptx)
-    data = array("I", (index ^ PATTERN for index in range(COUNT)))
-    address = allocated(cuda)
-    cuda("cuMemcpyHtoD_v2", address, data.buffer_info()[0], BYTES)
+    function = compile_kernel(cuda, ptx)
+    words = array("I", (index ^ PATTERN for index in range(COUNT)))
+    address = allocate(cuda)
+    cuda("cuMemcpyHtoD_v2", address, words.buffer_info()[0], BYTES)
     arguments = (address, c_uint(FACTOR), c_uint(COUNT))
-    pointers = (c_void_p * 3)(*(ctypes.addressof(argument) for argument in arguments))
-    cuda("cuLaunchKernel", function, BLOCKS, 1, 1, BLOCK, 1, 1, 0, None, pointers, None)
+    pointers = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+    grid = (BLOCKS, 1, 1)
+    block = (BLOCK, 1, 1)
+    cuda("cuLaunchKernel", function, *grid, *block, 0, None, pointers, None)
     cuda("cuCtxSynchronize")
-    cuda("cuMemcpyDtoH_v2", data.buffer_info()[0], address, BYTES)
-    return sum(
-        word != ((index ^ PATTERN) * FACTOR + index) % 2**32 for index, word in enumerate(data)
-    )
-
-
-def memory(cuda: Cuda) -> int:
-    """Set memory on the open device; count the words that do not come back."""
-    data = array("I", bytes(BYTES))
-    address = allocated(cuda)
-    cuda("cuMemsetD32_v2", address, PATTERN, COUNT)
-    cuda("cuMemcpyDtoH_v2", data.buffer_info()[0], address, BYTES)
-    return sum(word != PATTERN for word in data)
+    cuda("cuMemcpyDtoH_v2", words.buffer_info()[0], address, BYTES)
+    wrong = 0
+    for index, word in enumerate(words):
+        wrong += word != ((index ^ PATTERN) * FACTOR + index) % 2**32
+    return wrong
 
 
 def open_device(cuda: Cuda) -> None:
     """Open a context on the first device."""
-    handle, context = c_int(), c_void_p()
+    handle = c_int()
+    context = c_void_p()
     cuda("cuInit", 0)
     cuda("cuDeviceGet", byref(handle), 0)
     cuda("cuDevicePrimaryCtxRetain", byref(context), handle)
     cuda("cuCtxSetCurrent", context)
 
 
-def compiled(cuda: Cuda, ptx: bytes) -> c_void_p:
+def compile_kernel(cuda: Cuda, ptx: bytes) -> c_void_p:
     """Have the driver compile the PTX for this device."""
-    module, function = c_void_p(), c_void_p()
+    module = c_void_p()
+    function = c_void_p()
     cuda("cuModuleLoadData", byref(module), ptx)
     cuda("cuModuleGetFunction", byref(function), module, KERNEL)
     return function
 
 
-def allocated(cuda: Cuda) -> c_uint64:
-    """Memory on the device for our words; it lives as long as this process."""
+def set_memory(cuda: Cuda) -> int:
+    """Set memory on the open device; return the number of words that do not come back."""
+    words = array("I", bytes(BYTES))
+    address = allocate(cuda)
+    cuda("cuMemsetD32_v2", address, PATTERN, COUNT)
+    cuda("cuMemcpyDtoH_v2", words.buffer_info()[0], address, BYTES)
+    return sum(word != PATTERN for word in words)
+
+
+def allocate(cuda: Cuda) -> c_uint64:
+    """Return memory on the device for our words; it lives as long as this process."""
     address = c_uint64()
     cuda("cuMemAlloc_v2", byref(address), BYTES)
     return address
-
-
-def answer(words: list[str]) -> dict[str, Any]:
-    """Do what the command line asks for; the loader's refusal is an answer too."""
-    try:
-        cuda = Cuda()
-    except OSError as refusal:
-        return {"path": None, "error": str(refusal)}
-    facts = devices(cuda) if words[0] == "devices" else preflight(cuda, Path(words[1]).read_bytes())
-    return {"path": path(), **facts}
-
-
-def main() -> None:
-    """Answer on what was stdout; nothing else reaches it."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
-        stream.write(json.dumps(answer(sys.argv[1:])) + "\n")
 
 
 if __name__ == "__main__":

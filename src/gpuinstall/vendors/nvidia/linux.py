@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children, time_limit
@@ -14,10 +14,9 @@ from gpuinstall.facts.source import Source, ThisMachine, recorded_name
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpuinstall.facts.container import Wsl
-    from gpuinstall.process import Finished
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
@@ -41,224 +40,230 @@ except PermissionError:
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
+_OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 FABRIC_PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 FABRIC_LOG = "/var/log/fabricmanager.log"
 FABRIC_LOG_BYTES = 65536
 
-_OTHER_MAKERS = re.compile(r"^(iigd|igdlh|ki|u0|c0|amd|ati)", re.IGNORECASE)
-
 
 @dataclass(frozen=True)
 class KernelModule:
-    """The loaded module's release, and whether it is the open flavour (None: not said)."""
+    """The loaded kernel module."""
 
     version: DriverVersion
     open: bool | None = None
+    """Whether it is the open flavour; None: that is not told."""
     found_via: str = "proc"
 
 
 @dataclass(frozen=True)
 class LinuxKernel:
-    """What Linux says: the module loaded, the one on disk, and what may keep it out.
-
-    ``on_disk`` None: nobody looked. ``blocked_by`` is the modprobe file that forbids the module.
-    """
+    """The module loaded, the one on disk, and what may keep it out."""
 
     release: str = ""
     module: KernelModule | None = None
     on_disk: bool | None = None
+    """None: nobody looked."""
     secure_boot: bool = False
     blocked_by: str | None = None
+    """The modprobe file that forbids the module."""
     laptop: bool = False
-
-
-def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
-    """Read Linux's side; ``obstacles`` says whether to look for what keeps the module out."""
-    module = parse_proc_version(source.text(PROC_VERSION) or "") or parse_sys_version(
-        source.text(SYS_VERSION) or ""
-    )
-    release = (source.text(RELEASE) or "").strip()
-    if not obstacles:
-        return LinuxKernel(release, module)
-    files = (f"{folder}/{name}" for folder in MODPROBE_FOLDERS for name in source.names(folder))
-    settings = (file for file in files if file.endswith(".conf"))
-    return LinuxKernel(
-        release=release,
-        module=module,
-        on_disk=lists_nvidia(source.answer("modules.dep", lambda: _nvidia_modules(release))),
-        secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
-        blocked_by=next(
-            (file for file in settings if forbids_nvidia(source.text(file) or "")), None
-        ),
-        laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
-    )
-
-
-def lists_nvidia(modules: str) -> bool:
-    """Say whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current.ko``, ``.ko.xz``."""
-    return re.search(r"/nvidia(-[a-z0-9]+)*\.ko", modules) is not None
-
-
-def parse_proc_version(text: str) -> KernelModule | None:
-    """Read ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
-    line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
-    match = re.search(line, text, re.MULTILINE)
-    return (
-        KernelModule(DriverVersion.parse(match[1]), "Open Kernel Module" in match[0], "proc")
-        if match
-        else None
-    )
-
-
-def parse_sys_version(text: str) -> KernelModule | None:
-    """Read the one line of the module's version file."""
-    try:
-        return KernelModule(DriverVersion.parse(text.strip()), None, "sysfs")
-    except ValueError:
-        return None
-
-
-def parse_secure_boot(text: str | None) -> bool:
-    """Read the EFI variable: four bytes of attributes, then 1 where Secure Boot is on."""
-    return (text or "")[4:5] == "\x01"
-
-
-def forbids_nvidia(text: str) -> bool:
-    """Say whether a modprobe file keeps the module from being loaded."""
-    line = r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))"
-    return re.search(line, text, re.MULTILINE) is not None
 
 
 @dataclass(frozen=True)
 class LentByWindows:
-    """NVIDIA's part of WSL: whether its ``libraries`` are there; ``others_only``: only other makers' drivers are.
-
-    ``shadow`` is a libcuda of a Linux driver, which does not work in WSL and hides the right one.
-    """
+    """NVIDIA's part of WSL."""
 
     libraries: bool = False
+    """Whether its libraries are there."""
     others_only: bool = False
+    """Whether only other makers' drivers are there."""
     shadow: str | None = None
+    """A libcuda of a Linux driver, which does not work in WSL and hides the right one."""
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """The NVSwitch fabric of HGX and DGX machines: its switches on the bus, and the daemon that brings it up.
-
-    ``running`` says whether the daemon has left its process id, ``fault`` is the last error of its log.
-    """
+    """The NVSwitch fabric of HGX and DGX machines."""
 
     switches: int = 0
+    """The number on the bus."""
     running: bool = False
+    """Whether the daemon that brings it up has left its process id."""
     fault: str | None = None
+    """The last error of the daemon's log."""
 
     def __str__(self) -> str:
-        """The fabric in a few words."""
+        """Return the fabric in a few words."""
+        switches = f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus"
         daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
-        facts = (
-            f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus",
-            daemon,
-            self.fault,
-        )
-        return " · ".join(fact for fact in facts if fact)
+        return " · ".join(filter(None, (switches, daemon, self.fault)))
 
 
-def card_nodes(source: Source) -> tuple[str, ...]:
-    """List the nodes of cards: ``nvidia0``, ``nvidia1``."""
-    return tuple(
-        name for name in source.names("/dev", "nvidia") if re.fullmatch(r"nvidia[0-9]{1,4}", name)
+def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
+    """Return Linux's side; ``obstacles``: also what keeps the module out."""
+    module = parse_proc_version(source.text(PROC_VERSION) or "")
+    if module is None:
+        module = parse_sys_version(source.text(SYS_VERSION) or "")
+    release = (source.text(RELEASE) or "").strip()
+    if not obstacles:
+        return LinuxKernel(release, module)
+    modules = source.answer("modules.dep", lambda: _nvidia_modules(release))
+    return LinuxKernel(
+        release=release,
+        module=module,
+        on_disk=lists_nvidia(modules),
+        secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
+        blocked_by=next(_blocking_files(source), None),
+        laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
 
 
+def parse_proc_version(text: str) -> KernelModule | None:
+    """Return ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
+    line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
+    match = re.search(line, text, re.MULTILINE)
+    if match is None:
+        return None
+    return KernelModule(
+        DriverVersion.parse(match[1]),
+        open="Open Kernel Module" in match[0],
+    )
+
+
+def parse_sys_version(text: str) -> KernelModule | None:
+    """Return the one line of the module's version file."""
+    try:
+        return KernelModule(DriverVersion.parse(text.strip()), found_via="sysfs")
+    except ValueError:
+        return None
+
+
+def _nvidia_modules(release: str) -> str:
+    lists = [ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES]
+    lines = next(filter(None, lists), "").splitlines()
+    ours = [line for line in lines if "/nvidia" in line.partition(":")[0]]
+    return "\n".join(ours)
+
+
+def lists_nvidia(modules: str) -> bool:
+    """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current.ko``, ``.ko.xz``."""
+    return re.search(r"/nvidia(-[a-z0-9]+)*\.ko", modules) is not None
+
+
+def parse_secure_boot(text: str | None) -> bool:
+    """Whether Secure Boot is on, by the EFI variable: four bytes of attributes, then 1."""
+    return (text or "")[4:5] == "\x01"
+
+
+def _blocking_files(source: Source) -> Iterator[str]:
+    for folder in MODPROBE_FOLDERS:
+        for name in source.names(folder):
+            path = f"{folder}/{name}"
+            if name.endswith(".conf") and forbids_nvidia(source.text(path) or ""):
+                yield path
+
+
+def forbids_nvidia(text: str) -> bool:
+    """Whether a modprobe file keeps the module from being loaded."""
+    line = r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))"
+    return re.search(line, text, re.MULTILINE) is not None
+
+
+def card_nodes(source: Source) -> tuple[str, ...]:
+    """Return the nodes of cards: ``nvidia0``, ``nvidia1``."""
+    names = source.names("/dev", "nvidia")
+    return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
+
+
 def node_of(source: Source, address: str, ordinal: int) -> str | None:
-    """Name the node of a card; ``ordinal`` is the card's on the bus, from 0 up.
+    """Return the node of a card; ``ordinal`` is the card's on the bus, from 0 up.
 
     A container shows its own cards below /proc/driver/nvidia/gpus; elsewhere the minor number stands there.
     """
-    listed = source.names(CARDS)
-    if listed and address not in listed:
+    addresses = source.names(CARDS)
+    if addresses and address not in addresses:
         return None
     minor = parse_minor(source.text(f"{CARDS}/{address}/information") or "")
     return f"nvidia{ordinal if minor is None else minor}"
 
 
+def parse_minor(text: str) -> int | None:
+    """Return ``Device Minor: 3`` of the driver's information file."""
+    match = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", text, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
 def refused_cards(source: Source, nodes: Sequence[str]) -> frozenset[str]:
-    """Find the nodes of cards that this process may not open.
+    """Return the nodes of cards that this process may not open.
 
     Opening one starts its card, and closing it waits for that and for its end, or for ever: each is opened by a child.
     A denial comes before the card is touched: of what is not denied within the time of no card, no more is heard.
     """
-    children = [
-        ([sys.executable, "-I", "-S", "-c", OPEN_NODE, f"/dev/{node}"], os.environ)
-        for node in nodes
-    ]
-    limit = time_limit(0)
-    waiting = f"the driver opens {len(nodes)} device nodes, up to {limit:.0f} s"
-    ended = cache(lambda: run_children(children, limit, lambda: source.wait(waiting)))
-    refused = set()
-    for place, node in enumerate(nodes):
-        state = source.answer(recorded_name(f"/dev/{node}"), partial(_state, ended, place))
-        if state.strip() == "denied":
-            refused.add(node)
-    return frozenset(refused)
 
+    @cache
+    def states() -> dict[str, str]:
+        command = [sys.executable, "-I", "-S", "-c", OPEN_NODE]
+        children = [([*command, f"/dev/{node}"], os.environ) for node in nodes]
+        limit = time_limit(0)
+        waiting = f"the driver opens {len(nodes)} device nodes, up to {limit:.0f} s"
+        ended = run_children(children, limit, lambda: source.wait(waiting))
+        outputs = [finished.out.strip() for finished in ended]
+        return dict(zip(nodes, outputs, strict=True))
 
-def _state(ended: Callable[[], Sequence[Finished]], place: int) -> str:
-    return ended()[place].out.strip() or "open"
+    def is_refused(node: str) -> bool:
+        # A recorded machine has the answer: there no child is run.
+        name = recorded_name(f"/dev/{node}")
+        state = source.answer(name, lambda: states()[node] or "open")
+        return state.strip() == "denied"
+
+    return frozenset(filter(is_refused, nodes))
 
 
 def refused_nodes(source: Source) -> tuple[str, ...]:
-    """Say, node by node, what keeps this process from the ones that every GPU program opens."""
-    states = {f"/dev/{name}": source.access(f"/dev/{name}") for name in SHARED}
-    refused = ((node, state) for node, state in states.items() if state != "open")
-    return tuple(
-        f"{node} {'may not be opened' if state else 'is missing'}" for node, state in refused
-    )
+    """Return, node by node, what keeps this process from the ones that every GPU program opens."""
+    refused = []
+    for name in SHARED:
+        access = source.access(f"/dev/{name}")
+        if access is None:
+            refused.append(f"/dev/{name} is missing")
+        elif access != "open":
+            refused.append(f"/dev/{name} may not be opened")
+    return tuple(refused)
 
 
 def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
-    """Read what Windows lent; None elsewhere."""
+    """Return what Windows lent; None elsewhere."""
     if wsl is None:
         return None
-    ours = any(name.lower().startswith("nv") for name in wsl.drivers)
-    linux = (
-        f"{folder}/{name}"
-        for folder in LINUX_LIBRARIES
-        for name in source.names(folder, "libcuda.so.")
-    )
+    drivers = [name.lower() for name in wsl.drivers]
+    has_ours = any(name.startswith("nv") for name in drivers)
+    has_others = any(name.startswith(_OTHER_MAKERS) for name in drivers)
+    cuda = source.names(WSL_LIBRARIES, "libcuda")
+    nvml = source.names(WSL_LIBRARIES, "libnvidia-ml")
     return LentByWindows(
-        libraries=bool(
-            source.names(WSL_LIBRARIES, "libcuda") or source.names(WSL_LIBRARIES, "libnvidia-ml")
-        ),
-        others_only=not ours and any(_OTHER_MAKERS.match(name) for name in wsl.drivers),
-        shadow=next((path for path in linux if re.search(r"\.so\.[0-9]{3}\.", path)), None),
+        libraries=bool(cuda or nvml),
+        others_only=has_others and not has_ours,
+        shadow=next(_linux_libcudas(source), None),
     )
+
+
+def _linux_libcudas(source: Source) -> Iterator[str]:
+    for folder in LINUX_LIBRARIES:
+        for name in source.names(folder, "libcuda.so."):
+            if re.search(r"\.so\.[0-9]{3}\.", name):
+                yield f"{folder}/{name}"
 
 
 def read_fabric(source: Source, switches: int) -> Fabric:
-    """Read the daemon's traces; the log is root's on most machines."""
+    """Return the daemon's traces; the log is root's on most machines."""
     fault = parse_fabric_log(source.text(FABRIC_LOG, FABRIC_LOG_BYTES) or "")
     return Fabric(switches, bool(source.text(FABRIC_PID_FILE)), fault)
 
 
 def parse_fabric_log(text: str) -> str | None:
-    """Find the last error: ``[Nov 20 2026 07:14:02] [ERROR] [tid 812] …``."""
-    errors = re.findall(
-        r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$", text, re.MULTILINE
-    )
+    """Return the last error: ``[Nov 20 2026 07:14:02] [ERROR] [tid 812] …``."""
+    line = r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$"
+    errors = re.findall(line, text, re.MULTILINE)
     return str(errors[-1]).strip() if errors else None
-
-
-def parse_minor(text: str) -> int | None:
-    """Read ``Device Minor: 3`` of the driver's information file."""
-    match = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", text, re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def _nvidia_modules(release: str) -> str:
-    lists = (ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES)
-    listed = next(filter(None, lists), "")
-    return "".join(
-        f"{line}\n" for line in listed.splitlines() if "/nvidia" in line.partition(":")[0]
-    )

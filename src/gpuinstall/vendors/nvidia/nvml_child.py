@@ -12,7 +12,7 @@ it happened at::
     {"index": 1, "error": 15}
     {"end": true}
 
-A fact that NVML does not give is null; where a card itself is refused, ``error`` is NVML's number. What a library
+A fact that NVML does not give is null; if a card itself is refused, ``error`` is NVML's number. What a library
 prints for itself goes to stderr.
 """
 
@@ -38,28 +38,51 @@ GONE = (15, 16)
 NO_PERMISSION = 4
 FUNCTION_NOT_FOUND = 13
 
+Answer = dict[str, Any]
+
 STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
-def say(**facts: Any) -> None:
+def main() -> None:
+    """Ask NVML for everything that a choice needs, or for the cards' health."""
+    os.dup2(2, 1)
+    describe = describe_health if "health" in sys.argv[2:] else describe_card
+    if initialize():
+        count = ask(nvml.nvmlDeviceGetCount) or 0
+        write_line(
+            driver=ask(nvml.nvmlSystemGetDriverVersion),
+            cuda=ask(nvml.nvmlSystemGetCudaDriverVersion),
+            count=count,
+        )
+        for index in range(count):
+            write_line(ask=index)
+            write_line(index=index, **facts_of(index, describe))
+    write_line(end=True)
+
+
+def write_line(**facts: Any) -> None:
     """Write one line, at once."""
-    STREAM.write(json.dumps(facts) + "\n")
+    json.dump(facts, STREAM)
+    STREAM.write("\n")
     STREAM.flush()
 
 
-def asked(question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE) -> Any:
-    """Ask; None where this driver or this card has no answer. Raise where the card is not reached."""
+def initialize() -> bool:
+    """Initialize, and write what came of it. ``library`` is null if none could be loaded."""
+    status = 0
     try:
-        answer = question(*arguments)
+        nvml.nvmlInit()
     except nvml.NVMLError as error:
-        if error.value in refusals:
-            raise
-        return None
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+        status = error.value
+    if status == FUNCTION_NOT_FOUND:
+        # A driver before R387 has the older name alone.
+        status = int(nvml.nvmlLib.nvmlInit_v2())
+    write_line(library=library_file() or (nvml.nvmlLib and "nvml"), init=status)
+    return status == 0
 
 
-def library() -> str | None:
-    """The file behind the library: its name carries the driver's version."""
+def library_file() -> str | None:
+    """Return the file behind the library: its name carries the driver's version."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -68,50 +91,96 @@ def library() -> str | None:
     return mapping and mapping[1]
 
 
-def initialized() -> bool:
-    """Initialize; say what came of it. ``library`` is null where none could be loaded."""
+def ask(question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE) -> Any:
+    """Ask; None if this driver or this card has no answer. Raise if the card is not reached."""
     try:
-        nvml.nvmlInit()
-        status = 0
-    except nvml.NVMLError as error:  # a driver before R387 has the older name alone
-        status = int(
-            nvml.nvmlLib.nvmlInit_v2() if error.value == FUNCTION_NOT_FOUND else error.value
-        )
-    say(library=library() or (nvml.nvmlLib and "nvml"), init=status)
-    return status == 0
-
-
-def card(index: int, describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """Describe one card, or say why NVML refuses to."""
-    try:
-        return {"index": index, **describe(nvml.nvmlDeviceGetHandleByIndex(index))}
+        return decode(question(*arguments))
     except nvml.NVMLError as error:
-        return {"index": index, "error": error.value}
+        if error.value in refusals:
+            raise
+        return None
 
 
-def described(handle: Any) -> dict[str, Any]:
+def decode(value: Any) -> Any:
+    """Return a C string as text, and anything else as it is."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def facts_of(index: int, describe: Callable[[Any], Answer]) -> Answer:
+    """Describe one card, or return why NVML refuses to."""
+    try:
+        return describe(nvml.nvmlDeviceGetHandleByIndex(index))
+    except nvml.NVMLError as error:
+        return {"error": error.value}
+
+
+def describe_card(handle: Any) -> Answer:
     """Ask one card for everything that a choice or a diagnosis needs."""
-    name = asked(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
-    pci = asked(nvml.nvmlDeviceGetPciInfo, handle)
-    mig = asked(nvml.nvmlDeviceGetMigMode, handle)
+    name = ask(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
+    pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
+    mig_mode = ask(nvml.nvmlDeviceGetMigMode, handle)
+    is_mig = bool(mig_mode and mig_mode[0])
     return {
         "name": name,
-        "uuid": asked(nvml.nvmlDeviceGetUUID, handle),
-        "bus_id": pci and text(pci.busId),
+        "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
+        "bus_id": pci and str(decode(pci.busId)),
         "pci_device_id": pci and pci.pciDeviceId,
-        "compute_capability": asked(nvml.nvmlDeviceGetCudaComputeCapability, handle),
-        "memory_bytes": memory(handle),
-        "mig": bool(mig and mig[0]),
-        **(slices(handle) if mig and mig[0] else {}),
-        "compute_mode": asked(nvml.nvmlDeviceGetComputeMode, handle),
-        "remapped_rows": asked(nvml.nvmlDeviceGetRemappedRows, handle),
-        "virtualization": asked(nvml.nvmlDeviceGetVirtualizationMode, handle),
-        "licensed": licensed(handle),
+        "compute_capability": ask(nvml.nvmlDeviceGetCudaComputeCapability, handle),
+        "memory_bytes": memory_bytes(handle),
+        "mig": is_mig,
+        **(describe_slices(handle) if is_mig else {}),
+        "compute_mode": ask(nvml.nvmlDeviceGetComputeMode, handle),
+        "remapped_rows": ask(nvml.nvmlDeviceGetRemappedRows, handle),
+        "virtualization": ask(nvml.nvmlDeviceGetVirtualizationMode, handle),
+        "licensed": is_licensed(handle),
     }
 
 
-def health(handle: Any) -> dict[str, Any]:
-    """Ask one card how it fares: what it does not answer stops no other question."""
+def describe_slices(handle: Any) -> Answer:
+    """List the MIG devices of a card that this process may use, and whether there are others."""
+    slices = []
+    withheld = False
+    for number in range(ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        try:
+            part = ask(
+                nvml.nvmlDeviceGetMigDeviceHandleByIndex,
+                handle,
+                number,
+                refusals=(*GONE, NO_PERMISSION),
+            )
+        except nvml.NVMLError as error:
+            if error.value in GONE:
+                raise
+            withheld = True
+            continue
+        if part is not None:
+            facts = {
+                "uuid": ask(nvml.nvmlDeviceGetUUID, part),
+                "name": ask(nvml.nvmlDeviceGetName, part),
+                "memory_bytes": memory_bytes(part),
+            }
+            slices.append(facts)
+    return {"slices": slices, "slices_withheld": withheld}
+
+
+def memory_bytes(handle: Any) -> int | None:
+    """Return the memory of a card or a MIG device, by either form of the question."""
+    question = nvml.nvmlDeviceGetMemoryInfo
+    amounts = ask(question, handle) or ask(question, handle, nvml.nvmlMemory_v2)
+    return amounts and int(amounts.total)
+
+
+def is_licensed(handle: Any) -> bool | None:
+    """Whether a virtual GPU has its licence; None if it needs none."""
+    features = ask(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
+    if not features or not features.isGridLicenseSupported:
+        return None
+    rows = features.gridLicensableFeatures[: features.licensableFeaturesCount]
+    return any(row.featureState for row in rows) if len(rows) else None
+
+
+def describe_health(handle: Any) -> Answer:
+    """Ask one card about its health: what it does not answer stops no other question."""
     questions: dict[str, tuple[Any, ...]] = {
         "compute_capability": (nvml.nvmlDeviceGetCudaComputeCapability, handle),
         "ecc": (nvml.nvmlDeviceGetEccMode, handle),
@@ -123,68 +192,7 @@ def health(handle: Any) -> dict[str, Any]:
         "generation": (nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         "widest": (nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     }
-    return {fact: asked(*question, refusals=()) for fact, question in questions.items()}
-
-
-def slices(handle: Any) -> dict[str, Any]:
-    """List the MIG devices of a card that this process may use, and say whether there are others."""
-    listed, withheld = [], False
-    for number in range(asked(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        try:
-            part = asked(
-                nvml.nvmlDeviceGetMigDeviceHandleByIndex,
-                handle,
-                number,
-                refusals=(*GONE, NO_PERMISSION),
-            )
-        except nvml.NVMLError as error:
-            if error.value in GONE:
-                raise
-            withheld = True
-            continue
-        if part is None:
-            continue
-        uuid, name = asked(nvml.nvmlDeviceGetUUID, part), asked(nvml.nvmlDeviceGetName, part)
-        listed.append({"uuid": uuid, "name": name, "memory_bytes": memory(part)})
-    return {"slices": listed, "slices_withheld": withheld}
-
-
-def memory(handle: Any) -> int | None:
-    """Bytes of a card or a MIG device, by either form of the question."""
-    ask = nvml.nvmlDeviceGetMemoryInfo
-    amounts = asked(ask, handle) or asked(ask, handle, nvml.nvmlMemory_v2)
-    return amounts and int(amounts.total)
-
-
-def licensed(handle: Any) -> bool | None:
-    """Say whether a virtual GPU has its licence; None where none is asked for."""
-    features = asked(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
-    if not features or not features.isGridLicenseSupported:
-        return None
-    rows = features.gridLicensableFeatures[: features.licensableFeaturesCount]
-    return any(row.featureState for row in rows) if len(rows) else None
-
-
-def text(value: Any) -> str:
-    """A C string as text."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def main() -> None:
-    """Ask NVML for everything that a choice needs, or for the cards' health."""
-    os.dup2(2, 1)
-    describe = health if "health" in sys.argv[2:] else described
-    if initialized():
-        count = asked(nvml.nvmlDeviceGetCount) or 0
-        driver, cuda = (
-            asked(nvml.nvmlSystemGetDriverVersion),
-            asked(nvml.nvmlSystemGetCudaDriverVersion),
-        )
-        say(driver=driver, cuda=cuda, count=count)
-        for index in range(count):
-            say(ask=index)
-            say(**card(index, describe))
-    say(end=True)
+    return {fact: ask(*question, refusals=()) for fact, question in questions.items()}
 
 
 if __name__ == "__main__":

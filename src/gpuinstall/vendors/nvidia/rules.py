@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.finding import Finding, Reason
 from gpuinstall.vendors.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.vendors.protocol import Code, Rules
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,30 +41,35 @@ class NvidiaRules(Rules):
         return MachineDriver(self.machine, self.catalog.drivers)
 
     def platform_fault(self) -> Finding | None:
-        """Refuse a Jetson before JetPack 7."""
+        """Return that a Jetson before JetPack 7 has builds of its own."""
         l4t = self.machine.environment.l4t
         number = re.search(r"[0-9]+", l4t or "")
         if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
             return None
-        message = f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch"
         return Finding(
             "jetson",
-            message,
+            f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch",
             fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"),
         )
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Name a driver that is missing, or says neither its release nor its CUDA."""
+        """Return that the driver is missing, or reports neither its release nor its CUDA."""
         driver = self.machine.driver
-        if driver is not None and (driver.version is not None or driver.cuda is not None):
-            return None
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
         if driver is None:
-            fix = f"Install the NVIDIA driver{self._driver.branches_for(self._chips(gpus))}"
-            return Finding("no-driver", f"there is no NVIDIA driver for {names}", fixes=(fix,))
-        message = f"the NVIDIA driver for {names} does not report its version"
-        fix = "nvidia-smi   # should show it; if it fails, reinstall the driver"
-        return Finding("driver-unknown", message, fixes=(fix,))
+            branches = self._driver.branches_for(self._chips(gpus))
+            return Finding(
+                "no-driver",
+                f"there is no NVIDIA driver for {names}",
+                fixes=(f"Install the NVIDIA driver{branches}",),
+            )
+        if driver.version is not None or driver.cuda is not None:
+            return None
+        return Finding(
+            "driver-unknown",
+            f"the NVIDIA driver for {names} does not report its version",
+            fixes=("nvidia-smi   # should show it; if it fails, reinstall the driver",),
+        )
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Return that the chip is not known, or that the driver ignores it."""
@@ -72,28 +77,33 @@ class NvidiaRules(Rules):
         if chip is None:
             return self._unknown(gpu)
         return self._driver.compat_fault(gpu.label) or self._driver.ignores(
-            chip, gpu.label, self._majors(chip)
+            chip,
+            gpu.label,
+            self._majors(chip),
         )
 
     def _unknown(self, gpu: Gpu) -> Finding:
         if self.machine.driver is None:
-            message = (
-                f"the compute capability of {gpu.label} is unknown until its driver is installed"
-            )
             return Finding(
-                "unknown-gpu", message, fixes=("Install a driver that supports it, then try again",)
+                "unknown-gpu",
+                f"the compute capability of {gpu.label} is unknown until its driver is installed",
+                fixes=("Install a driver that supports it, then try again",),
             )
-        message = f"neither the driver nor its name tells the compute capability of {gpu.label}"
-        fix = "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on"
-        return Finding("unknown-gpu", message, fixes=(fix,))
+        return Finding(
+            "unknown-gpu",
+            f"neither the driver nor its name tells the compute capability of {gpu.label}",
+            fixes=(
+                "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on",
+            ),
+        )
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """The name of its SASS, ``sm_89``."""
+        """Return the name of its SASS, ``sm_89``."""
         chip = _chip(gpu)
         return chip and chip.sm
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Its compute capability."""
+        """Return its compute capability."""
         return _chip(gpu) or (0, 0)
 
     def ever_served(self, gpu: Gpu) -> bool:
@@ -102,9 +112,9 @@ class NvidiaRules(Rules):
         return chip is None or any(self._majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Find the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
+        """Return the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
 
-        A build that does not say what it has, and is forced, is taken to have what the GPU needs.
+        A build that does not tell what it has, and is forced, is taken to have what the GPU needs.
         """
         chip = _chip(gpu)
         if chip is None:
@@ -115,157 +125,163 @@ class NvidiaRules(Rules):
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return where a build's SASS begins, if that is above a GPU."""
-        lowest = min(split_code(build.code)[0], default=None)
-        above = lowest is not None and any(
-            chip < lowest.capability for gpu in gpus if (chip := _chip(gpu))
-        )
-        return f"begins at {lowest}" if above else "has none"
+        sass, _ = split_code(build.code)
+        lowest = min(sass, default=None)
+        if lowest and any(chip < lowest.capability for chip in _known_chips(gpus)):
+            return f"begins at {lowest}"
+        return "has none"
 
     def predates(self, build: Build, gpu: Gpu) -> bool:
-        """Compare the highest SASS with the chip."""
-        highest, chip = max(split_code(build.code)[0], default=None), _chip(gpu)
+        """Whether a chip is above all SASS of a build."""
+        sass, _ = split_code(build.code)
+        highest = max(sass, default=None)
+        chip = _chip(gpu)
         return highest is not None and chip is not None and highest.capability < chip
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Keep the floor of the build's CUDA major."""
-        if build.toolkit is None or self._driver.serves(build.toolkit):
+        """Return that the driver is below the floor of the build's CUDA major."""
+        driver = self._driver
+        if build.toolkit is None or driver.serves(build.toolkit):
             return None
-        needed = f"CUDA {build.toolkit[0]}.x needs {self._driver.needed(build.toolkit)}"
-        has = (
-            ""
-            if build.toolkit[0] in self._driver.floors
-            else f"; {self._driver} says CUDA {self._driver.cuda}"
-        )
-        return Reason("driver-too-old", f"{needed}{has}")
+        major = build.toolkit[0]
+        text = f"CUDA {major}.x needs {driver.needed(build.toolkit)}"
+        if major not in driver.floors:
+            text += f"; {driver} says CUDA {driver.cuda}"
+        return Reason("driver-too-old", text)
 
     def driver_for(self, build: Build) -> str:
-        """The floor of the build's CUDA major."""
+        """Return the floor of the build's CUDA major."""
         return self._driver.needed(build.toolkit) if build.toolkit else "no driver"
 
-    def driver_fix(self, build: Build, code: str, gpus: Sequence[Gpu]) -> str | None:
-        """Name the driver to update to: of the build's CUDA major, or one that compiles its PTX."""
-        if build.toolkit is None or code not in self.driver_reasons:
+    def driver_fix(
+        self,
+        build: Build,
+        code: str,
+        gpus: Sequence[Gpu],
+    ) -> str | None:
+        """Return the driver to update to: of the build's CUDA major, or one that compiles its PTX."""
+        toolkit = build.toolkit
+        if toolkit is None or code not in self.driver_reasons:
             return None
-        floor = self._driver.floors.get(build.toolkit[0])
+        last = None
+        floor: object = self._driver.floors.get(toolkit[0])
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
-            floor = next(
-                (
-                    DriverVersion.parse(str(branch))
-                    for branch, cuda in branches
-                    if cuda >= build.toolkit
-                ),
-                None,
-            )
-            return (
-                f"Update the NVIDIA driver to {floor} or newer"
-                if floor
-                else _newest_driver(build.toolkit)
-            )
+            floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
+        elif floor:
+            last = self._driver.last_branch(self._chips(gpus))
         if floor is None:
-            return _newest_driver(build.toolkit)
-        last = self._driver.last_branch(self._chips(gpus))
-        return f"Update the NVIDIA driver to {floor} or newer" + (f", up to {last}" if last else "")
+            cuda = CudaVersion(*toolkit)
+            return f"Update the NVIDIA driver to the newest: one for CUDA {cuda} is needed"
+        update = f"Update the NVIDIA driver to {floor} or newer"
+        if last:
+            update = f"{update}, up to {last}"
+        return "\n".join((update, *self._update_commands(str(floor), last)))
+
+    def _update_commands(self, floor: str, last: int | None) -> tuple[str, ...]:
+        """Return the commands of this machine's own system, and what to ask for without root.
+
+        A machine in words has no system of its own: nothing is known of it.
+        """
+        environment = self.machine.environment
+        if not (self.machine.distribution or environment.container or environment.wsl):
+            return ()
+        branch = str(last) if last else floor.partition(".")[0]
+        commands = self.catalog.driver_commands(self.machine, branch, last is not None)
+        if environment.container or environment.wsl or environment.l4t:
+            return commands
+        version = self.machine.driver and self.machine.driver.version
+        sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
+        return (*commands, f"Without root, ask the administrator: {sentence}")
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """The floor of the build's CUDA major on its operating system."""
+        """Return the floor of the build's CUDA major on its operating system."""
         floor = self.catalog.drivers.floors.get(build.toolkit[0]) if build.toolkit else None
-        return (
-            {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
-            if floor
-            else {}
-        )
+        if floor is None:
+            return {}
+        return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
 
     def preference(
-        self, build: Build, codes: Sequence[Code | Reason], gpus: Sequence[Gpu]
+        self,
+        build: Build,
+        codes: Sequence[Code | Reason],
+        gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
         """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
 
         The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
         """
-        toolkit = build.toolkit or (0, 0)
-        above = self._driver.cuda is not None and toolkit > self._driver.cuda
+        major, minor = build.toolkit or (0, 0)
+        is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
         return (
             self._not_unified(build, gpus) is not None,
             any(code.how == "ptx" for code in codes if isinstance(code, Code)),
             self._old_compiler(build, gpus) is not None,
-            above,
-            toolkit if above else tuple(-number for number in toolkit),
+            is_above,
+            (major, minor) if is_above else (-major, -minor),
         )
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
         """Return what the better build has, in the order of ``preference``."""
-        foreign, ptx, compiler, above, _ = (
-            theirs and not ours for ours, theirs in zip(better, other, strict=True)
+        merits = (
+            "torch counts its code for this Jetson",
+            "it needs no PTX compiled at first use",
+            "its run-time compilers support the GPU",
+            f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
         )
-        if foreign:
-            return "torch counts its code for this Jetson"
-        if ptx:
-            return "it needs no PTX compiled at first use"
-        if compiler:
-            return "its run-time compilers support the GPU"
-        if above:
-            return f"its toolkit is not above the driver's CUDA {self._driver.cuda}"
-        return f"its toolkit is {'closer to the driver' if other[3] else 'newer'}"
+        # The toolkits come last, and are no merit by themselves.
+        for merit, ours, theirs in zip(merits, better, other, strict=False):
+            if theirs and not ours:
+                return merit
+        is_above = other[3]
+        return f"its toolkit is {'closer to the driver' if is_above else 'newer'}"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
-        """Warn of a driver that runs only part of the kernels, of compilers that do not know a chip, of what is new."""
+        """Return what a driver runs in part, compilers that do not know a chip, and what the tables do not know."""
         reasons = (
+            self._compat(),
             self._partially_supported(build),
             self._not_unified(build, gpus),
             self._old_compiler(build, gpus),
+            self._new_driver(),
+            *self._new_chips(gpus),
         )
-        return (*self._compat(), *filter(None, reasons), *self._newer_than_catalog(gpus))
+        return tuple(filter(None, reasons))
 
-    def _compat(self) -> tuple[Reason, ...]:
-        """Say under which conditions the forward-compatibility package works."""
+    def _compat(self) -> Reason | None:
+        """Return under which conditions the forward-compatibility package works."""
         if not self._driver.is_compat:
-            return ()
-        limits = "every program must load its libcuda (LD_LIBRARY_PATH), without interoperation with graphics"
-        message = (
-            f"{self._driver}: {limits}; the supported drivers are in NVIDIA's table; verify decides"
+            return None
+        return Reason(
+            "forward-compatibility",
+            f"{self._driver}: every program must load its libcuda (LD_LIBRARY_PATH), without interoperation"
+            " with graphics; the supported drivers are in NVIDIA's table; verify decides",
         )
-        return (Reason("forward-compatibility", message),)
-
-    def _newer_than_catalog(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
-        """Yield what is newer than the tables, and what it is judged by."""
-        tables, driver, catalogue = (
-            self.catalog.drivers,
-            self._driver,
-            f"the catalogue of {self.catalog.date}",
-        )
-        if driver.is_unknown:
-            newest = f"{catalogue} ({tables.branches[-1][0]})"
-            judged = f"it is judged by its CUDA {driver.cuda}"
-            yield Reason("driver-not-in-catalogue", f"{driver} is newer than {newest}: {judged}")
-        unknown = {
-            chip: gpu.label for gpu in gpus if (chip := _chip(gpu)) and not tables.generation(chip)
-        }
-        for chip, label in unknown.items():
-            judged = "it is judged by its compute capability"
-            yield Reason(
-                "chip-not-in-catalogue", f"{label} ({chip.sm}) is newer than {catalogue}: {judged}"
-            )
 
     def _partially_supported(self, build: Build) -> Reason | None:
-        partial, driver = self.catalog.drivers.partially_supported, self._driver
+        driver = self._driver
+        partial = self.catalog.drivers.partially_supported
         branch = driver.version.branch if driver.version else driver.branch
-        if build.toolkit is None or build.toolkit < partial.cuda or not partial.includes(branch):
+        if build.toolkit is None or build.toolkit < partial.cuda:
             return None
-        builds, safe = f"CUDA {CudaVersion(*build.toolkit)} builds", partial.last + 1
-        message = (
-            f"{driver} runs {builds}, but some kernels (optimizers) may fail (F19): {safe} is safe"
+        if not partial.includes(branch):
+            return None
+        return Reason(
+            "driver-barely-new-enough",
+            f"{driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19):"
+            f" {partial.last + 1} is safe",
         )
-        return Reason("driver-barely-new-enough", message)
 
     def _not_unified(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
-        """Warn of code that a Jetson was seen to run, and that torch does not count for it."""
+        """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu in gpus:
-            unified = self.catalog.drivers.tegra.get(_chip(gpu) or ComputeCapability(0, 0))
+            chip = _chip(gpu)
+            unified = chip and self.catalog.drivers.tegra.get(chip)
             if unified and build.toolkit and build.toolkit < unified.toolkit:
-                message = f"torch has no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older"
                 return Reason(
-                    "code-of-a-relative", f"{message}: a user saw such a build run; verify decides"
+                    "code-of-a-relative",
+                    f"torch has no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older:"
+                    " a user saw such a build run; verify decides",
                 )
         return None
 
@@ -274,32 +290,56 @@ class NvidiaRules(Rules):
             chip = _chip(gpu)
             first = chip and self.catalog.drivers.compilers.get(chip)
             if first and build.toolkit and build.toolkit < first:
-                compilers = f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)}"
-                message = f"{compilers} do not support {gpu.label}, those of {first} do: torch.compile may fail"
-                return Reason("run-time-compiler-too-old", message)
+                return Reason(
+                    "run-time-compiler-too-old",
+                    f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)} do not support {gpu.label},"
+                    f" those of {first} do: torch.compile may fail",
+                )
         return None
 
+    def _new_driver(self) -> Reason | None:
+        """Return that the driver is newer than the tables, and what it is judged by."""
+        version = self._driver.version
+        newest, _ = self.catalog.drivers.branches[-1]
+        if version is None or version.branch <= newest:
+            return None
+        return Reason(
+            "driver-not-in-catalogue",
+            f"{self._driver} is newer than the catalogue of {self.catalog.date} ({newest}):"
+            f" it is judged by its CUDA {self._driver.cuda}",
+        )
+
+    def _new_chips(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
+        """Yield the chips that are newer than the tables, and what they are judged by."""
+        labels = {_chip(gpu): gpu.label for gpu in gpus}
+        for chip, label in labels.items():
+            if chip and not self.catalog.drivers.generation(chip):
+                yield Reason(
+                    "chip-not-in-catalogue",
+                    f"{label} ({chip.sm}) is newer than the catalogue of {self.catalog.date}:"
+                    " it is judged by its compute capability",
+                )
+
     def _majors(self, chip: ComputeCapability) -> Iterator[int]:
-        """The CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
+        """Yield the CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
-            served = build.backend.kind == self.kind and code_for(
-                build, chip, self.catalog.drivers, _ANY_CUDA
-            )
-            if build.toolkit and isinstance(served, Code):
-                yield build.toolkit[0]
+            if build.toolkit and build.backend.kind == self.kind:
+                code = code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+                if isinstance(code, Code):
+                    yield build.toolkit[0]
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
-        """The chips of the GPUs that a build was ever made for."""
-        return [chip for gpu in gpus if (chip := _chip(gpu)) and self.ever_served(gpu)]
+        """Return the chips of the GPUs that a build was ever made for."""
+        return _known_chips([gpu for gpu in gpus if self.ever_served(gpu)])
 
 
-def _newest_driver(toolkit: tuple[int, int]) -> str:
-    return f"Update the NVIDIA driver to the newest: one for CUDA {CudaVersion(*toolkit)} is needed"
+def _known_chips(gpus: Sequence[Gpu]) -> list[ComputeCapability]:
+    return list(filter(None, map(_chip, gpus)))
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:
-    """What a GPU can execute: as it says, else by the name of its architecture."""
+    """Return what a GPU can execute: as it tells, else by the name of its architecture."""
     if gpu.compute_capability is not None:
         return gpu.compute_capability
-    named = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")
-    return ComputeCapability.from_sm(int(named[1])) if named else None
+    architecture = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")
+    return ComputeCapability.from_sm(int(architecture[1])) if architecture else None

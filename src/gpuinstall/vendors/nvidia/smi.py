@@ -1,4 +1,4 @@
-"""What nvidia-smi says: the last one asked, for it reads the same NVML and says less.
+"""What nvidia-smi reports: the last one asked, for it reads the same NVML and tells less.
 
 Its XML (``-q -x``, nvsmi_device_v12.dtd) has everything but the UUIDs of MIG's slices, which ``-L`` lists, and the
 compute capability, which is a query of its own since R495. From R610 on the XML may name the CUDA of the user-mode
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from gpuinstall.vendors.nvidia.libraries import NvmlFacts, NvmlGpu
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
     from gpuinstall.facts.source import Source
@@ -66,45 +67,52 @@ def ask_smi(source: Source, gpus: int) -> NvmlFacts:
     return parse_smi(source.answer("nvidia-smi.xml", lambda: _answers(source, gpus)))
 
 
-def find_smi() -> str | None:
-    """Find nvidia-smi by its absolute path: on PATH, else where drivers put it."""
-    on_path = (Path(folder, PROGRAM) for folder in os.environ.get("PATH", "").split(os.pathsep))
-    paths = (*on_path, *map(Path, KNOWN_PATHS))
-    return next((str(path) for path in paths if path.is_absolute() and is_trusted(path)), None)
-
-
-def parse_smi(text: str) -> NvmlFacts:
-    """Read the three answers.
-
-    Where there is none of them, ``init`` is the number behind what was printed instead; ``error`` what that was.
-    """
-    log = _log(text)
-    driver = _version(log, r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", "driver_version", "kmd_version")
-    cuda = _version(log, r"[0-9]{1,3}\.[0-9]{1,2}", "cuda_version", "cuda_umd_version")
-    gpus = tuple(_gpus(log, text))
-    library = re.search(r"NVML library version: ([0-9.]+)", text)
-    refused = next((number for words, number in _REFUSALS if words in text), None)
-    return NvmlFacts(
-        by=_BY,
-        library=f"libnvidia-ml.so.{library[1]}" if library else None,
-        init=0 if gpus or driver else refused,
-        driver=DriverVersion.parse(driver) if driver else None,
-        cuda=CudaVersion.parse(cuda) if cuda else None,
-        gpus=gpus,
-        fault=None if gpus or driver or refused is not None else "missing",
-        error=next((line.strip() for line in text.splitlines() if line.strip()), None),
-    )
-
-
 def _answers(source: Source, gpus: int) -> str:
     program = find_smi()
     if program is None:
         return ""
     environment = {**os.environ, "LC_ALL": "C"}
-    answers = ask_children(
-        source, _BY, gpus, *(([program, *words], environment) for words in QUESTIONS)
-    )
+    commands = [([program, *words], environment) for words in QUESTIONS]
+    answers = ask_children(source, _BY, gpus, *commands)
     return "\n".join(finished.out for finished in answers)
+
+
+def find_smi() -> str | None:
+    """Return the absolute path of nvidia-smi: on PATH, else where drivers put it."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    paths = [Path(folder, PROGRAM) for folder in folders]
+    paths += map(Path, KNOWN_PATHS)
+    for path in paths:
+        if path.is_absolute() and is_trusted(path):
+            return str(path)
+    return None
+
+
+def parse_smi(text: str) -> NvmlFacts:
+    """Return what the three answers tell.
+
+    If there is none of them, ``init`` is the number behind what was printed instead; ``error`` what that was.
+    """
+    log = _log(text)
+    driver = _version(log, r"[0-9]{2,4}(\.[0-9]{1,4}){1,3}", "driver_version", "kmd_version")
+    cuda = _version(log, r"[0-9]{1,3}\.[0-9]{1,2}", "cuda_version", "cuda_umd_version")
+    library = re.search(r"NVML library version: ([0-9.]+)", text)
+    answering = _answering_gpus(log, text)
+    gpus = (*answering, *_refused_gpus(text, first_index=len(answering)))
+    has_answered = bool(gpus or driver)
+    first_line, _, _ = text.strip().partition("\n")
+    refusals = [number for words, number in _REFUSALS if words in text]
+    refusal = refusals[0] if refusals else None
+    return NvmlFacts(
+        by=_BY,
+        library=f"libnvidia-ml.so.{library[1]}" if library else None,
+        init=0 if has_answered else refusal,
+        driver=DriverVersion.parse(driver) if driver else None,
+        cuda=CudaVersion.parse(cuda) if cuda else None,
+        gpus=gpus,
+        fault=None if has_answered or refusal is not None else "missing",
+        error=first_line.strip() or None,
+    )
 
 
 def _log(text: str) -> Element | None:
@@ -119,57 +127,76 @@ def _log(text: str) -> Element | None:
         return None
 
 
-def _gpus(log: Element | None, text: str) -> Iterator[NvmlGpu]:
-    """List the cards that answer, then those that nvidia-smi cannot reach."""
-    listed = [
-        _gpu(index, element)
-        for index, element in enumerate(log.iter("gpu") if log is not None else ())
+def _version(log: Element | None, form: str, *names: str) -> str | None:
+    if log is None:
+        return None
+    for name in names:
+        text = _field(log, name)
+        if text and re.fullmatch(form, text):
+            return text
+    return None
+
+
+def _answering_gpus(log: Element | None, text: str) -> list[NvmlGpu]:
+    """Return the cards that answer."""
+    elements = [] if log is None else list(log.iter("gpu"))
+    slices = _slices(text)
+    gpus = []
+    for index, element in enumerate(elements):
+        gpus.append(_gpu(index, element, slices[index]))
+    capabilities = _CAPABILITY.findall(text)
+    if len(capabilities) != len(gpus):
+        return gpus
+    return [
+        replace(gpu, compute_capability=ComputeCapability.parse(capability))
+        for gpu, capability in zip(gpus, capabilities, strict=True)
     ]
-    slices, capabilities = _slices(text), _CAPABILITY.findall(text)
-    if len(capabilities) == len(listed):
-        pairs = zip(listed, map(ComputeCapability.parse, capabilities), strict=True)
-        listed = [replace(gpu, compute_capability=capability) for gpu, capability in pairs]
-    yield from (replace(gpu, slices=slices.get(gpu.index, ())) for gpu in listed)
+
+
+def _refused_gpus(text: str, first_index: int) -> Iterator[NvmlGpu]:
+    """Yield the cards that nvidia-smi cannot reach."""
     # Each of the three answers may refuse the same card.
-    refusals = {refused[2] or refused[1]: refused for refused in _REFUSED.finditer(text)}
-    for index, refused in enumerate(refusals.values(), len(listed)):
-        address = refused[2] and normal_address(refused[2])
-        yield NvmlGpu(index, bus_id=address, error=15 if "lost" in refused[3] else 999)
+    refusals = {}
+    for number, address, reason in _REFUSED.findall(text):
+        refusals[address or number] = (address, reason)
+    for index, (address, reason) in enumerate(refusals.values(), first_index):
+        yield NvmlGpu(
+            index,
+            bus_id=normal_address(address) if address else None,
+            error=15 if "lost" in reason else 999,
+        )
 
 
-def _gpu(index: int, gpu: Element) -> NvmlGpu:
-    bus, device = (
-        _field(gpu, "pci/pci_bus_id") or _cell(gpu.get("id")),
-        _field(gpu, "pci/pci_device_id") or "",
-    )
-    packed = re.fullmatch(r"(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})", device)
-    memory = re.fullmatch(r"([0-9]{1,9}) MiB", _field(gpu, "fb_memory_usage/total") or "")
+def _gpu(index: int, element: Element, slices: Sequence[MigDevice]) -> NvmlGpu:
+    bus_id = _field(element, "pci/pci_bus_id") or _cell(element.get("id"))
+    pci_device = _field(element, "pci/pci_device_id") or ""
+    pci_id = re.fullmatch(r"(?:0x)?([0-9A-Fa-f]{4})([0-9A-Fa-f]{4})", pci_device)
+    memory = re.fullmatch(r"([0-9]{1,9}) MiB", _field(element, "fb_memory_usage/total") or "")
     return NvmlGpu(
         index=index,
-        name=_field(gpu, "product_name"),
-        uuid=_field(gpu, "uuid"),
-        bus_id=bus and normal_address(bus),
-        pci_id=f"{packed[2]}:{packed[1]}".lower() if packed else None,
+        name=_field(element, "product_name"),
+        uuid=_field(element, "uuid"),
+        bus_id=bus_id and normal_address(bus_id),
+        pci_id=f"{pci_id[2]}:{pci_id[1]}".lower() if pci_id else None,
         memory_mib=int(memory[1]) if memory else None,
-        mig=_field(gpu, "mig_mode/current_mig") == "Enabled",
+        mig=_field(element, "mig_mode/current_mig") == "Enabled",
+        slices=tuple(slices),
     )
 
 
-def _slices(text: str) -> dict[int, tuple[MigDevice, ...]]:
-    """Read the slices of the list by the number of their card."""
-    slices: dict[int, tuple[MigDevice, ...]] = {}
+def _slices(text: str) -> dict[int, list[MigDevice]]:
+    """Return the slices of the list by the number of their card."""
+    slices: dict[int, list[MigDevice]] = defaultdict(list)
     card: int | None = None
     for line in text.splitlines():
-        listed, part = _LISTED.match(line), _SLICE.match(line)
-        card = int(listed[1]) if listed else card
+        header = _LISTED.match(line)
+        if header:
+            card = int(header[1])
+        part = _SLICE.match(line)
         if part and card is not None:
-            slices[card] = (*slices.get(card, ()), MigDevice(part[2], part[1]))
+            profile, uuid = part.groups()
+            slices[card].append(MigDevice(uuid, profile))
     return slices
-
-
-def _version(log: Element | None, form: str, *names: str) -> str | None:
-    texts = (_field(log, name) or "" for name in names if log is not None)
-    return next((text for text in texts if re.fullmatch(form, text)), None)
 
 
 def _field(element: Element, path: str) -> str | None:
@@ -178,8 +205,5 @@ def _field(element: Element, path: str) -> str | None:
 
 def _cell(text: str | None) -> str | None:
     text = (text or "").strip()
-    return (
-        None
-        if re.fullmatch(r"(?i)\[?(n/a|not supported|unknown error|gpu is lost|err!)\]?|", text)
-        else text
-    )
+    is_void = re.fullmatch(r"(?i)\[?(n/a|not supported|unknown error|gpu is lost|err!)\]?|", text)
+    return None if is_void else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +22,11 @@ _SECONDS = 10.0
 
 
 class Compiler(NamedTuple):
-    """A compiler: its path, and the version of its toolkit, ``12.6`` (empty where it says none)."""
+    """A compiler."""
 
     path: str
     version: str
+    """That of its toolkit, ``12.6``; empty if it tells none."""
 
 
 class Toolchain:
@@ -37,55 +38,55 @@ class Toolchain:
     """The variable by which torch's builder is told for which compute capabilities."""
 
     def find(self, environ: Mapping[str, str]) -> Compiler | None:
-        """Find nvcc: in CUDA_HOME, CUDA_PATH, on PATH, at the usual place; what is named and not there is not found."""
-        path = next(_places(environ), None)
-        return Compiler(path, _version(path)) if path and Path(path).is_file() else None
+        """Return nvcc: of CUDA_HOME or CUDA_PATH, which may have none, else on PATH, else at the usual place."""
+        home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+        if home:
+            path = _nvcc_below(home)
+        else:
+            path = process.find_program("nvcc", environ.get("PATH")) or _nvcc_below(_USUAL)
+        return Compiler(path, _version(path)) if path else None
 
-    def serves(self, compiler: str, wanted: str) -> bool:
-        """Say whether the majors agree; torch refuses another, and of another minor it only warns."""
-        return compiler.partition(".")[0] == wanted.partition(".")[0]
+    def serves(self, compiler: str, toolkit: str) -> bool:
+        """Whether the majors agree; torch refuses another, and of another minor it only warns."""
+        return _major(compiler) == _major(toolkit)
 
-    def wheels(self, wanted: str) -> tuple[str, ...]:
-        """The wheels of nvcc and of what torch's own do not bring."""
-        if int(wanted.partition(".")[0]) < FIRST_WHOLE_WHEEL:
+    def wheels(self, toolkit: str) -> tuple[str, ...]:
+        """Return the wheels of nvcc and of what torch's own do not bring."""
+        if int(_major(toolkit)) < FIRST_WHOLE_WHEEL:
             return ()
-        return tuple(f"{name}=={wanted}.*" for name in (WHEEL, *BESIDE))
+        return tuple(f"{name}=={toolkit}.*" for name in (WHEEL, *BESIDE))
 
     def home_in(self, site_packages: str, versions: Mapping[str, str]) -> str | None:
-        """The folder that every wheel of one CUDA major shares."""
+        """Return the folder that every wheel of one CUDA major shares."""
         compiler = self.from_wheels(versions)
-        return (
-            f"{site_packages}/nvidia/cu{compiler.version.partition('.')[0]}" if compiler else None
-        )
+        if compiler is None:
+            return None
+        return f"{site_packages}/nvidia/cu{_major(compiler.version)}"
 
     def from_wheels(self, versions: Mapping[str, str]) -> Compiler | None:
-        """The nvcc that a wheel brings."""
-        version = ".".join(versions.get(WHEEL, "").split(".")[:2])
-        return (
-            Compiler(WHEEL, version)
-            if version and int(version.partition(".")[0]) >= FIRST_WHOLE_WHEEL
-            else None
-        )
+        """Return the nvcc of a wheel."""
+        version = versions.get(WHEEL)
+        if version is None or int(_major(version)) < FIRST_WHOLE_WHEEL:
+            return None
+        return Compiler(WHEEL, ".".join(version.split(".")[:2]))
 
     def settings(self, home: str) -> Mapping[str, str]:
-        """CUDA_HOME, before which torch looks nowhere."""
+        """Return CUDA_HOME, before which torch looks nowhere."""
         return {"CUDA_HOME": home}
 
-    def fix(self, wanted: str, machine: Machine) -> str | None:
-        """The commands of the failure's entry, with the numbers put in."""
-        context = FixContext.of_machine(machine).knowing(
-            cuda=wanted, toolkit=wanted.replace(".", "-")
-        )
-        return fix_of("F57", context)
+    def fix(self, toolkit: str, machine: Machine) -> str | None:
+        """Return the commands of the failure's entry, with the numbers put in."""
+        context = FixContext.of_machine(machine)
+        dashed = toolkit.replace(".", "-")
+        return fix_of("F57", context.knowing(cuda=toolkit, toolkit=dashed))
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[str]:
-    if home := environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
-        yield shutil.which("nvcc", path=str(Path(home) / "bin")) or str(Path(home) / "bin" / "nvcc")
-    if path := process.find_program("nvcc", environ.get("PATH")):
-        yield path
-    if path := shutil.which("nvcc", path=str(Path(_USUAL) / "bin")):
-        yield path
+def _major(version: str) -> str:
+    return version.partition(".")[0]
+
+
+def _nvcc_below(home: str) -> str | None:
+    return shutil.which("nvcc", path=str(Path(home, "bin")))
 
 
 def _version(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 from .context import Check, CheckContext, Skip, Wrong
@@ -25,42 +26,62 @@ def sum_over(context: CheckContext, backend: str, world: int) -> None:
     processes = context.torch.multiprocessing
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        _host, port = free.getsockname()
     try:
         processes.start_processes(
-            _member, (context.torch, backend, world, address), nprocs=world, start_method="fork"
+            _sum_in_process,
+            (context.torch, backend, world, f"tcp://127.0.0.1:{port}"),
+            nprocs=world,
+            start_method="fork",
         )
     except processes.ProcessRaisedException as error:
         raise Wrong(str(error).strip().splitlines()[-1]) from error
 
 
-def _member(rank: int, torch: Any, backend: str, world: int, address: str) -> None:
-    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+def _sum_in_process(
+    rank: int,
+    torch: Any,
+    backend: str,
+    world: int,
+    address: str,
+) -> None:
+    """Add one number of this process; raise Wrong if the sum is not that of all processes."""
+    device = "cpu"
     if backend == "nccl":
+        device = f"cuda:{rank}"
         torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
-        backend, init_method=address, rank=rank, world_size=world, timeout=PATIENCE
+        backend,
+        init_method=address,
+        rank=rank,
+        world_size=world,
+        timeout=PATIENCE,
     )
     x = torch.full((COUNT,), float(rank + 1), device=device)
     torch.distributed.all_reduce(x)
     total = world * (world + 1) / 2
-    if float(x.min()) != total or float(x.max()) != total:
-        raise Wrong(f"the sum on device {rank} is {float(x.min())}, not {total}")
+    least = float(x.min())
+    if least != total or float(x.max()) != total:
+        raise Wrong(f"the sum on device {rank} is {least}, not {total}")
     torch.distributed.destroy_process_group()
 
 
 def peers(context: CheckContext) -> str:
-    """Copies from every card to every other, directly where the cards can, unchanged."""
-    cuda = context.torch.cuda
-    count = cuda.device_count()
+    """Copies from every card to every other, directly if the cards can, unchanged."""
+    torch = context.torch
+    count = torch.cuda.device_count()
     if count < 2:
         raise Skip("there is one device")
-    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
-    direct = [pair for pair in pairs if cuda.can_device_access_peer(*pair)]
-    for source, target in pairs:
-        x = context.torch.arange(COUNT, device=f"cuda:{source}")
-        context.same(x.to(f"cuda:{target}"), context.torch.arange(COUNT))
-    return f"{len(direct)} of {len(pairs)} directions are direct"
+    directions = list(permutations(range(count), 2))
+    direct = [pair for pair in directions if torch.cuda.can_device_access_peer(*pair)]
+    expected = torch.arange(COUNT)
+    for source, target in directions:
+        x = torch.arange(COUNT, device=f"cuda:{source}")
+        context.same(x.to(f"cuda:{target}"), expected)
+    return f"{len(direct)} of {len(directions)} directions are direct"
 
 
-CHECKS = (Check("all-reduce", all_reduce, where="all"), Check("peer-to-peer", peers, where="all"))
+CHECKS = (
+    Check("all-reduce", all_reduce, where="all"),
+    Check("peer-to-peer", peers, where="all"),
+)

@@ -9,36 +9,55 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .context import CheckContext, Skip, allow_tf32
-from .deep import toolchain
+from .deep import fp8_product, toolchain
 from .loading import loading
 
 
 class Sizes(NamedTuple):
-    """How much is worked on: a matrix's side, bytes to move, images in a batch and their side; and how long.
-
-    Each of ``windows`` takes ``seconds``, after ``warm`` calls that do not count.
-    """
+    """How much is worked on, and how long."""
 
     side: int
+    """Of a matrix."""
+
     block: int
+    """Bytes to move."""
+
     batch: int
+    """Images in a batch."""
+
     image: int
+    """The side of an image."""
+
     warm: int = 3
+    """Calls that do not count."""
+
     windows: int = 5
+    """How often is measured; the best counts."""
+
     seconds: float = 0.2
+    """How long each of the windows takes."""
 
 
 LARGE = Sizes(side=8192, block=1 << 29, batch=64, image=224)
 MIDDLE = Sizes(side=4096, block=1 << 27, batch=16, image=224)
-SMALL = Sizes(side=512, block=1 << 26, batch=2, image=32, warm=1, windows=1, seconds=0.05)
+SMALL = Sizes(
+    side=512,
+    block=1 << 26,
+    batch=2,
+    image=32,
+    warm=1,
+    windows=1,
+    seconds=0.05,
+)
 LARGE_FROM_MIB = 14000
 
+#: The width and the count of blocks of each stage of ResNet-50.
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 EXPANSION = 4
 
 
 def sizes(context: CheckContext) -> Sizes:
-    """Choose the sizes that a device's memory allows: all of it, as what is free differs from run to run."""
+    """Return the sizes that a device's memory allows: all of it, as what is free differs from run to run."""
     if not context.on_gpu:
         return SMALL
     _free, total = context.gpu.mem_get_info()
@@ -46,16 +65,23 @@ def sizes(context: CheckContext) -> Sizes:
 
 
 def seconds_per_call(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Time a call: warm it up, find how many fill a window, and take the best window."""
+    """Return what a call takes: it is warmed up, repeated until it fills a window, and the best window counts."""
     size = sizes(context)
-    _timed(context, call, size.warm)
+    _seconds(context, call, size.warm)
     count = 1
-    while (elapsed := _timed(context, call, count)) < size.seconds:
+    elapsed = _seconds(context, call, count)
+    while elapsed < size.seconds:
         count = max(2 * count, int(count * size.seconds / elapsed))
-    return min(_timed(context, call, count) for _ in range(size.windows)) / count
+        elapsed = _seconds(context, call, count)
+    windows = [_seconds(context, call, count) for _ in range(size.windows)]
+    return min(windows) / count
 
 
-def _timed(context: CheckContext, call: Callable[[], Any], count: int) -> float:
+def _seconds(
+    context: CheckContext,
+    call: Callable[[], Any],
+    count: int,
+) -> float:
     context.synchronize()
     start = time.perf_counter()
     for _ in range(count):
@@ -68,51 +94,54 @@ def product(dtype: str, context: CheckContext) -> float:
     """TFLOP/s of a square matrix product."""
     if dtype in {"bfloat16", "tf32"} and context.below(8, 0):
         raise Skip("needs compute capability 8.0")
-    side = sizes(context).side
-    kind = getattr(context.torch, "float32" if dtype == "tf32" else dtype)
-    a, b = (context.torch.randn(side, side, device=context.device).to(kind) for _ in range(2))
+    a, b = _matrices(context, "float32" if dtype == "tf32" else dtype)
     allow_tf32(context.torch, dtype == "tf32")
-    return 2 * side**3 / seconds_per_call(context, lambda: a @ b) / 1e12
+    return _product_rate(context, lambda: a @ b)
 
 
 def product_fp8(context: CheckContext) -> float:
     """TFLOP/s of a square matrix product in FP8 (e4m3)."""
     if context.below(8, 9) or not hasattr(context.torch, "_scaled_mm"):
         raise Skip("FP8 needs torch 2.1 and compute capability 8.9")
+    a, b = _matrices(context, "float8_e4m3fn")
+    return _product_rate(context, fp8_product(context, a, b, use_fast_accum=True))
+
+
+def _matrices(context: CheckContext, dtype: str) -> tuple[Any, Any]:
     side = sizes(context).side
-    a, b = (
-        context.torch.randn(side, side, device=context.device).to(context.torch.float8_e4m3fn)
-        for _ in range(2)
-    )
-    scale = context.torch.ones((), device=context.device)
-    multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    options = {
-        "scale_a": scale,
-        "scale_b": scale,
-        "out_dtype": context.torch.bfloat16,
-        "use_fast_accum": True,
-    }
-    call = partial(multiply, a, b.t(), **options)
-    return 2 * side**3 / seconds_per_call(context, call) / 1e12
+    kind = getattr(context.torch, dtype)
+    a = context.torch.randn(side, side, device=context.device)
+    b = context.torch.randn(side, side, device=context.device)
+    return a.to(kind), b.to(kind)
+
+
+def _product_rate(context: CheckContext, multiply: Callable[[], Any]) -> float:
+    operations = 2 * sizes(context).side ** 3
+    return operations / seconds_per_call(context, multiply) / 1e12
 
 
 def memory(context: CheckContext) -> float:
     """GB/s of a copy within the device's memory, read and written bytes together."""
     block = sizes(context).block
-    x = context.torch.ones(block, dtype=context.torch.uint8, device=context.device)
-    y = context.torch.empty_like(x)
-    return 2 * block / seconds_per_call(context, lambda: y.copy_(x)) / 1e9
+    source = context.torch.ones(
+        block,
+        dtype=context.torch.uint8,
+        device=context.device,
+    )
+    target = context.torch.empty_like(source)
+    return 2 * block / seconds_per_call(context, lambda: target.copy_(source)) / 1e9
 
 
 def copy(direction: str, pinned: bool, context: CheckContext) -> float:
     """GB/s between the host's memory and the device's."""
+    torch = context.torch
     block = sizes(context).block // 2
-    host = context.torch.ones(block, dtype=context.torch.uint8, pin_memory=pinned)
-    device = context.torch.empty(block, dtype=context.torch.uint8, device=context.device)
-    target, source = (device, host) if direction == "up" else (host, device)
-    return (
-        block / seconds_per_call(context, lambda: target.copy_(source, non_blocking=pinned)) / 1e9
-    )
+    host = torch.ones(block, dtype=torch.uint8, pin_memory=pinned)
+    device = torch.empty(block, dtype=torch.uint8, device=context.device)
+    call = partial(device.copy_, host, non_blocking=pinned)
+    if direction == "down":
+        call = partial(host.copy_, device, non_blocking=pinned)
+    return block / seconds_per_call(context, call) / 1e9
 
 
 def launch(context: CheckContext) -> float:
@@ -123,32 +152,54 @@ def launch(context: CheckContext) -> float:
 
 def training(mode: str, context: CheckContext) -> float:
     """Images a second through a training step of ResNet-50."""
+    torch = context.torch
+    layout = torch.contiguous_format
+    if mode in {"channels-last", "compiled"}:
+        layout = torch.channels_last
     if mode == "compiled":
         toolchain(context)
     size = sizes(context)
-    layout = (
-        context.torch.channels_last
-        if mode in {"channels-last", "compiled"}
-        else context.torch.contiguous_format
+    model = resnet50(torch).to(context.device, memory_format=layout)
+    if mode == "compiled":
+        model = torch.compile(model)
+    images = torch.randn(
+        size.batch,
+        3,
+        size.image,
+        size.image,
+        device=context.device,
     )
-    model = resnet50(context.torch).to(context.device, memory_format=layout)
-    images = context.torch.randn(size.batch, 3, size.image, size.image, device=context.device)
-    trained = context.torch.compile(model) if mode == "compiled" else model
-    step = _step(context, trained, images.to(memory_format=layout), mode)
-    allow_tf32(context.torch, mode != "float32")
+    step = _training_step(
+        context,
+        model,
+        images.to(memory_format=layout),
+        mode,
+    )
+    allow_tf32(torch, mode != "float32")
     return size.batch / seconds_per_call(context, step)
 
 
-def _step(context: CheckContext, model: Any, images: Any, mode: str) -> Callable[[], None]:
+def _training_step(
+    context: CheckContext,
+    model: Any,
+    images: Any,
+    mode: str,
+) -> Callable[[], None]:
     torch = context.torch
-    labels = torch.zeros(len(images), dtype=torch.long, device=context.device)
+    labels = torch.zeros(
+        len(images),
+        dtype=torch.long,
+        device=context.device,
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    half = torch.float16 if context.below(8, 0) else torch.bfloat16
-    mixed = mode not in {"float32", "tf32"}
+    precision: Callable[[], Any] = nullcontext
+    if mode not in {"float32", "tf32"}:
+        half = torch.float16 if context.below(8, 0) else torch.bfloat16
+        precision = partial(torch.autocast, context.device, dtype=half)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(context.device, dtype=half) if mixed else nullcontext():
+        with precision():
             loss = torch.nn.functional.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
@@ -157,40 +208,52 @@ def _step(context: CheckContext, model: Any, images: Any, mode: str) -> Callable
 
 
 def resnet50(torch: Any) -> Any:
-    """Make ResNet-50 (He and others, 2015), for 1000 classes: nothing is downloaded and nothing is learned."""
+    """Return ResNet-50 (He and others, 2015), for 1000 classes: nothing is downloaded and nothing is learned."""
     nn = torch.nn
-    stem = (
+    layers = [
         nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         nn.BatchNorm2d(64),
         nn.ReLU(),
         nn.MaxPool2d(3, 2, 1),
-    )
-    blocks, width_in = [], 64
+    ]
+    channels = 64
     for stage, (width, count) in enumerate(STAGES):
         for block in range(count):
+            # Each stage but the first begins by halving the image.
             stride = 2 if stage > 0 and block == 0 else 1
-            blocks.append(_bottleneck(nn, width_in, width, stride))
-            width_in = width * EXPANSION
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width_in, 1000))
-    return nn.Sequential(*stem, *blocks, *head)
+            layers.append(_bottleneck(nn, channels, width, stride))
+            channels = width * EXPANSION
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)]
+    return nn.Sequential(*layers)
 
 
-def _bottleneck(nn: Any, width_in: int, width: int, stride: int) -> Any:
+def _bottleneck(
+    nn: Any,
+    channels: int,
+    width: int,
+    stride: int,
+) -> Any:
     class Bottleneck(nn.Module):  # type: ignore[misc]
         """Three convolutions and the way around them."""
 
         def __init__(self) -> None:
             super().__init__()
             self.way = nn.Sequential(
-                *_convolution(nn, width_in, width, 1, 1),
+                *_convolution(nn, channels, width),
                 nn.ReLU(),
-                *_convolution(nn, width, width, 3, stride),
+                *_convolution(nn, width, width, size=3, stride=stride),
                 nn.ReLU(),
-                *_convolution(nn, width, width * EXPANSION, 1, 1),
+                *_convolution(nn, width, width * EXPANSION),
             )
-            same = stride == 1 and width_in == width * EXPANSION
-            around = nn.Sequential(*_convolution(nn, width_in, width * EXPANSION, 1, stride))
-            self.around = nn.Identity() if same else around
+            self.around = nn.Identity()
+            if stride != 1 or channels != width * EXPANSION:
+                convolution = _convolution(
+                    nn,
+                    channels,
+                    width * EXPANSION,
+                    stride=stride,
+                )
+                self.around = nn.Sequential(*convolution)
             self.end = nn.ReLU()
 
         def forward(self, x: Any) -> Any:
@@ -200,35 +263,97 @@ def _bottleneck(nn: Any, width_in: int, width: int, stride: int) -> Any:
     return Bottleneck()
 
 
-def _convolution(nn: Any, width_in: int, width: int, size: int, stride: int) -> tuple[Any, Any]:
-    return nn.Conv2d(width_in, width, size, stride, size // 2, bias=False), nn.BatchNorm2d(width)
+def _convolution(
+    nn: Any,
+    channels: int,
+    width: int,
+    *,
+    size: int = 1,
+    stride: int = 1,
+) -> tuple[Any, Any]:
+    """Return a convolution and its normalization."""
+    convolution = nn.Conv2d(
+        channels,
+        width,
+        size,
+        stride,
+        padding=size // 2,
+        bias=False,
+    )
+    return convolution, nn.BatchNorm2d(width)
 
 
 class Measure(NamedTuple):
-    """One row of the table: what ``run`` gives, in ``unit``, and the kinds of device that it is measured on."""
+    """One row of the table."""
 
     name: str
     run: Callable[[CheckContext], Any]
     unit: str
     where: str = "gpu cpu"
+    """The kinds of device that it is measured on."""
 
 
 MEASURES = (
     Measure("product-float32", partial(product, "float32"), "TFLOP/s"),
-    Measure("product-tf32", partial(product, "tf32"), "TFLOP/s", "cuda"),
-    Measure("product-float16", partial(product, "float16"), "TFLOP/s", "gpu"),
+    Measure(
+        "product-tf32",
+        partial(product, "tf32"),
+        "TFLOP/s",
+        where="cuda",
+    ),
+    Measure(
+        "product-float16",
+        partial(product, "float16"),
+        "TFLOP/s",
+        where="gpu",
+    ),
     Measure("product-bfloat16", partial(product, "bfloat16"), "TFLOP/s"),
-    Measure("product-fp8", product_fp8, "TFLOP/s", "cuda"),
+    Measure(
+        "product-fp8",
+        product_fp8,
+        "TFLOP/s",
+        where="cuda",
+    ),
     Measure("memory", memory, "GB/s"),
-    Measure("host-to-device-pinned", partial(copy, "up", True), "GB/s", "gpu"),
-    Measure("host-to-device-pageable", partial(copy, "up", False), "GB/s", "gpu"),
-    Measure("device-to-host-pinned", partial(copy, "down", True), "GB/s", "gpu"),
-    Measure("device-to-host-pageable", partial(copy, "down", False), "GB/s", "gpu"),
+    Measure(
+        "host-to-device-pinned",
+        partial(copy, "up", True),
+        "GB/s",
+        where="gpu",
+    ),
+    Measure(
+        "host-to-device-pageable",
+        partial(copy, "up", False),
+        "GB/s",
+        where="gpu",
+    ),
+    Measure(
+        "device-to-host-pinned",
+        partial(copy, "down", True),
+        "GB/s",
+        where="gpu",
+    ),
+    Measure(
+        "device-to-host-pageable",
+        partial(copy, "down", False),
+        "GB/s",
+        where="gpu",
+    ),
     Measure("launch", launch, "µs"),
     Measure("resnet50-float32", partial(training, "float32"), "img/s"),
-    Measure("resnet50-tf32", partial(training, "tf32"), "img/s", "cuda"),
+    Measure(
+        "resnet50-tf32",
+        partial(training, "tf32"),
+        "img/s",
+        where="cuda",
+    ),
     Measure("resnet50-mixed", partial(training, "mixed"), "img/s"),
     Measure("resnet50-channels-last", partial(training, "channels-last"), "img/s"),
-    Measure("resnet50-compiled", partial(training, "compiled"), "img/s", "gpu"),
+    Measure(
+        "resnet50-compiled",
+        partial(training, "compiled"),
+        "img/s",
+        where="gpu",
+    ),
     Measure("data-loading", loading, "img/s"),
 )

@@ -32,19 +32,21 @@ class Wrong(Exception):  # noqa: N818  an outcome, not an error
 
 
 class CheckContext(NamedTuple):
-    """What a check works with: torch, the device as torch names it, and the greatest error allowed.
-
-    The device "all" is every GPU at once, ``gpus`` of them.
-    """
+    """What a check works with."""
 
     torch: Any
     device: str
+    """The device as torch names it; "all" is every GPU at once."""
+
     limit: float = 0.0
+    """The greatest error allowed."""
+
     gpus: int = 1
+    """How many GPUs the device "all" stands for."""
 
     @property
     def on_gpu(self) -> bool:
-        """Say whether the device is one GPU with a module of its own in torch (``torch.cuda``, ``torch.xpu``)."""
+        """Whether the device is one GPU with a module of its own in torch (``torch.cuda``, ``torch.xpu``)."""
         return self.device not in NO_GPU
 
     @property
@@ -61,29 +63,54 @@ class CheckContext(NamedTuple):
         return int(major), int(minor)
 
     def below(self, major: int, minor: int) -> bool:
-        """Say whether this is a CUDA card of a lower compute capability."""
+        """Whether this is a CUDA card of a lower compute capability."""
         capability = self.capability
         return capability is not None and capability < (major, minor)
 
     def free_bytes(self) -> int:
         """Return how much memory the GPU can give now."""
         free, _total = self.gpu.mem_get_info()
-        shared = self.capability is not None and getattr(
-            self.gpu.get_device_properties(0), "is_integrated", False
-        )
+        if self.capability is None:
+            return int(free)
+        properties = self.gpu.get_device_properties(0)
+        if not getattr(properties, "is_integrated", False):
+            return int(free)
         # CUDA counts the files that Linux keeps in a shared memory as used: an installation alone fills it with them.
-        return max(int(free), available_memory()) if shared else int(free)
+        return max(int(free), available_memory())
 
-    def random(self, *shape: int, dtype: str = "float32", seed: int = 0) -> Any:
-        """Make the same normal numbers on every device, rounded to ``dtype``, on the CPU."""
+    def random(
+        self,
+        *shape: int,
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> Any:
+        """Return the same normal numbers for every device, rounded to ``dtype``, on the CPU."""
         generator = self.torch.Generator().manual_seed(seed)
-        return self.torch.randn(*shape, generator=generator).to(getattr(self.torch, dtype))
+        numbers = self.torch.randn(*shape, generator=generator)
+        return numbers.to(getattr(self.torch, dtype))
 
-    def compare(self, result: Any, expected: Any, magnitude: Any = 1.0) -> None:
-        """Raise Wrong where ``result`` is further than the limit from ``expected``, relative to ``magnitude``."""
-        error = float(((result.cpu().double() - expected).abs() / magnitude).max())
+    def to_device(self, tensor: Any) -> Any:
+        """Return the tensor on the device."""
+        return tensor.to(self.device)
+
+    def compare(
+        self,
+        result: Any,
+        expected: Any,
+        magnitude: Any = 1.0,
+    ) -> None:
+        """Raise Wrong if ``result`` is further than the limit from ``expected``, relative to ``magnitude``."""
+        difference = (result.cpu().double() - expected).abs()
+        error = float((difference / magnitude).max())
+        # Not "error > limit": a result that is not a number is wrong too.
         if not error <= self.limit:
             raise Wrong(f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed")
+
+    def compare_product(self, result: Any, a: Any, b: Any) -> None:
+        """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit."""
+        a = a.double()
+        b = b.double()
+        self.compare(result, a @ b, a.abs() @ b.abs())
 
     def same(self, result: Any, expected: Any) -> None:
         """Raise Wrong unless both hold exactly the same numbers."""
@@ -99,58 +126,72 @@ class CheckContext(NamedTuple):
 
 
 def available_memory() -> int:
-    """Return the bytes that Linux gives to whoever asks, kept files left aside; 0 where it does not say."""
+    """Return the bytes that Linux can give, kept files left aside; 0 if it does not tell."""
     with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
-        return next(
-            (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0
-        )
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
     return 0
 
 
 class Check(NamedTuple):
-    """One row of a table of checks: ``limit`` is the greatest error allowed, ``where`` the kinds of device.
-
-    "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
-    """
+    """One row of a table of checks."""
 
     name: str
     run: Callable[[CheckContext], str | None]
     limit: float | None = None
+    """The greatest error allowed."""
+
     where: str = "gpu cpu"
+    """The kinds of device.
+
+    "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
+    """
 
 
 def runs_on(where: str, device: str) -> bool:
-    """Say whether a row with this ``where`` has a meaning on a device."""
-    kinds = {device} if device in NO_GPU else {"gpu", device}
-    return not kinds.isdisjoint(where.split())
+    """Whether a row with this ``where`` has a meaning on a device."""
+    kinds = where.split()
+    return device in kinds or ("gpu" in kinds and device not in NO_GPU)
 
 
 def supported(product: Callable[[], Any], *refusals: str) -> Any:
-    """Compute; skip where the error says one of ``refusals``: this build or library does not do it on this device."""
+    """Return the product.
+
+    Raises:
+        Skip: if the error has one of ``refusals``: this build or library does not do it on this device.
+    """
     try:
         return product()
     except RuntimeError as error:
         text = str(error).lower().replace("_", " ")
-        if any(refusal in text for refusal in refusals):
-            raise Skip(str(error).splitlines()[0]) from None
+        for refusal in refusals:
+            if refusal in text:
+                raise Skip(str(error).splitlines()[0]) from None
         raise
 
 
 def tolerance(dtype: str, terms: int = 1, margin: int = 1) -> float:
-    """Give the greatest error, relative to the sum of the magnitudes of what was added.
+    """Return the greatest error, relative to the sum of the magnitudes of what was added.
 
-    4 ε(dtype) for rounding what goes in and comes out, and 4 √terms ε(float32) for adding ``terms`` products in
-    float32, whose errors grow like a random walk; ``margin`` for algorithms that add in another order.
+    Args:
+        terms: the products that are added in float32; their errors grow like a random walk.
+        margin: for algorithms that add in another order.
     """
-    return margin * (4 * EPSILON[dtype] + 4 * math.sqrt(terms) * EPSILON["float32"])
+    rounding = 4 * EPSILON[dtype]  # of what goes in and of what comes out
+    adding = 4 * math.sqrt(terms) * EPSILON["float32"]
+    return margin * (rounding + adding)
 
 
 def allow_tf32(torch: Any, allowed: bool) -> None:
-    """Let float32 products and convolutions use TensorFloat-32, or not; newer torch may know another switch alone."""
-    backends = torch.backends
+    """Let float32 products and convolutions use TensorFloat-32, or not."""
+    products = torch.backends.cuda.matmul
+    convolutions = torch.backends.cudnn
     try:
-        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = allowed
+        products.allow_tf32 = allowed
+        convolutions.allow_tf32 = allowed
     except (AttributeError, RuntimeError):
-        backends.cuda.matmul.fp32_precision = backends.cudnn.conv.fp32_precision = (
-            "tf32" if allowed else "ieee"
-        )
+        # Newer torch may know another switch alone.
+        precision = "tf32" if allowed else "ieee"
+        products.fp32_precision = precision
+        convolutions.conv.fp32_precision = precision

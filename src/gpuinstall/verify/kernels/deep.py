@@ -9,9 +9,12 @@ import sysconfig
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .context import Check, CheckContext, Skip, Wrong, supported, tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
@@ -28,44 +31,70 @@ NOT_HERE = (
 """What libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
 
 
+#: By back end: its name in torch, and the compute capability that it needs.
+BACKENDS = {
+    "flash": ("FLASH_ATTENTION", (8, 0)),
+    "cudnn": ("CUDNN_ATTENTION", (8, 0)),
+    "efficient": ("EFFICIENT_ATTENTION", (5, 0)),
+    "math": ("MATH", None),
+}
+
+
 def attention(backend: str, context: CheckContext) -> None:
     """scaled_dot_product_attention by one back end against float64."""
-    if not hasattr(context.torch.nn.functional, "scaled_dot_product_attention"):
+    functional = context.torch.nn.functional
+    if not hasattr(functional, "scaled_dot_product_attention"):
         raise Skip("torch 2.0 brought scaled_dot_product_attention")
-    least = {"flash": (8, 0), "cudnn": (8, 0), "efficient": (5, 0)}.get(backend)
-    if least and context.below(*least):
-        raise Skip(f"needs compute capability {least[0]}.{least[1]}")
+    _, capability = BACKENDS[backend]
+    if capability and context.below(*capability):
+        major, minor = capability
+        raise Skip(f"needs compute capability {major}.{minor}")
     dtype = "float16" if context.on_gpu else "float32"
-    q, k, v = (context.random(2, HEADS, LENGTH, WIDTH, dtype=dtype, seed=seed) for seed in range(3))
-    result = _attended(context, backend, *(tensor.to(context.device) for tensor in (q, k, v)))
-    context.compare(result, attended_exactly(context, q, k, v), v.double().abs().max())
-
-
-def _attended(context: CheckContext, backend: str, q: Any, k: Any, v: Any) -> Any:
-    attend = context.torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (
+        context.random(
+            2,
+            HEADS,
+            LENGTH,
+            WIDTH,
+            dtype=dtype,
+            seed=seed,
+        )
+        for seed in range(3)
+    )
+    inputs = list(map(context.to_device, (q, k, v)))
     with _only(context.torch, backend):
-        return supported(lambda: attend(q, k, v), *NO_KERNEL)
-
-
-def _only(torch: Any, backend: str) -> Any:
-    names = {
-        "flash": "FLASH_ATTENTION",
-        "efficient": "EFFICIENT_ATTENTION",
-        "cudnn": "CUDNN_ATTENTION",
-        "math": "MATH",
-    }
-    attention = getattr(torch.nn, "attention", None)
-    if attention is not None and hasattr(attention.SDPBackend, names[backend]):
-        return attention.sdpa_kernel(getattr(attention.SDPBackend, names[backend]))
-    if backend == "cudnn":
-        raise Skip("this torch has no such back end")
-    chosen = {"flash": "enable_flash", "efficient": "enable_mem_efficient", "math": "enable_math"}
-    return torch.backends.cuda.sdp_kernel(
-        **{option: name == backend for name, option in chosen.items()}
+        result = supported(
+            lambda: functional.scaled_dot_product_attention(*inputs),
+            *NO_KERNEL,
+        )
+    context.compare(
+        result,
+        attended_exactly(context, q, k, v),
+        v.double().abs().max(),
     )
 
 
-def attended_exactly(context: CheckContext, q: Any, k: Any, v: Any) -> Any:
+def _only(torch: Any, backend: str) -> Any:
+    """Return a context in which attention is computed by one back end alone."""
+    name, _ = BACKENDS[backend]
+    attention = getattr(torch.nn, "attention", None)
+    if attention is not None and hasattr(attention.SDPBackend, name):
+        return attention.sdpa_kernel(getattr(attention.SDPBackend, name))
+    if backend == "cudnn":
+        raise Skip("this torch has no such back end")
+    return torch.backends.cuda.sdp_kernel(
+        enable_flash=backend == "flash",
+        enable_mem_efficient=backend == "efficient",
+        enable_math=backend == "math",
+    )
+
+
+def attended_exactly(
+    context: CheckContext,
+    q: Any,
+    k: Any,
+    v: Any,
+) -> Any:
     """Attend in float64 on the CPU; the heads stand before the length."""
     scores = q.double() @ k.double().transpose(-2, -1) / q.shape[-1] ** 0.5
     return context.torch.softmax(scores, dim=-1) @ v.double()
@@ -77,76 +106,123 @@ def fp8(context: CheckContext) -> None:
         raise Skip("FP8 needs compute capability 8.9")
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("torch 2.1 brought FP8 products")
-    a, b = (context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=seed) for seed in range(2))
-    scale = context.torch.ones((), device=context.device)
-    multiply = context.torch._scaled_mm  # noqa: SLF001  torch has no public name for it
-    options = {"scale_a": scale, "scale_b": scale, "out_dtype": context.torch.bfloat16}
-    result = supported(
-        lambda: multiply(a.to(context.device), b.to(context.device).t(), **options), *NOT_HERE
+    a = context.random(SIDE, SIDE, dtype="float8_e4m3fn")
+    b = context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=1)
+    multiply = fp8_product(
+        context,
+        context.to_device(a),
+        context.to_device(b),
     )
-    a, b = a.double(), b.double().t()
-    context.compare(result[0] if isinstance(result, tuple) else result, a @ b, a.abs() @ b.abs())
+    result = supported(multiply, *NOT_HERE)
+    # torch 2.4 and older return the greatest number of the result, too.
+    product = result[0] if isinstance(result, tuple) else result
+    context.compare_product(product, a, b.double().t())
+
+
+def fp8_product(
+    context: CheckContext,
+    a: Any,
+    b: Any,
+    **options: Any,
+) -> Callable[[], Any]:
+    """Return the call that multiplies ``a`` and the transposed ``b``, both in FP8."""
+    scale = context.torch.ones((), device=context.device)
+    return partial(
+        context.torch._scaled_mm,  # noqa: SLF001  torch has no public name for it
+        a,
+        b.t(),
+        scale_a=scale,
+        scale_b=scale,
+        out_dtype=context.torch.bfloat16,
+        **options,
+    )
 
 
 def sparse(context: CheckContext) -> None:
     """A product with a 2:4 sparse matrix against float64."""
-    make = getattr(context.torch.sparse, "to_sparse_semi_structured", None)
-    if make is None or context.below(8, 0):
+    make_sparse = getattr(
+        context.torch.sparse,
+        "to_sparse_semi_structured",
+        None,
+    )
+    if make_sparse is None or context.below(8, 0):
         raise Skip("2:4 sparsity needs torch 2.1 and compute capability 8.0")
     mask = context.torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(SIDE, SIDE // 4)
     w = (context.random(SIDE, SIDE, dtype="float16") * mask).half()
     x = context.random(SIDE, SIDE, dtype="float16", seed=1)
-    result = supported(lambda: make(w.to(context.device)) @ x.to(context.device), *NOT_HERE)
-    context.compare(result, w.double() @ x.double(), w.double().abs() @ x.double().abs())
+    result = supported(
+        lambda: make_sparse(context.to_device(w)) @ context.to_device(x),
+        *NOT_HERE,
+    )
+    context.compare_product(result, w, x)
 
 
 def fft(context: CheckContext) -> None:
     """A Fourier transform (cuFFT) against float64."""
+    torch = context.torch
     x = context.random(64, 1000)
-    result = context.torch.view_as_real(context.torch.fft.rfft(x.to(context.device)))
-    expected = context.torch.view_as_real(context.torch.fft.rfft(x.double()))
-    context.compare(result, expected, x.double().abs().sum(dim=1)[:, None, None])
+    exact = x.double()
+    context.compare(
+        torch.view_as_real(torch.fft.rfft(context.to_device(x))),
+        torch.view_as_real(torch.fft.rfft(exact)),
+        exact.abs().sum(dim=1)[:, None, None],
+    )
 
 
 def solve(context: CheckContext) -> None:
     """A linear system and a Cholesky factor (cuSOLVER), by what is left when they are put in."""
+    linalg = context.torch.linalg
     x = context.random(SIDE, SIDE)
     a = x @ x.t() + SIDE * context.torch.eye(SIDE)
     b = context.random(SIDE, 8, seed=1)
-    solution = context.torch.linalg.solve(a.to(context.device), b.to(context.device)).cpu().double()
+    matrix = context.to_device(a)
+    solution = linalg.solve(matrix, context.to_device(b)).cpu().double()
+    factor = linalg.cholesky(matrix).cpu().double()
+    a = a.double()
+    b = b.double()
     context.compare(
-        a.double() @ solution, b.double(), a.double().abs() @ solution.abs() + b.double().abs()
+        a @ solution,
+        b,
+        a.abs() @ solution.abs() + b.abs(),
     )
-    factor = context.torch.linalg.cholesky(a.to(context.device)).cpu().double()
-    context.compare(factor @ factor.t(), a.double(), factor.abs() @ factor.abs().t())
+    context.compare_product(a, factor, factor.t())
 
 
 def randomness(context: CheckContext) -> None:
     """Random numbers: the same from the same seed, with the mean and spread they should have."""
     count = 1 << 20
-    generators = (context.torch.Generator(device=context.device).manual_seed(7) for _ in range(2))
-    first, second = (
-        context.torch.randn(count, generator=seeded, device=context.device) for seeded in generators
-    )
-    context.same(first, second)
-    mean, spread = float(first.mean()), float(first.std())
+    numbers = _random_numbers(context, count)
+    context.same(numbers, _random_numbers(context, count))
+    mean = float(numbers.mean())
+    spread = float(numbers.std())
+    # Six times what the mean and the spread of so many numbers deviate by.
     if abs(mean) > 6 / count**0.5 or abs(spread - 1) > 6 / (2 * count) ** 0.5:
         raise Wrong(
             f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution"
         )
 
 
+def _random_numbers(context: CheckContext, count: int) -> Any:
+    generator = context.torch.Generator(device=context.device).manual_seed(7)
+    return context.torch.randn(
+        count,
+        generator=generator,
+        device=context.device,
+    )
+
+
 def graph(context: CheckContext) -> None:
     """A CUDA graph, captured once and replayed on other numbers."""
     cuda = context.torch.cuda
     x = context.torch.ones(1024, device=context.device)
+    # What a library sets up at its first use cannot be captured.
     (x * 2 + 1).sum()
     cuda.synchronize()
-    recorded = cuda.CUDAGraph()
-    with cuda.graph(recorded):
+    recording = cuda.CUDAGraph()
+    with cuda.graph(recording):
         y = x * 2 + 1
     x.fill_(3.0)
-    recorded.replay()
+    recording.replay()
     cuda.synchronize()
     context.same(y, context.torch.full((1024,), 7.0))
 
@@ -158,7 +234,7 @@ def compiled(context: CheckContext) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=folder)
         function = context.torch.compile(_curve)
-        context.compare(function(x.to(context.device)), _curve(x.double()))
+        context.compare(function(context.to_device(x)), _curve(x.double()))
 
 
 def _curve(x: Any) -> Any:
@@ -166,13 +242,11 @@ def _curve(x: Any) -> Any:
 
 
 def toolchain(context: CheckContext) -> None:
-    """Say why torch.compile cannot work here, where something that it needs is not there."""
+    """Raise Skip if something that torch.compile needs is not there."""
     if not hasattr(context.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
     _demand_compiler("torch.compile")
-    if context.device == "cpu" and not any(
-        shutil.which(name) for name in ("c++", "g++", "clang++", "cl")
-    ):
+    if context.device == "cpu" and not _has_program("c++", "g++", "clang++", "cl"):
         raise Skip(
             "torch.compile requires a C++ compiler on the CPU; none found (c++, g++, clang++)"
         )
@@ -182,27 +256,54 @@ def toolchain(context: CheckContext) -> None:
         demand_headers("torch.compile")
 
 
-def demand_headers(who: str) -> None:
-    """Skip where Triton cannot build its launcher: no C compiler, or none of Python's headers."""
-    _demand_compiler(who)
+def demand_headers(user: str) -> None:
+    """Raise Skip if Triton cannot build its launcher: no C compiler, or none of Python's headers."""
+    _demand_compiler(user)
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
-        raise Skip(f"{who} requires Python's headers (Python.h); not found")
+        raise Skip(f"{user} requires Python's headers (Python.h); not found")
 
 
-def _demand_compiler(who: str) -> None:
-    if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
-        raise Skip(f"{who} requires a C compiler; none found (cc, gcc, clang)")
+def _demand_compiler(user: str) -> None:
+    if not _has_program("cc", "gcc", "clang", "cl"):
+        raise Skip(f"{user} requires a C compiler; none found (cc, gcc, clang)")
+
+
+def _has_program(*names: str) -> bool:
+    return any(map(shutil.which, names))
 
 
 CHECKS = (
     Check("attention-math", partial(attention, "math"), tolerance("float16", LENGTH)),
-    Check("attention-flash", partial(attention, "flash"), tolerance("float16", LENGTH), "cuda"),
     Check(
-        "attention-efficient", partial(attention, "efficient"), tolerance("float16", LENGTH), "cuda"
+        "attention-flash",
+        partial(attention, "flash"),
+        tolerance("float16", LENGTH),
+        where="cuda",
     ),
-    Check("attention-cudnn", partial(attention, "cudnn"), tolerance("float16", LENGTH), "cuda"),
-    Check("matmul-fp8", fp8, tolerance("bfloat16", SIDE), "cuda"),
-    Check("sparse-2:4", sparse, tolerance("float16", SIDE), "cuda"),
+    Check(
+        "attention-efficient",
+        partial(attention, "efficient"),
+        tolerance("float16", LENGTH),
+        where="cuda",
+    ),
+    Check(
+        "attention-cudnn",
+        partial(attention, "cudnn"),
+        tolerance("float16", LENGTH),
+        where="cuda",
+    ),
+    Check(
+        "matmul-fp8",
+        fp8,
+        tolerance("bfloat16", SIDE),
+        where="cuda",
+    ),
+    Check(
+        "sparse-2:4",
+        sparse,
+        tolerance("float16", SIDE),
+        where="cuda",
+    ),
     Check("fft", fft, tolerance("float32", 1000)),
     Check("linear-algebra", solve, tolerance("float32", SIDE)),
     Check("random-numbers", randomness),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from functools import partial
 from typing import Any
 
 from .context import CheckContext, Skip
@@ -14,7 +13,6 @@ BATCH = 32
 PICTURE = (375, 500)
 SIDE = 224
 ENOUGH = 0.95
-MOST_WORKERS = 16
 
 
 class Images:
@@ -30,9 +28,16 @@ class Images:
     def __getitem__(self, index: int) -> Any:
         if index >= self.count:
             raise IndexError(index)
-        picture = self.torch.full((1, 3, *PICTURE), index % 256, dtype=self.torch.uint8).float()
+        picture = self.torch.full(
+            (1, 3, *PICTURE),
+            index % 256,
+            dtype=self.torch.uint8,
+        )
         small = self.torch.nn.functional.interpolate(
-            picture, SIDE, mode="bilinear", align_corners=False
+            picture.float(),
+            SIDE,
+            mode="bilinear",
+            align_corners=False,
         )
         return small[0].div(255.0).sub(0.45).div(0.22)
 
@@ -42,52 +47,67 @@ def loading(context: CheckContext) -> dict[str, Any]:
     if not sys.platform.startswith("linux"):
         raise Skip("measured only on Linux")
     count = BATCH * (40 if context.on_gpu else 8)
-    rates = {
-        workers: _rate(context, count, workers)
-        for workers in worker_counts(len(os.sched_getaffinity(0)))
-    }
+    images = Images(context.torch, count)
+    rates = {}
+    for workers in worker_counts(len(os.sched_getaffinity(0))):
+        rates[workers] = _rate(context, images, num_workers=workers)
+    best = max(rates.values())
     workers = fewest(rates)
-    pinned = context.on_gpu and _rate(context, count, workers, pin=True) > rates[workers]
-    ahead = (
-        4
-        if workers
-        and _rate(context, count, workers, pin=pinned, ahead=4) > max(rates.values()) / ENOUGH
-        else 2
-    )
-    settings = {
-        "num_workers": workers,
-        "pin_memory": pinned,
-        "prefetch_factor": ahead if workers else None,
-    }
-    return {"value": max(rates.values()), "settings": settings}
+    pinned = False
+    if context.on_gpu:
+        rate = _rate(
+            context,
+            images,
+            num_workers=workers,
+            pin_memory=True,
+        )
+        pinned = rate > rates[workers]
+    ahead = None
+    if workers:
+        rate = _rate(
+            context,
+            images,
+            num_workers=workers,
+            pin_memory=pinned,
+            prefetch_factor=4,
+        )
+        ahead = 4 if rate > best / ENOUGH else 2
+    settings = {"num_workers": workers, "pin_memory": pinned, "prefetch_factor": ahead}
+    return {"value": best, "settings": settings}
 
 
 def worker_counts(cores: int) -> list[int]:
-    """Give the numbers of workers to try: none, and the powers of two up to the cores."""
-    return [0, *(1 << power for power in range(5) if 1 << power <= min(cores, MOST_WORKERS))]
+    """Return the numbers of workers to try: none, and the powers of two up to the cores."""
+    powers = (1, 2, 4, 8, 16)
+    return [0, *(count for count in powers if count <= cores)]
 
 
 def fewest(rates: dict[int, float]) -> int:
-    """Choose the fewest workers that reach 95 % of the best rate."""
-    return min(workers for workers, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
+    """Return the fewest workers that reach 95 % of the best rate."""
+    enough = ENOUGH * max(rates.values())
+    return min(workers for workers, rate in rates.items() if rate >= enough)
 
 
-def _rate(
-    context: CheckContext, count: int, workers: int, pin: bool = False, ahead: int = 2
-) -> float:
-    options = {"multiprocessing_context": "fork", "prefetch_factor": ahead} if workers else {}
-    make = partial(
-        context.torch.utils.data.DataLoader, batch_size=BATCH, num_workers=workers, pin_memory=pin
+def _rate(context: CheckContext, images: Images, **settings: Any) -> float:
+    """Return how many images a second a DataLoader with these settings brings to the device."""
+    if settings["num_workers"]:
+        settings["multiprocessing_context"] = "fork"
+    loader = context.torch.utils.data.DataLoader(
+        images,
+        batch_size=BATCH,
+        **settings,
     )
-    batches = iter(make(Images(context.torch, count), **options))
-    _arrived(context, next(batches))
-    start, images = time.perf_counter(), 0
+    batches = iter(loader)
+    # The first batch waits for the workers to start.
+    _receive(context, next(batches))
+    start = time.perf_counter()
+    count = 0
     for batch in batches:
-        images += len(_arrived(context, batch))
-    return images / (time.perf_counter() - start)
+        count += len(_receive(context, batch))
+    return count / (time.perf_counter() - start)
 
 
-def _arrived(context: CheckContext, batch: Any) -> Any:
-    there = batch.to(context.device, non_blocking=True)
+def _receive(context: CheckContext, batch: Any) -> Any:
+    received = batch.to(context.device, non_blocking=True)
     context.synchronize()
-    return there
+    return received

@@ -22,10 +22,9 @@ def _absolute(entry: str) -> str:
 
 
 PATH = list(sys.path)
-ADDED = [
-    _absolute(entry)
-    for entry in ("", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-]
+# The working folder and those of PYTHONPATH.
+_PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+ADDED = [_absolute(entry) for entry in ("", *filter(None, _PYTHONPATH))]
 sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 
 import ast
@@ -41,17 +40,18 @@ KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
-    """Print what is found."""
-    shadowing = list(map(str, _shadowing())) if sys.argv[1:] == ["plain"] else []
+    """Print what an import would find."""
+    shadowing = _shadowing() if sys.argv[1:] == ["plain"] else []
     sys.path[:] = PATH
     origin = _origin()
-    answer: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3])), "torch": origin}
-    answer.update(
-        venv=sys.prefix != sys.base_prefix,
-        is_32_bit=sys.maxsize <= 1 << 32,
-        shadowing=shadowing,
-        path=PATH,
-    )
+    answer: dict[str, Any] = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "torch": origin,
+        "venv": sys.prefix != sys.base_prefix,
+        "is_32_bit": sys.maxsize <= 1 << 32,
+        "shadowing": shadowing,
+        "path": PATH,
+    }
     if origin:
         answer.update(_version(Path(origin).with_name("version.py")))
     print(json.dumps(answer))  # noqa: T201  the answer
@@ -61,57 +61,64 @@ def _origin() -> str | None:
     spec = importlib.util.find_spec("torch")
     if spec is None:
         return None
-    return spec.origin or next(iter(spec.submodule_search_locations or []), None)
+    if spec.origin:
+        return spec.origin
+    # A folder without __init__.py.
+    return next(iter(spec.submodule_search_locations or []), None)
 
 
-def _shadowing() -> list[Path]:
-    modules = [path for folder in ADDED for path in _modules(Path(folder))]
-    return [path for path in modules if _stands_before(path.name.partition(".")[0])]
+def _shadowing() -> list[str]:
+    """Return the modules of the added folders that hide another, or one that torch looks for in any case."""
+    paths = []
+    for folder in ADDED:
+        for path in _modules(Path(folder)):
+            name = path.name.partition(".")[0]
+            if name == "numpy" or PathFinder.find_spec(name, sys.path):
+                paths.append(str(path))
+    return paths
 
 
 def _modules(folder: Path) -> list[Path]:
     try:
-        return [
-            path
-            for path in folder.iterdir()
-            if path.suffix in (".py", ".so") or (path / "__init__.py").is_file()
-        ]
+        return [path for path in folder.iterdir() if _is_module(path)]
     except OSError:
         return []
 
 
-def _stands_before(name: str) -> bool:
-    """Say whether there is another of this name, or torch looks for it whether it is installed or not."""
-    return name == "numpy" or PathFinder.find_spec(name, sys.path) is not None
+def _is_module(path: Path) -> bool:
+    return path.suffix in (".py", ".so") or (path / "__init__.py").is_file()
 
 
 def _version(path: Path) -> dict[str, Any]:
+    """Return the version of torch, and the toolkit that it was built with, as its ``version.py`` has them."""
     if path.parent.name != "torch" or not path.is_file():
         return {}
     try:
         values = dict(_constants(ast.parse(path.read_bytes())))
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        RecursionError,
-    ):  # a damaged file is for the import to report
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        # A damaged file is for the import to report.
         return {}
-    named = ((kind, str(values[name])) for name, kind in KINDS.items() if values.get(name))
-    matches = ((kind, re.match(r"[0-9]+\.[0-9]+", version)) for kind, version in named)
-    toolkits = ([kind, match[0]] if match else [kind] for kind, match in matches)
-    return {"version": values.get("__version__"), "toolkit": next(toolkits, None)}
+    toolkit = None
+    for name, kind in KINDS.items():
+        if values.get(name):
+            match = re.match(r"[0-9]+\.[0-9]+", str(values[name]))
+            toolkit = [kind, match[0]] if match else [kind]
+            break
+    return {"version": values.get("__version__"), "toolkit": toolkit}
 
 
 def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
-    """The names that a module sets to plain values; it is read and not run, as it may lie in the working folder."""
+    """Yield the names that a module sets to plain values.
+
+    It is read and not run, as it may lie in the working folder.
+    """
     for line in module.body:
-        targets = getattr(line, "targets", [getattr(line, "target", None)])
         value = getattr(line, "value", None)
-        if isinstance(value, ast.Constant):
-            yield from (
-                (target.id, value.value) for target in targets if isinstance(target, ast.Name)
-            )
+        if not isinstance(value, ast.Constant):
+            continue
+        for target in getattr(line, "targets", [getattr(line, "target", None)]):
+            if isinstance(target, ast.Name):
+                yield target.id, value.value
 
 
 main()

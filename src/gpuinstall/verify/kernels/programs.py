@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
 from .deep import attended_exactly, demand_headers
 
-BATCH, LENGTH, HEADS, WIDTH = 2, 128, 4, 64
+BATCH = 2
+LENGTH = 128
+HEADS = 4
+WIDTH = 64
 SIDE = 64
-# What a package says that cannot be imported where it is given no GPU.
-GPU_WANTED = (
+# What a package says that cannot be imported without a GPU.
+GPU_REQUIRED = (
     "libcuda.so.1",
     "nvcuda.dll",
     "NVIDIA driver",
@@ -30,16 +33,18 @@ GPU_WANTED = (
 
 
 class Program(NamedTuple):
-    """One row of the table: the module that is imported, and what is done with it.
-
-    ``limit`` is the greatest error allowed, ``where`` the kinds of device that ``run`` has a meaning on.
-    """
+    """One row of the table."""
 
     module: str
+    """What is imported."""
+
     operation: str
     run: Callable[[CheckContext, Any], None]
     limit: float | None = None
+    """The greatest error allowed."""
+
     where: str = "cuda"
+    """The kinds of device that ``run`` has a meaning on."""
 
     @property
     def package(self) -> str:
@@ -52,36 +57,58 @@ class Program(NamedTuple):
         return f"{self.package}-{self.operation}"
 
 
-def program_check(module: str, device: str, script: str | None = None) -> Check:
-    """Give the check of a module on a kind of device: its operation (``script`` is its row as JSON), or its import."""
-    told = json.loads(script or "{}")
-    run = partial(_scripted, told.get("run", ""))
-    rows = (
-        [Program(module, told["operation"], run, told.get("limit"), told["where"])]
-        if told
-        else PROGRAMS
+def program_check(
+    module: str,
+    device: str,
+    script: str | None = None,
+) -> Check:
+    """Return the check of a module on a kind of device: its operation, else its import.
+
+    Args:
+        script: the row of the module, as JSON; None if ``PROGRAMS`` may have it.
+    """
+    rows = PROGRAMS
+    if script:
+        row = json.loads(script)
+        run = partial(_run_script, row["run"])
+        rows = (
+            Program(
+                module,
+                row["operation"],
+                run,
+                row.get("limit"),
+                row["where"],
+            ),
+        )
+    program = Program(module, "import", lambda *_: None)
+    for row in rows:
+        if row.module == module and runs_on(row.where, device):
+            program = row
+    return Check(
+        program.check,
+        partial(_run, program),
+        program.limit,
+        program.where,
     )
-    known = next((row for row in rows if row.module == module and runs_on(row.where, device)), None)
-    row = known or Program(module, "import", lambda *_: None)
-    return Check(row.check, partial(_proven, row), row.limit, row.where)
 
 
-def _proven(row: Program, context: CheckContext) -> str:
-    module = imported(row.module, context)
-    row.run(context, module)
+def _run(program: Program, context: CheckContext) -> str:
+    module = imported(program.module, context)
+    program.run(context, module)
     return str(getattr(module, "__version__", ""))
 
 
 def imported(name: str, context: CheckContext) -> Any:
-    """Import a module; skip where all that it lacks is a GPU, or FFmpeg."""
+    """Import a module; raise Skip if all that it lacks is a GPU, or FFmpeg."""
     try:
         return import_module(name)
     except Exception as error:
-        if not context.on_gpu and any(sign in str(error) for sign in GPU_WANTED):
-            raise Skip(
-                f"{name} can be imported only on a machine with a GPU: {str(error).splitlines()[0]}"
-            ) from None
-        if "FFmpeg" in str(error):
+        text = str(error)
+        if not context.on_gpu and any(sign in text for sign in GPU_REQUIRED):
+            reason = text.splitlines()[0]
+            message = f"{name} can be imported only on a machine with a GPU: {reason}"
+            raise Skip(message) from None
+        if "FFmpeg" in text:
             _demand_ffmpeg()
         raise
 
@@ -91,59 +118,77 @@ def _demand_ffmpeg() -> None:
         raise Skip("torchcodec requires FFmpeg's libraries (libavutil and others); not found")
 
 
-def _scripted(script: str, context: CheckContext, module: Any) -> None:
+def _run_script(script: str, context: CheckContext, module: Any) -> None:
     """Run an operation of ``libraries.toml``."""
-    tools = {
+    names = {
+        "context": context,
+        "torch": context.torch,
+        "module": module,
         "product": partial(_product, context),
         "attend": partial(_attend, context),
         "Skip": Skip,
         "Wrong": Wrong,
     }
-    exec(script, {"context": context, "torch": context.torch, "module": module, **tools})  # noqa: S102  our own
+    exec(script, names)  # noqa: S102  our own
 
 
 def _product(context: CheckContext, multiply: Callable[[Any, Any], Any]) -> None:
     """Compare a product of arrays with float64."""
-    a, b = (context.random(SIDE, SIDE, seed=seed) for seed in range(2))
-    result = context.torch.tensor(multiply(a.numpy(), b.numpy()).tolist())
-    context.compare(result, a.double() @ b.double(), a.double().abs() @ b.double().abs())
+    a = context.random(SIDE, SIDE)
+    b = context.random(SIDE, SIDE, seed=1)
+    result = multiply(a.numpy(), b.numpy())
+    context.compare_product(
+        context.torch.tensor(result.tolist()),
+        a,
+        b,
+    )
 
 
 def boxes(context: CheckContext, torchvision: Any) -> None:
     """Which of three boxes remain after non-maximum suppression."""
-    corners = context.torch.tensor(
-        [[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]]
+    tensor = context.torch.tensor
+    corners = tensor(
+        [
+            [0.0, 0.0, 10.0, 10.0],
+            [1.0, 1.0, 10.0, 10.0],
+            [20.0, 20.0, 30.0, 30.0],
+        ]
     )
-    scores = context.torch.tensor([0.9, 0.8, 0.7])
-    kept = torchvision.ops.nms(corners.to(context.device), scores.to(context.device), 0.5)
-    context.same(kept, context.torch.tensor([0, 2]))
+    scores = tensor([0.9, 0.8, 0.7])
+    inputs = map(context.to_device, (corners, scores))
+    remaining = torchvision.ops.nms(*inputs, 0.5)
+    context.same(remaining, tensor([0, 2]))
 
 
 def filtered(context: CheckContext, _torchaudio: Any) -> None:
     """A recursive filter over a wave against the same recursion in float64."""
-    wave, poles, zeros = context.random(SIDE), (1.0, -0.5, 0.25), (0.5, 0.25, 0.125)
+    tensor = context.torch.tensor
     lfilter = import_module("torchaudio.functional").lfilter
-    factors = (context.torch.tensor(each, device=context.device) for each in (poles, zeros))
-    result = lfilter(wave.to(context.device), *factors, clamp=False)
-    expected = context.torch.tensor(
-        _recursion(wave.double().tolist(), poles, zeros), dtype=context.torch.float64
-    )
-    context.compare(result, expected, wave.double().abs().sum())
+    wave = context.random(SIDE)
+    poles = (1.0, -0.5, 0.25)
+    zeros = (0.5, 0.25, 0.125)
+    inputs = map(context.to_device, (wave, tensor(poles), tensor(zeros)))
+    result = lfilter(*inputs, clamp=False)
+    wave = wave.double()
+    expected = _recursion(wave.tolist(), poles, zeros)
+    expected = tensor(expected, dtype=context.torch.float64)
+    context.compare(result, expected, wave.abs().sum())
 
 
 def _recursion(
-    wave: list[float], poles: tuple[float, ...], zeros: tuple[float, ...]
+    wave: list[float],
+    poles: tuple[float, ...],
+    zeros: tuple[float, ...],
 ) -> list[float]:
-    found: list[float] = []
+    results: list[float] = []
     for now in range(len(wave)):
-        entering = sum(
-            factor * wave[now - back] for back, factor in enumerate(zeros) if back <= now
-        )
-        returning = sum(
-            factor * found[now - back] for back, factor in enumerate(poles) if 0 < back <= now
-        )
-        found.append(entering - returning)
-    return found
+        result = 0.0
+        for back in range(min(now + 1, len(zeros))):
+            result += zeros[back] * wave[now - back]
+            if back > 0:
+                result -= poles[back] * results[now - back]
+        results.append(result)
+    return results
 
 
 def packed_attention(context: CheckContext, xformers: Any) -> None:
@@ -161,60 +206,99 @@ def flash_attention(context: CheckContext, flash_attn: Any) -> None:
     """Attention and its gradients, in two shapes, against float64."""
     if context.below(8, 0):
         raise Skip("flash-attn needs compute capability 8.0")
-    derive = context.torch.autograd.grad
-    for length, width in ((LENGTH, WIDTH), (LENGTH + 1, WIDTH // 2)):
-        shape = (BATCH, length, HEADS, width)
-        *inputs, slope = (context.random(*shape, dtype="float16", seed=seed) for seed in range(4))
-        here = [tensor.to(context.device).requires_grad_() for tensor in inputs]
-        exact = [tensor.double().transpose(1, 2).requires_grad_() for tensor in inputs]
-        result, expected = flash_attn.flash_attn_func(*here), attended_exactly(context, *exact)
-        results = (result, *derive(result, here, slope.to(context.device)))
-        exactly = (expected, *derive(expected, exact, slope.double().transpose(1, 2)))
-        for number, one in enumerate(results):
-            magnitude = exactly[number].detach().abs().max()
-            context.compare(one.detach().transpose(1, 2), exactly[number].detach(), magnitude)
+    for shape in ((BATCH, LENGTH, HEADS, WIDTH), (BATCH, LENGTH + 1, HEADS, WIDTH // 2)):
+        q, k, v, slope = (context.random(*shape, dtype="float16", seed=seed) for seed in range(4))
+        inputs = [context.to_device(tensor).requires_grad_() for tensor in (q, k, v)]
+        output = flash_attn.flash_attn_func(*inputs)
+        results = _with_gradients(
+            context,
+            output,
+            inputs,
+            context.to_device(slope),
+        )
+
+        exact = [_heads_first(tensor.double()).requires_grad_() for tensor in (q, k, v)]
+        output = attended_exactly(context, *exact)
+        expected = _with_gradients(
+            context,
+            output,
+            exact,
+            _heads_first(slope.double()),
+        )
+        for number, result in enumerate(results):
+            magnitude = expected[number].abs().max()
+            context.compare(
+                _heads_first(result),
+                expected[number],
+                magnitude,
+            )
+
+
+def _with_gradients(
+    context: CheckContext,
+    output: Any,
+    inputs: list[Any],
+    slope: Any,
+) -> list[Any]:
+    """Return an output, and the gradient of each input."""
+    gradients = context.torch.autograd.grad(output, inputs, slope)
+    return [output.detach(), *gradients]
+
+
+def _heads_first(tensor: Any) -> Any:
+    return tensor.transpose(1, 2)
 
 
 def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
-    q, k, v = (
-        context.random(BATCH, LENGTH, HEADS, WIDTH, dtype="float16", seed=seed) for seed in range(3)
+    """Compare attention whose heads stand behind the length with float64."""
+    shape = (BATCH, LENGTH, HEADS, WIDTH)
+    q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
+    result = attend(*map(context.to_device, (q, k, v)))
+    expected = attended_exactly(context, *map(_heads_first, (q, k, v)))
+    context.compare(
+        _heads_first(result),
+        expected,
+        v.double().abs().max(),
     )
-    result = attend(*(tensor.to(context.device) for tensor in (q, k, v)))
-    expected = attended_exactly(context, *(tensor.transpose(1, 2) for tensor in (q, k, v)))
-    context.compare(result.transpose(1, 2), expected, v.double().abs().max())
 
 
 def quantized(context: CheckContext, bitsandbytes: Any) -> None:
     """Numbers in eight bits, block by block, and back, relative to the greatest; and a product of such, exactly."""
+    functional = bitsandbytes.functional
     x = context.random(SIDE * SIDE)
     try:
-        packed = bitsandbytes.functional.quantize_blockwise(x.to(context.device))
-        result = bitsandbytes.functional.dequantize_blockwise(*packed)
+        packed = functional.quantize_blockwise(context.to_device(x))
+        result = functional.dequantize_blockwise(*packed)
     except NotImplementedError as error:
         if context.on_gpu:
             raise
-        raise Skip(
-            f"this bitsandbytes has no code for the CPU: {str(error).splitlines()[0]}"
-        ) from None
-    context.compare(result, x.double(), x.double().abs().max())
-    if multiply := getattr(bitsandbytes.functional, "int8_linear_matmul", None):
-        a, b = ((one.reshape(SIDE, SIDE) * 30).to(context.torch.int8) for one in (x, x.flip(0)))
-        context.same(multiply(a.to(context.device), b.to(context.device)), a.int() @ b.int().t())
+        reason = str(error).splitlines()[0]
+        raise Skip(f"this bitsandbytes has no code for the CPU: {reason}") from None
+    exact = x.double()
+    context.compare(result, exact, exact.abs().max())
+    if not hasattr(functional, "int8_linear_matmul"):
+        return
+    integers = (x.reshape(SIDE, SIDE) * 30).to(context.torch.int8)
+    reverse = integers.flip(0, 1)
+    product = functional.int8_linear_matmul(*map(context.to_device, (integers, reverse)))
+    context.same(product, integers.int() @ reverse.int().t())
 
 
 def quantized_weights(context: CheckContext, _torchao: Any) -> None:
     """A product with weights in eight bits, relative to the greatest weight."""
+    torch = context.torch
     quantization = import_module("torchao.quantization")
     if not hasattr(quantization, "Int8WeightOnlyConfig"):
         raise Skip("torchao 0.8 brought the configuration Int8WeightOnlyConfig")
-    layer = context.torch.nn.Linear(SIDE, SIDE, bias=False)
     weights = context.random(SIDE, SIDE)
+    layer = torch.nn.Linear(SIDE, SIDE, bias=False)
     layer.weight.data = weights.clone()
-    layer = layer.to(context.device)
+    layer = context.to_device(layer)
     quantization.quantize_(layer, quantization.Int8WeightOnlyConfig())
-    with context.torch.no_grad():
-        result = layer(context.torch.eye(SIDE, device=context.device))
-    context.compare(result, weights.double().t(), weights.double().abs().max())
+    with torch.no_grad():
+        result = layer(torch.eye(SIDE, device=context.device))
+    weights = weights.double()
+    context.compare(result, weights.t(), weights.abs().max())
 
 
 def triton_kernel(context: CheckContext, _triton: Any) -> None:
@@ -224,51 +308,103 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
     demand_headers("triton")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        curve = import_module(f"{__package__}.triton_kernel")
-        x = context.random(curve.BLOCK)
-        result = context.torch.empty(curve.BLOCK, device=context.device)
-        curve.kernel[(1,)](x.to(context.device), result)
-        context.compare(result, x.double() * x.double() + 1, x.double() * x.double() + 1)
+        square = import_module(f"{__package__}.triton_kernel")
+        x = context.random(square.BLOCK)
+        result = context.torch.empty(square.BLOCK, device=context.device)
+        square.kernel[(1,)](context.to_device(x), result)
+        expected = x.double() ** 2 + 1
+        context.compare(result, expected, expected)
 
 
 def sound(context: CheckContext, torchcodec: Any) -> None:
     """A wave written as a WAV file and read again (on the CPU)."""
     _demand_ffmpeg()
-    encoders, decoders = (
-        import_module(f"{torchcodec.__name__}.{name}") for name in ("encoders", "decoders")
-    )
+    encoders = import_module(f"{torchcodec.__name__}.encoders")
+    decoders = import_module(f"{torchcodec.__name__}.decoders")
     wave = context.torch.linspace(-0.9, 0.9, 1600)[None]
-    written = encoders.AudioEncoder(wave, sample_rate=16000).to_tensor("wav")
-    context.compare(decoders.AudioDecoder(written).get_all_samples().data, wave.double())
+    file = encoders.AudioEncoder(wave, sample_rate=16000).to_tensor("wav")
+    samples = decoders.AudioDecoder(file).get_all_samples()
+    context.compare(samples.data, wave.double())
 
 
 def normalized(context: CheckContext, vllm: Any) -> None:
     """Its root-mean-square norm against float64."""
-    x, weight = (
-        context.random(BATCH, SIDE * 4, dtype="float16"),
-        context.random(SIDE * 4, dtype="float16", seed=1),
-    )
-    on_device = x.to(context.device)
+    operations = import_module(f"{vllm.__name__}._custom_ops")
+    x = context.random(BATCH, SIDE * 4, dtype="float16")
+    weight = context.random(SIDE * 4, dtype="float16", seed=1)
+    on_device = context.to_device(x)
     result = context.torch.empty_like(on_device)
-    import_module(f"{vllm.__name__}._custom_ops").rms_norm(
-        result, on_device, weight.to(context.device), 1e-6
+    operations.rms_norm(
+        result,
+        on_device,
+        context.to_device(weight),
+        1e-6,
     )
-    scale = (x.double().pow(2).mean(dim=1, keepdim=True) + 1e-6).sqrt()
+    x = x.double()
+    weight = weight.double()
+    scale = (x.pow(2).mean(dim=1, keepdim=True) + 1e-6).sqrt()
     context.compare(
-        result, x.double() / scale * weight.double(), weight.double().abs() * x.double().abs().max()
+        result,
+        x / scale * weight,
+        weight.abs() * x.abs().max(),
     )
 
 
 EIGHT_BITS = 2.0**-6
 
-PROGRAMS = (
+PROGRAMS: tuple[Program, ...] = (
     Program("torchvision", "nms", boxes, where="cuda cpu"),
-    Program("torchaudio", "filter", filtered, tolerance("float32", SIDE), "cuda cpu"),
-    Program("torchcodec", "sound", sound, 2.0**-14, "gpu cpu"),
-    Program("torchao", "quantize", quantized_weights, EIGHT_BITS, "cuda cpu"),
-    Program("bitsandbytes", "quantize", quantized, EIGHT_BITS, "cuda cpu"),
-    Program("xformers", "attention", packed_attention, tolerance("float16", LENGTH)),
-    Program("flash_attn", "attention", flash_attention, tolerance("float16", LENGTH, margin=4)),
-    Program("vllm", "norm", normalized, tolerance("float16", SIDE * 4)),
-    Program("triton", "kernel", triton_kernel, tolerance("float32"), "gpu"),
+    Program(
+        "torchaudio",
+        "filter",
+        filtered,
+        tolerance("float32", SIDE),
+        where="cuda cpu",
+    ),
+    Program(
+        "torchcodec",
+        "sound",
+        sound,
+        2.0**-14,
+        where="gpu cpu",
+    ),
+    Program(
+        "torchao",
+        "quantize",
+        quantized_weights,
+        EIGHT_BITS,
+        where="cuda cpu",
+    ),
+    Program(
+        "bitsandbytes",
+        "quantize",
+        quantized,
+        EIGHT_BITS,
+        where="cuda cpu",
+    ),
+    Program(
+        "xformers",
+        "attention",
+        packed_attention,
+        tolerance("float16", LENGTH),
+    ),
+    Program(
+        "flash_attn",
+        "attention",
+        flash_attention,
+        tolerance("float16", LENGTH, margin=4),
+    ),
+    Program(
+        "vllm",
+        "norm",
+        normalized,
+        tolerance("float16", SIDE * 4),
+    ),
+    Program(
+        "triton",
+        "kernel",
+        triton_kernel,
+        tolerance("float32"),
+        where="gpu",
+    ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,30 +19,35 @@ LEAST_FREE_MIB = 600
 
 def device(context: CheckContext) -> str | None:
     """torch sees the device, can open it, and it has memory to work in."""
-    if not context.on_gpu:
-        context.torch.zeros(1, device=context.device)
-        return None
-    context.gpu.init()
-    free = context.free_bytes()
-    if free < LEAST_FREE_MIB << 20:
-        raise Unproven(f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}")
+    if context.on_gpu:
+        context.gpu.init()
+        free = context.free_bytes() >> 20
+        if free < LEAST_FREE_MIB:
+            raise Unproven(f"no free memory: {free} MiB, where the checks need {LEAST_FREE_MIB}")
     context.torch.zeros(1, device=context.device)
-    return str(context.gpu.get_device_name())
+    return str(context.gpu.get_device_name()) if context.on_gpu else None
 
 
 def elementwise(context: CheckContext) -> None:
     """Elementwise kernels, the build's own code, against float64."""
     x = context.random(1 << 16)
-    on_device, exact = x.to(context.device), x.double()
-    expected = (-exact * exact).exp() + exact.sigmoid()
-    context.compare((-on_device * on_device).exp() + on_device.sigmoid(), expected)
+    context.compare(_bell(context.to_device(x)), _bell(x.double()))
+
+
+def _bell(x: Any) -> Any:
+    return (-x * x).exp() + x.sigmoid()
 
 
 def reduction(context: CheckContext) -> None:
     """Sum, maximum and position of the maximum over a million numbers."""
     x = context.random(1 << 20)
-    on_device = x.to(context.device)
-    context.compare(on_device.sum(), x.double().sum(), x.double().abs().sum())
+    exact = x.double()
+    on_device = context.to_device(x)
+    context.compare(
+        on_device.sum(),
+        exact.sum(),
+        exact.abs().sum(),
+    )
     context.same(on_device.max(), x.max())
     context.same(on_device.argmax(), x.argmax())
 
@@ -49,59 +56,70 @@ def matmul(dtype: str, context: CheckContext) -> None:
     """A matrix product (cuBLAS) against float64."""
     if dtype == "bfloat16" and context.below(8, 0):
         raise Skip("bfloat16 needs compute capability 8.0")
-    a, b = context.random(SIDE, SIDE, dtype=dtype), context.random(SIDE, SIDE, dtype=dtype, seed=1)
-    product = supported(lambda: a.to(context.device) @ b.to(context.device), "not implemented for")
-    context.compare(product, a.double() @ b.double(), a.double().abs() @ b.double().abs())
+    a = context.random(SIDE, SIDE, dtype=dtype)
+    b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
+    product = supported(
+        lambda: context.to_device(a) @ context.to_device(b),
+        "not implemented for",
+    )
+    context.compare_product(product, a, b)
 
 
 def convolution(context: CheckContext) -> None:
     """A convolution and its gradient (cuDNN) against float64."""
-    x, w = context.random(4, 16, 32, 32), context.random(32, 16, 3, 3, seed=1)
-    conv = context.torch.nn.functional.conv2d
-    on_device = w.to(context.device).clone().requires_grad_()
-    result = conv(x.to(context.device), on_device, padding=1)
+    x = context.random(4, 16, 32, 32)
+    w = context.random(32, 16, 3, 3, seed=1)
+    weights = context.to_device(w).clone().requires_grad_()
+    convolve = partial(context.torch.nn.functional.conv2d, padding=1)
+    result = convolve(context.to_device(x), weights)
     result.sum().backward()
-    magnitude = conv(x.double().abs(), w.double().abs(), padding=1)
-    context.compare(result.detach(), conv(x.double(), w.double(), padding=1), magnitude)
-    if not bool(on_device.grad.isfinite().all()):
+    x = x.double()
+    w = w.double()
+    context.compare(
+        result.detach(),
+        convolve(x, w),
+        convolve(x.abs(), w.abs()),
+    )
+    if not bool(weights.grad.isfinite().all()):
         raise Wrong("the gradient is not finite")
 
 
 def batched(context: CheckContext) -> None:
     """A batched product of strided matrices (cuBLAS) against float64."""
-    a, b = context.random(8, 64, 96), context.random(8, 80, 96, seed=1)
-    product = context.torch.bmm(a.to(context.device), b.to(context.device).transpose(1, 2))
-    context.compare(product, _bmm(a.double(), b.double()), _bmm(a.double().abs(), b.double().abs()))
-
-
-def _bmm(a: Any, b: Any) -> Any:
-    return a @ b.transpose(1, 2)
+    a = context.random(8, 64, 96)
+    b = context.random(8, 80, 96, seed=1)
+    strided = context.to_device(b).transpose(1, 2)
+    product = context.torch.bmm(context.to_device(a), strided)
+    context.compare_product(product, a, b.transpose(1, 2))
 
 
 def linear(context: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
-    x, w, bias = (
-        context.random(64, SIDE),
-        context.random(128, SIDE, seed=1),
-        context.random(128, seed=2),
+    x = context.random(64, SIDE)
+    w = context.random(128, SIDE, seed=1)
+    bias = context.random(128, seed=2)
+    inputs = map(context.to_device, (x, w, bias))
+    result = context.torch.nn.functional.linear(*inputs)
+    x = x.double()
+    w = w.double().t()
+    bias = bias.double()
+    context.compare(
+        result,
+        x @ w + bias,
+        x.abs() @ w.abs() + bias.abs(),
     )
-    result = context.torch.nn.functional.linear(
-        x.to(context.device), w.to(context.device), bias.to(context.device)
-    )
-    expected = x.double() @ w.double().t() + bias.double()
-    context.compare(result, expected, x.double().abs() @ w.double().abs().t() + bias.double().abs())
 
 
 def sort(context: CheckContext) -> None:
     """Sorting, exactly as the CPU does it."""
     x = context.random(1 << 16)
-    context.same(x.to(context.device).sort().values, x.sort().values)
+    context.same(context.to_device(x).sort().values, x.sort().values)
 
 
 def cumsum(context: CheckContext) -> None:
     """Running sums of integers, exactly."""
     x = context.torch.arange(1 << 16)
-    context.same(x.to(context.device).cumsum(0), x.cumsum(0))
+    context.same(context.to_device(x).cumsum(0), x.cumsum(0))
 
 
 def optimizer(context: CheckContext) -> None:
@@ -109,29 +127,24 @@ def optimizer(context: CheckContext) -> None:
 
     The step is called as a function: making an optimizer imports torch's compiler, which takes longer than torch.
     """
-    parameters = [context.random(16, seed=seed) for seed in range(96)]
-    gradients = [context.random(16, seed=1000 + seed) for seed in range(96)]
-    exact = [p.double() for p in parameters], [g.double() for g in gradients]
-    reference = _stepped(context.torch, *exact, foreach=False)
-    on_device = (
-        [p.to(context.device) for p in parameters],
-        [g.to(context.device) for g in gradients],
+    tensors = [context.random(16, seed=seed) for seed in range(2 * 96)]
+    expected = _optimized(
+        context.torch,
+        [tensor.double() for tensor in tensors],
+        foreach=False,
     )
-    context.compare(_stepped(context.torch, *on_device, foreach=context.on_gpu), reference)
+    on_device = list(map(context.to_device, tensors))
+    context.compare(_optimized(context.torch, on_device, foreach=context.on_gpu), expected)
 
 
-def _stepped(torch: Any, parameters: list[Any], gradients: list[Any], foreach: bool) -> Any:
+def _optimized(torch: Any, tensors: list[Any], foreach: bool) -> Any:
+    """Return the parameters, which the first tensors are; the others are their gradients."""
+    parameters = tensors[:96]
+    gradients = tensors[96:]
     adamw = import_module("torch.optim.adamw").adamw
-    averages, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    averages = [torch.zeros_like(parameter) for parameter in parameters]
+    squares = [torch.zeros_like(parameter) for parameter in parameters]
     steps = [torch.tensor(0.0) for _ in parameters]
-    rates = {
-        "amsgrad": False,
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "lr": 0.01,
-        "weight_decay": 0.01,
-        "eps": 1e-8,
-    }
     for _ in range(3):
         adamw(
             parameters,
@@ -142,7 +155,12 @@ def _stepped(torch: Any, parameters: list[Any], gradients: list[Any], foreach: b
             steps,
             foreach=foreach,
             maximize=False,
-            **rates,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=0.01,
+            weight_decay=0.01,
+            eps=1e-8,
         )
     return torch.stack(parameters)
 
@@ -161,9 +179,6 @@ def numpy(context: CheckContext) -> None:
 
 def temporary(_context: CheckContext) -> str:
     """The folder for temporary files takes a megabyte: DataLoader workers, Triton and extensions write there."""
-    import os
-    import tempfile
-
     folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
     if not os.access(folder, os.W_OK):
         raise Wrong(f"TMPDIR names {folder}, which cannot be written to")
@@ -178,36 +193,48 @@ def temporary(_context: CheckContext) -> str:
 
 def copies(context: CheckContext) -> None:
     """Bytes to the device and back, from pageable and from pinned memory, unchanged."""
-    x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
-    context.same(x.to(context.device), x)
-    pinned = x.pin_memory()
-    there = pinned.to(context.device, non_blocking=True)
+    x = context.torch.randint(
+        0,
+        256,
+        (1 << 20,),
+        dtype=context.torch.uint8,
+    )
+    context.same(context.to_device(x), x)
+    copy = x.pin_memory().to(context.device, non_blocking=True)
     context.synchronize()
-    context.same(there, x)
+    context.same(copy, x)
 
 
 def streams(context: CheckContext) -> None:
     """Two streams at once, one waiting for the other's result."""
-    gpu = context.gpu
-    first, second = gpu.Stream(), gpu.Stream()
-    with gpu.stream(first):
-        x = context.torch.ones(1 << 16, device=context.device).cumsum(0)
-    with gpu.stream(second):
-        y = context.torch.full((1 << 16,), 2.0, device=context.device)
+    torch = context.torch
+    first = context.gpu.Stream()
+    second = context.gpu.Stream()
+    with context.gpu.stream(first):
+        x = torch.ones(1 << 16, device=context.device).cumsum(0)
+    with context.gpu.stream(second):
+        y = torch.full((1 << 16,), 2.0, device=context.device)
         second.wait_stream(first)
         z = x * y
-    gpu.synchronize()
-    context.same(z, 2 * context.torch.arange(1, (1 << 16) + 1, dtype=context.torch.float32))
+    context.gpu.synchronize()
+    context.same(z, 2 * torch.arange(1, (1 << 16) + 1, dtype=torch.float32))
 
 
 def allocator(context: CheckContext) -> None:
     """Blocks of memory that do not overlap, given back afterwards."""
+    torch = context.torch
     before = context.gpu.memory_allocated()
     blocks = [
-        context.torch.full((1 << 18,), i, dtype=context.torch.int32, device=context.device)
-        for i in range(32)
+        torch.full(
+            (1 << 18,),
+            number,
+            dtype=torch.int32,
+            device=context.device,
+        )
+        for number in range(32)
     ]
-    if [int(block.min()) for block in blocks] != list(range(32)) or int(blocks[0].max()) != 0:
+    contents = [int(block.min()) for block in blocks]
+    if contents != list(range(32)) or int(blocks[0].max()) != 0:
         raise Wrong("one block of memory was written through another")
     del blocks
     if context.gpu.memory_allocated() > before:
@@ -218,17 +245,57 @@ EVERYWHERE = "gpu cpu mps"
 
 CHECKS = (
     Check("device", device, where=EVERYWHERE),
-    Check("elementwise", elementwise, tolerance("float32"), EVERYWHERE),
-    Check("reduction", reduction, tolerance("float32", 1 << 20), EVERYWHERE),
-    Check("matmul-float32", partial(matmul, "float32"), tolerance("float32", SIDE), EVERYWHERE),
-    Check("matmul-float16", partial(matmul, "float16"), tolerance("float16", SIDE), EVERYWHERE),
+    Check(
+        "elementwise",
+        elementwise,
+        tolerance("float32"),
+        where=EVERYWHERE,
+    ),
+    Check(
+        "reduction",
+        reduction,
+        tolerance("float32", 1 << 20),
+        where=EVERYWHERE,
+    ),
+    Check(
+        "matmul-float32",
+        partial(matmul, "float32"),
+        tolerance("float32", SIDE),
+        where=EVERYWHERE,
+    ),
+    Check(
+        "matmul-float16",
+        partial(matmul, "float16"),
+        tolerance("float16", SIDE),
+        where=EVERYWHERE,
+    ),
     Check("matmul-bfloat16", partial(matmul, "bfloat16"), tolerance("bfloat16", SIDE)),
-    Check("convolution", convolution, tolerance("float32", 16 * 9, WINOGRAD), EVERYWHERE),
-    Check("batched-product", batched, tolerance("float32", 96), EVERYWHERE),
-    Check("linear", linear, tolerance("float32", SIDE), EVERYWHERE),
+    Check(
+        "convolution",
+        convolution,
+        tolerance("float32", 16 * 9, WINOGRAD),
+        where=EVERYWHERE,
+    ),
+    Check(
+        "batched-product",
+        batched,
+        tolerance("float32", 96),
+        where=EVERYWHERE,
+    ),
+    Check(
+        "linear",
+        linear,
+        tolerance("float32", SIDE),
+        where=EVERYWHERE,
+    ),
     Check("sort", sort),
     Check("cumsum", cumsum),
-    Check("optimizer-step", optimizer, tolerance("float32", SIDE), EVERYWHERE),
+    Check(
+        "optimizer-step",
+        optimizer,
+        tolerance("float32", SIDE),
+        where=EVERYWHERE,
+    ),
     Check("copies", copies, where="gpu"),
     Check("streams", streams, where="gpu"),
     Check("allocator", allocator, where="gpu"),

@@ -17,7 +17,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.machine import Machine
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
-from gpuinstall.vendors.apple.prober import kept
+from gpuinstall.vendors.apple.prober import gpu_lines
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -198,7 +198,7 @@ def test_the_cpu_may_be_asked_for(tmp_path: Path) -> None:
 def test_a_recording_keeps_nothing_of_the_displays() -> None:
     display = f"{M3}          Display Serial Number: C02XYZ\n"
 
-    assert kept(display).splitlines() == [
+    assert gpu_lines(display).splitlines() == [
         "Chipset Model: Apple M3",
         "Total Number of Cores: 10",
         "Vendor: Apple (0x106b)",
@@ -260,6 +260,6 @@ def mac(made: Made) -> Mapping[str, str]:
         "platform.json": platform("Darwin", made.machine, "24.5.0", made.translated),
         "sw_vers.txt": f"ProductName:\t\tmacOS\nProductVersion:\t\t{made.macos}\nBuildVersion:\t\t23F79\n",
         "sysctl.txt": "".join(f"{key}: {value}\n" for key, value in said.items()),
-        "system_profiler.txt": kept(made.gpus),
+        "system_profiler.txt": gpu_lines(made.gpus),
         "environment.json": json.dumps({}),
     }

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.failures.table import load_errors, load_failures
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.vendors.nvidia.preflight import UNCOMPILED, CudaContext, cuda_cause, cuda_refusal
+from gpuinstall.vendors.nvidia.cuda_causes import CudaContext, cuda_cause, cuda_refusal
+from gpuinstall.vendors.nvidia.preflight import UNCOMPILED
 from gpuinstall.vendors.prober import format_gpus
 from gpuinstall.versions import ComputeCapability, DriverVersion
 
@@ -113,10 +114,10 @@ def test_in_a_container_cuda_lacks_a_device_node_that_nvml_does_not_need(status:
 
 @pytest.mark.parametrize("status", [100, 999])
 def test_on_the_host_a_missing_uvm_node_is_made(status: int) -> None:
-    problem = cuda_refusal(status, replace(HOST, uvm=False))
+    problem = cuda_refusal(status, replace(HOST, without_uvm=True))
     assert problem.id == "F13"
     assert "sudo nvidia-modprobe -c 0 -u" in (problem.fix or "")
-    assert cuda_refusal(status, replace(HOST, uvm=True)).id == {100: "F15", 999: "F12"}[status]
+    assert cuda_refusal(status, HOST).id == {100: "F15", 999: "F12"}[status]
 
 
 def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.facts.source import ThisMachine
+from gpuinstall.vendors.nvidia import linux
 from gpuinstall.vendors.nvidia.linux import (
     forbids_nvidia,
     lists_nvidia,
@@ -105,3 +107,21 @@ def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
     }
     state = read_linux_kernel(recording(tmp_path, files), obstacles=True)
     assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"
+
+
+@pytest.mark.parametrize("folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"])
+def test_the_module_is_found_in_each_distributions_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    release = ThisMachine().text(linux.RELEASE)
+    assert release is not None
+    modules = tmp_path / folder / release.strip()
+    modules.mkdir(parents=True)
+    (modules / "modules.dep").write_text(
+        "kernel/drivers/net/e1000.ko:\nkernel/drivers/video/nvidia.ko.xz: kernel/x.ko\n",
+        encoding="utf-8",
+    )
+    # NixOS has no /lib/modules.
+    folders = tuple(f"{tmp_path}{path}" for path in linux.MODULES)
+    monkeypatch.setattr(linux, "MODULES", folders)
+    assert read_linux_kernel(ThisMachine(), obstacles=True).on_disk

@@ -130,6 +130,7 @@ def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:
         ("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", True),
         ("/usr/local/cuda/compat/lib.real/libcuda.so.1", True),
         ("/home/ada/miniforge3/cuda-compat/libcuda.so.580.95.05", True),
+        ("/usr/local/cuda-13.0/compat_orin/libcuda.so.1", True),
         (LIBRARY, False),
         ("/home/compatible/libcuda.so.1", False),
         ("nvcuda.dll", False),

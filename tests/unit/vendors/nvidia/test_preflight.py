@@ -8,10 +8,10 @@ from gpuinstall.failures.problems import FixContext
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu, Machine, MigDevice
 from gpuinstall.process import Finished
+from gpuinstall.vendors.nvidia.cuda_causes import known_cause
 from gpuinstall.vendors.nvidia.preflight import (
     PreflightFinding,
     judge_trial,
-    known_cause,
     problems_of,
     proofs_of,
     trials,

@@ -1,0 +1,148 @@
+"""What the index pages of pinned packages tell: when the versions came out, and which Pythons have wheels."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.errors import InstallationError
+from gpuinstall.files import parse_json
+from gpuinstall.plan.python import number
+from gpuinstall.threads import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.plan.requirement import ParsedRequirement
+    from gpuinstall.session import Session
+    from gpuinstall.web import Page
+
+
+def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str | None:
+    """Return the day after the newest of the pinned versions came out, as uv reads a date.
+
+    Args:
+        limits: Requirements with specifiers.
+        session: The sources and the clients of the run.
+
+    Returns:
+        None if nothing is pinned to one version, or no source tells when that came out.
+    """
+    pins = [limit for limit in limits if _is_exact(limit)]
+    days = [release_day(page, pin) for pin, page in _pages(pins, session)]
+    newest = max(filter(None, days), default=None)
+    if newest is None:
+        return None
+    day_after = newest + timedelta(days=1)
+    return f"{day_after:%Y-%m-%d}T00:00:00Z"
+
+
+def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
+    """Return when the first file of a pinned version was uploaded, if the page tells it (PEP 700).
+
+    Later files of a version are wheels for newer Pythons: their dates are not that of the version.
+    """
+    if "json" not in page.content_type:
+        return None
+    days = []
+    for file in parse_json(page.text).get("files", ()):
+        version = _version_of(file.get("filename", ""))
+        uploaded = file.get("upload-time")
+        if version is None or not pin.allows(version):
+            continue
+        if isinstance(uploaded, str):
+            with suppress(ValueError):
+                days.append(datetime.fromisoformat(uploaded[:10]))
+    return min(days, default=None)
+
+
+def python_with_wheels(
+    request: LockRequest,
+    pins: Sequence[ParsedRequirement],
+    date: str | None,
+    session: Session,
+) -> str:
+    """Return the Python for which most of the pinned versions have a wheel.
+
+    Of several it is the first by age, from the one that was chosen for the request and then the newest on.
+    """
+    tags_of_pins = []
+    for pin, page in _pages(pins, session):
+        tags: set[Tag] = set()
+        for wheel in parse_page(page):
+            if pin.allows(wheel.version):
+                tags |= wheel.tags
+        tags_of_pins.append(tags)
+
+    def served_pins(python: str) -> int:
+        usable = set(request.target.tags(python))
+        return sum(not usable.isdisjoint(tags) for tags in tags_of_pins)
+
+    choice = request.choice
+    # A free-threaded Python is never chosen unless it is requested.
+    pythons = [python for python in choice.build.pythons if not python.endswith("t")]
+    pythons.sort(key=number, reverse=True)
+    return max(by_age([choice.python, *pythons], date), key=served_pins)
+
+
+def by_age(pythons: Sequence[str], date: str | None) -> list[str]:
+    """Sort Pythons: those that were a year old at a date, in their order, then the others from the oldest on.
+
+    Wheels for a new Python come late, and packages without a version are as old as the date.
+    """
+    if date is None:
+        return list(pythons)
+    settled = []
+    newer = []
+    for python in pythons:
+        # Python 3.11 came in October 2022, each other as many years before or after it.
+        year_after = 2012 + number(python)[1]
+        if f"{year_after}-10-01" <= date:
+            settled.append(python)
+        else:
+            newer.append(python)
+    return [*settled, *sorted(newer, key=number)]
+
+
+def _is_exact(requirement: ParsedRequirement) -> bool:
+    """Whether a requirement pins one version."""
+    parts = requirement.specifier or ()
+    return any(part.operator == "==" and not part.version.endswith("*") for part in parts)
+
+
+def _pages(
+    pins: Sequence[ParsedRequirement], session: Session
+) -> list[tuple[ParsedRequirement, Page]]:
+    """Return the requirements that have a page, each with it."""
+    pages = side_by_side(partial(_page_of, session=session), pins)
+    pairs = zip(pins, pages, strict=True)
+    return [(pin, page) for pin, page in pairs if page]
+
+
+def _page_of(pin: ParsedRequirement, session: Session) -> Page | None:
+    """Return the page of the first index that has the package."""
+    for index in session.sources.indexes_for(pin.name, session.default_index):
+        # The page of a folder has no dates.
+        if index.startswith(("http://", "https://")):
+            with suppress(InstallationError):
+                page = session.client.page(f"{index}/{pin.name}/")
+                if page:
+                    return page
+    return None
+
+
+def _version_of(filename: str) -> Version | None:
+    with suppress(ValueError):
+        if filename.endswith(".whl"):
+            return parse_wheel_filename(filename)[1]
+        return parse_sdist_filename(filename)[1]
+    return None

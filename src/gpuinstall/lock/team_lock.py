@@ -1,0 +1,190 @@
+"""The lock that the tool of a project keeps, of uv, Poetry, PDM or Pipenv: versions that are preferred, and sources."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.files import parse_json, parse_toml
+from gpuinstall.lock.project_sources import MALFORMED_TABLE, PIPENV_ADDRESSES, table_in
+from gpuinstall.plan.requirement import normalised
+from gpuinstall.provenance import TEAM_LOCK, SourceSetting, source_setting
+from gpuinstall.requirements_file import read_listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from gpuinstall.lock.project_sources import Table
+
+PIPENV_LOCK = "Pipfile.lock"
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
+_REPAIR = "Repair it\nthe same with --no-project   # without the folder's requirements"
+
+
+def team_lock_in(folder: Path) -> Path | None:
+    """Return the lock that the tool of a project keeps; None if there is none."""
+    for name in _LOCKS:
+        path = folder / name
+        if path.is_file():
+            return path
+    return None
+
+
+def read_team_lock(
+    path: Path,
+    markers: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the versions that a team's lock has for the machine and the Python of ``markers``, as ``name==version``.
+
+    Those of torch's companions are without their labels; the libraries of its build are left out.
+
+    Raises:
+        UsageError: if it is malformed.
+    """
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    catalog = load_catalog()
+    versions = {}
+    try:
+        document = parse_toml(read_listed(path, path.parent))
+        for row in document.get("package", ()):
+            # Parsed, for it becomes a line of a file for uv.
+            name = canonicalize_name(row["name"], validate=True)
+            if not row.get("version"):  # a folder has none
+                continue
+            if not _is_for(row, markers):
+                continue
+            version = Version(row["version"])
+            if name in catalog.family:
+                versions[name] = version.public
+            elif not catalog.is_tied(name):
+                versions[name] = str(version)
+    except MALFORMED_TABLE as error:
+        raise _malformed(path, error) from None
+    rows = sorted(versions.items())
+    return tuple(f"{name}=={version}" for name, version in rows)
+
+
+def _is_for(
+    row: Table,
+    markers: Mapping[str, str],
+) -> bool:
+    """Whether one of the markers of a package holds: uv's list of them, PDM's text, Poetry's text or table by group."""
+    from packaging.markers import Marker
+
+    written = row.get("resolution-markers") or row.get("markers") or row.get("marker")
+    if not written:
+        return True
+    if isinstance(written, str):
+        written = [written]
+    elif isinstance(written, dict):
+        written = written.values()
+    return any(Marker(text).evaluate(dict(markers)) for text in written)
+
+
+def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
+    """Return what a team's lock says of the files and the sources of packages.
+
+    Raises:
+        UsageError: if it is malformed.
+    """
+    try:
+        text = read_listed(path, path.parent)
+        if path.name == PIPENV_LOCK:
+            rows = _pipenv_rows(parse_json(text))
+        else:
+            rows = _team_rows(parse_toml(text))
+        settings = list[SourceSetting]()
+        for row in rows:
+            settings += _package_settings(row, path)
+    except MALFORMED_TABLE as error:
+        raise _malformed(path, error) from None
+    return tuple(settings)
+
+
+def _team_rows(document: Table) -> Iterator[Table]:
+    """Yield the packages of a lock with their files."""
+    # Poetry wrote the files of all packages there before its version 1.3.
+    files = table_in(document, "metadata", "files")
+    for row in document.get("package", ()):
+        own_files = files.get(row["name"], ())
+        yield {"files": own_files, **row}
+
+
+def _pipenv_rows(document: Table) -> Iterator[Table]:
+    """Yield the packages of a ``Pipfile.lock`` as other tools write them."""
+    sources = table_in(document, "_meta").get("sources", [])
+    addresses = {source["name"]: source["url"] for source in sources}
+    default = sources[0]["url"] if sources else None
+    for group, packages in document.items():
+        if group == "_meta":
+            continue
+        for name, entry in packages.items():
+            files = [{"hash": text} for text in entry.get("hashes", ())]
+            row: dict[str, Any] = {"name": name, "files": files}
+            if "version" in entry:
+                row["version"] = entry["version"].removeprefix("==")
+            if entry.keys() & {*PIPENV_ADDRESSES}:
+                row["source"] = {"url": ""}
+            else:
+                index = addresses[entry["index"]] if "index" in entry else default
+                row["source"] = {"registry": index}
+            yield row
+
+
+def _malformed(path: Path, error: Exception) -> UsageError:
+    message = f"{path.name} is malformed: {' '.join(str(error).split())}"
+    return UsageError("team-lock-malformed", message, hint=_REPAIR)
+
+
+def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
+    from packaging.version import Version
+
+    from gpuinstall.extensions.rows import load_extensions  # which takes long to load
+
+    name = normalised(row["name"])
+    is_tied = load_catalog().is_tied(name)
+    if is_tied or name in load_extensions().rows:
+        yield source_setting(TEAM_LOCK, "files of torch", "", path)
+        return
+    files = [*row["files"], *row.get("wheels", ())]
+    if row.get("sdist"):
+        files.append(row["sdist"])
+    hashes = set()
+    for file in files:
+        if file.get("hash", "").startswith("sha256:"):
+            hashes.add(file["hash"])
+    if hashes and "version" in row:
+        yield source_setting(
+            tool=TEAM_LOCK,
+            key="hashes of packages at their versions",
+            value=" ".join(sorted(hashes)),
+            file=path,
+            package=f"{name}=={Version(row['version'])}",
+        )
+    source = row.get("source", row)  # PDM writes an address beside the name
+    index = source.get("registry")
+    if source.get("type") == "legacy":
+        index = source["url"]
+    if index:
+        key = "index of a package"
+        place = index
+        if "://" not in index:
+            folder = path.absolute().parent
+            place = os.path.normpath(folder / index)
+    elif {"git", "url", "path", "directory", "editable"} & source.keys():
+        key = "git, url, path of a package"
+        place = ""
+    else:
+        return
+    yield source_setting(
+        tool=TEAM_LOCK,
+        key=key,
+        value=place,
+        file=path,
+        package=name,
+    )

@@ -1,0 +1,207 @@
+"""The request nearest to one that cannot be met: another torch, and with it what its build decides.
+
+A pin is never exchanged silently (rule 8 of the design): this is what ``--relax`` asks for, and what a refusal offers.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.plan.companions import PAIRED
+from gpuinstall.plan.requirement import parse_requirement, requirement_names
+from gpuinstall.plan.values import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from packaging.version import Version
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog.catalog import Release
+    from gpuinstall.plan.requirement import ParsedRequirement
+    from gpuinstall.request import Request
+
+    ChooseFor = Callable[[Request], object]
+    """What a request comes to: a Plan, or something else if no build serves it."""
+
+
+class RelaxedRequest(NamedTuple):
+    """A request that can be met in place of one that cannot."""
+
+    request: Request
+    torch: str
+    """Its torch, ``2.7.1``."""
+
+    moved: tuple[str, ...]
+    """The requirements that it no longer holds to, torch's first, as they were written."""
+
+
+def nearest_request(
+    request: Request,
+    catalog: Catalog,
+    choose_for: ChooseFor,
+) -> RelaxedRequest | None:
+    """Return the request with the nearest torch that runs, without the requirements that it excludes.
+
+    Args:
+        request: A request that no build serves.
+        catalog: The releases of torch.
+        choose_for: What another request would come to on this machine, or on all that a lock is for.
+
+    Returns:
+        None if the request says nothing of torch, or no torch serves the rest of it.
+    """
+    limits = version_limits(request)
+    paired = [limit for limit in limits if limit.name in PAIRED]
+    if not paired:
+        return None
+    tied = [limit for limit in limits if limit.name != "torch" and catalog.is_tied(limit.name)]
+    for torch in _by_distance(catalog.releases, paired):
+        candidate = _Candidate(request, torch, catalog.family, choose_for)
+        if not candidate.is_served_without(tied):
+            continue
+        excluded = [limit for limit in tied if not candidate.allows(limit, tied)]
+        if not candidate.is_served_without(excluded):
+            # Each goes with this torch, but not all of them together.
+            excluded = tied
+        moved = [limit for limit in limits if limit.name == "torch" and not limit.allows(torch)]
+        moved += excluded
+        return RelaxedRequest(
+            candidate.without(excluded),
+            torch=str(torch),
+            moved=tuple(limit.text for limit in moved),
+        )
+    return None
+
+
+def version_limits(request: Request) -> list[ParsedRequirement]:
+    """Return the requirements and constraints that limit a version."""
+    texts = (*request.requirements, *request.constraints)
+    requirements = map(parse_requirement, texts)
+    return [requirement for requirement in requirements if requirement.specifier]
+
+
+class _Candidate(NamedTuple):
+    """A torch to take in place of the one that a request requires."""
+
+    request: Request
+    torch: Version
+    family: Collection[str]
+    """What is requested by name also without its version."""
+
+    choose_for: ChooseFor
+
+    def is_served_without(self, excluded: Iterable[ParsedRequirement]) -> bool:
+        """Whether a build serves the request with this torch."""
+        return isinstance(self.choose_for(self.without(excluded)), Plan)
+
+    def allows(self, limit: ParsedRequirement, tied: Sequence[ParsedRequirement]) -> bool:
+        """Whether the catalogue knows that a requirement goes with this torch.
+
+        Args:
+            limit: One of ``tied``.
+            tied: All that the build of torch decides.
+        """
+        requested = requirement_names(self.request.requirements)
+        if limit.name not in PAIRED or limit.name not in requested:
+            return False
+        others = [other for other in tied if other != limit]
+        return self.is_served_without(others)
+
+    def without(self, excluded: Iterable[ParsedRequirement]) -> Request:
+        """Return the request for this torch, without the versions of some requirements.
+
+        What is PyTorch's own stays requested by its name. What torch brings with it (nvidia-cublas-cu11) does not:
+        another torch has it under another name.
+        """
+        texts = {limit.text for limit in excluded}
+        requirements = []
+        for text in self.request.requirements:
+            requirement = parse_requirement(text)
+            if requirement.name == "torch" and requirement.specifier:
+                requirements.append(requirement.with_specifier(f"=={self.torch}"))
+            elif requirement.text not in texts:
+                requirements.append(text)
+            elif requirement.name in self.family:
+                requirements.append(requirement.with_specifier(""))
+        if "torch" not in requirement_names(requirements):
+            requirements.append(f"torch=={self.torch}")
+        constraints = []
+        for text in self.request.constraints:
+            constraint = parse_requirement(text)
+            if constraint.name != "torch" and constraint.text not in texts:
+                constraints.append(text)
+        return replace(
+            self.request,
+            requirements=tuple(requirements),
+            constraints=tuple(constraints),
+        )
+
+
+def _by_distance(
+    releases: Mapping[Version, Release], limits: Sequence[ParsedRequirement]
+) -> list[Version]:
+    """Sort the releases of torch: the minors that were requested, then those above, then those below.
+
+    Within a minor the newest patch comes first: it has the same interface, and fewer faults.
+    """
+    minors = _requested_minors(releases, limits)
+    if not minors:
+        return []
+    lowest = min(minors)
+    highest = max(minors)
+
+    def distance(torch: Version) -> tuple[int, tuple[int, int], int]:
+        major, minor, patch = torch.release[:3]
+        release = (major, minor)
+        newest_first = (-major, -minor)
+        if release > highest:
+            return 1, release, -patch
+        if release < lowest:
+            return 2, newest_first, -patch
+        return 0, newest_first, -patch
+
+    return sorted(releases, key=distance)
+
+
+def _requested_minors(
+    releases: Mapping[Version, Release],
+    limits: Sequence[ParsedRequirement],
+) -> set[tuple[int, ...]]:
+    """Return the ``X.Y`` of torch that a request allows, or if none is in the catalogue, those in its text."""
+    minors = set()
+    for torch, release in releases.items():
+        if _is_requested(release, limits):
+            minors.add(torch.release[:2])
+    if minors:
+        return minors
+    newest = max(releases)
+    for limit in limits:
+        if limit.name == "torch":
+            for version in _specified_versions(limit):
+                # One that is newer than every release does not exist.
+                if version < newest:
+                    minors.add(version.release[:2])
+    return minors
+
+
+def _is_requested(release: Release, limits: Sequence[ParsedRequirement]) -> bool:
+    """Whether a release of torch satisfies the limits of torch, or without any those of its companions."""
+    of_torch = [limit for limit in limits if limit.name == "torch"]
+    if of_torch:
+        return all(limit.allows(release.torch) for limit in of_torch)
+    versions = {"torchvision": release.torchvision, "torchaudio": release.torchaudio}
+    return all(any(map(limit.allows, versions.get(limit.name, ()))) for limit in limits)
+
+
+def _specified_versions(limit: ParsedRequirement) -> list[Version]:
+    """Return the versions in a specifier, behind whatever operator."""
+    from packaging.version import InvalidVersion, Version
+
+    versions = []
+    for part in limit.specifier or ():
+        with suppress(InvalidVersion):
+            versions.append(Version(part.version.removesuffix(".*")))
+    return versions

@@ -1,0 +1,104 @@
+"""Old pins on a new card: ``--relax`` takes what is nearest, says what moved, and the lock records it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+RTX_5090 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),),
+    driver="580.95.05",
+    cuda=13000,
+)
+LOCK = "pylock.cu128.toml"
+REQUIREMENTS = """\
+torch==2.3.1
+torchvision==0.18.1
+painter==1
+brush==1
+easel==1
+cowsay
+"""
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+    play(RTX_5090)
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "painter", "1", requires=["brush>=2", "torch"])
+    for version in ("1", "2", "3"):
+        make_wheel(simple, "brush", version)
+    for version in ("1", "2"):
+        make_wheel(simple, "easel", version)
+    (tmp_path / "project").mkdir()
+    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    (made.folder / "requirements.txt").write_text(REQUIREMENTS, encoding="utf-8")
+    return made
+
+
+def locked_versions(workshop: Workshop) -> dict[str, str]:
+    packages = tomli.loads(workshop.lock(LOCK))["packages"]
+    return {package["name"]: package["version"] for package in packages}
+
+
+def test_a_refusal_names_relax_and_what_it_would_give(workshop: Workshop) -> None:
+    refused = workshop.run("install")
+
+    assert refused.status == 3
+    assert (
+        "do    gpuinstall install --relax   # torch 2.7.1, the nearest that runs here"
+        in refused.err
+    )
+
+
+def test_the_nearest_torch_is_installed_and_the_fewest_pins_give_way(workshop: Workshop) -> None:
+    done = workshop.run("install", "--relax")
+
+    assert done.status == 0, done.err
+    said = " ".join(done.err.split())
+    assert "torch 2.7.1+cu128 in place of torch==2.3.1" in said
+    assert "torchvision 0.22.1+cu128 in place of torchvision==0.18.1" in said
+    assert "brush 3 in place of brush==1: " in said
+    assert "are the newest: no source tells the date of the pins" in said
+    versions = locked_versions(workshop)
+    assert (versions["torch"], versions["painter"], versions["easel"]) == ("2.7.1+cu128", "1", "1")
+    assert tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["relaxed"] == {
+        "torch": "torch==2.3.1",
+        "torchvision": "torchvision==0.18.1",
+        "brush": "brush==1",
+    }
+    assert (workshop.folder / "requirements.txt").read_text("utf-8") == REQUIREMENTS
+
+
+def test_a_relaxed_lock_serves_elsewhere_and_only_those_who_relax(workshop: Workshop) -> None:
+    workshop.document("lock", "--relax")
+    lock = workshop.lock(LOCK)
+
+    assert workshop.run("lock", "check").status == 0
+    assert workshop.run("sync").status == 0
+    again = workshop.document("install", "--relax")["data"]["environment"]
+    assert again["status"] == "none"
+    assert workshop.document("lock", "--relax")["data"]["locks"][0]["status"] == "unchanged"
+    assert workshop.document("install", exit_code=3)["errors"][0]["code"] == "no-code"
+    assert workshop.lock(LOCK) == lock
+
+
+def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop: Workshop) -> None:
+    done = workshop.run("plan", "--relax")
+
+    assert done.status == 0, done.err
+    said = " ".join(done.out.split())
+    assert "torch 2.7.1 is the nearest to torch==2.3.1, torchvision==0.18.1: " in said
+    assert "newest" not in said

@@ -1,0 +1,92 @@
+"""What a wheel on this disk says of itself, and whether a package runs beside a torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.backend import Backend
+from gpuinstall.catalog import Build, Wheel, load_catalog
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.row import misfit
+from gpuinstall.learned.store import LearnedStore
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.sources import read_sources
+from gpuinstall.vendors import rules_for
+from gpuinstall.web import Client
+from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.words import machine_in_words
+from tests.lab.wheels import make_wheel
+from tests.unit.learned.test_store import ROW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.learned.row import LearnedRow
+
+CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
+
+
+def read(folder: Path, version: str, versions: str) -> LearnedRow:
+    """Read a wheel of torch with this ``torch/version.py``."""
+    path = make_wheel(
+        folder,
+        "torch",
+        version,
+        "cp312-cp312-manylinux_2_28_x86_64",
+        modules={"torch/version.py": f"__version__ = '{version}'\n{versions}\n"},
+    )
+    _, parsed, _, tags = parse_wheel_filename(path.name)
+    wheel = Wheel("torch", parsed, path.name, path.as_uri(), tags)
+    build = replace(CU130, unread=(wheel,))
+    sources = read_sources(None, {}, folder)
+    with Client(sources.certificates, logins={}) as client:
+        reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
+        return reader.torch(build)
+
+
+@pytest.mark.parametrize(
+    ("versions", "backend"),
+    [
+        ("cuda = None\nhip = None", "cpu"),
+        ("cuda = '13.0'\nhip = None", "cu130"),
+        ("cuda = None\nhip = '7.2.53211-e1a6bc5663'", "rocm7.2"),
+    ],
+)
+def test_an_unlabelled_torch_is_what_it_was_built_with(
+    tmp_path: Path, versions: str, backend: str
+) -> None:
+    assert read(tmp_path, "2.16.0", versions).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("label", "versions"),
+    [
+        ("cu130", "cuda = None\nhip = None"),
+        ("cpu", "cuda = '13.0'\nhip = None"),
+        ("xpu", "cuda = '13.0'\nhip = None"),
+        ("rocm7.2", "cuda = '13.0'\nhip = None"),
+    ],
+)
+def test_a_torch_with_another_backend_inside_is_malformed(
+    tmp_path: Path, label: str, versions: str
+) -> None:
+    with pytest.raises(WheelError, match=r"is built for \w+, and its name says"):
+        read(tmp_path, f"2.16.0+{label}", versions)
+
+
+def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path: Path) -> None:
+    assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
+
+
+def test_a_package_without_gpu_code_runs_on_every_driver() -> None:
+    machine = machine_in_words(("RTX 4090",), "550")
+    gpus = [(rules_for(machine, load_catalog(), {"cuda"}), gpu) for gpu in machine.gpus]
+    pure = replace(ROW, package="numpy", architectures=(), cuda=None, witness=None)
+
+    assert misfit(pure, CU130, gpus) is None
+    assert misfit(replace(pure, cuda="13.0"), CU130, gpus) is not None

@@ -1,0 +1,171 @@
+"""Which requirements give way where a request cannot be met: the fewest."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
+from gpuinstall.lock.pinned_pages import by_age, release_day
+from gpuinstall.lock.uv_failure import Conflict, build_conflict
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.web import Page
+
+if TYPE_CHECKING:
+    from gpuinstall.lock.concessions import Trial
+    from gpuinstall.lock.resolution import Resolution
+
+SEED = 46
+DRAWN = 300
+
+
+def conflict(*names: str, too_new: frozenset[str] = frozenset()) -> Conflict:
+    why = f"Because {' and '.join(sorted(names))} cannot be had together"
+    return Conflict(NoBuildError("requirements-conflict", "no versions", why=why), too_new)
+
+
+def failed_build(package: str) -> Conflict:
+    message = f"{package} has no wheel for this machine, and building it failed"
+    return build_conflict(
+        InstallationError("build-failed", message, why="Error: pip, numpy and -w")
+    )
+
+
+def attempt_with(obstacles: list[frozenset[str]], *in_passing: str) -> Trial:
+    """Resolve in a world where each of ``obstacles`` stands until one of its packages gives way."""
+
+    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+        for obstacle in obstacles:
+            if obstacle.isdisjoint(concessions.dropped):
+                return conflict(*obstacle, *in_passing)
+        return []
+
+    return attempt
+
+
+def fewest_by_force(packages: list[str], obstacles: list[frozenset[str]]) -> int:
+    for size in range(len(packages) + 1):
+        for dropped in combinations(packages, size):
+            if all(obstacle.intersection(dropped) for obstacle in obstacles):
+                return size
+    raise AssertionError(obstacles)
+
+
+def made(answer: Compromise | Conflict) -> Compromise:
+    assert isinstance(answer, Compromise)
+    return answer
+
+
+def test_no_smaller_set_would_do() -> None:
+    chance = random.Random(SEED)
+    wrong = []
+    for _ in range(DRAWN):
+        packages = [f"package-{number}" for number in range(chance.randint(1, 8))]
+        obstacles = [
+            frozenset(chance.sample(packages, chance.randint(1, min(3, len(packages)))))
+            for _ in range(chance.randint(0, 5))
+        ]
+        answer = made(fewest_concessions(packages, attempt_with(obstacles)))
+        if len(answer.concessions.dropped) != fewest_by_force(packages, obstacles):
+            wrong.append((obstacles, answer.concessions.dropped))
+
+    assert wrong == []
+
+
+def test_a_package_that_uv_named_in_passing_is_put_back() -> None:
+    obstacles = [frozenset({"scipy"})]
+    packages = ["scipy", "numpy"]
+
+    answer = made(fewest_concessions(packages, attempt_with(obstacles, "numpy")))
+
+    assert answer.concessions.dropped == {"scipy"}
+
+
+def test_of_two_that_exclude_each_other_the_later_one_gives_way() -> None:
+    obstacles = [frozenset({"numpy", "scipy"})]
+
+    answer = made(fewest_concessions(["numpy", "scipy"], attempt_with(obstacles)))
+
+    assert answer.concessions.dropped == {"scipy"}
+    assert answer.why("scipy") == "Because numpy and scipy cannot be had together"
+
+
+def test_what_is_newer_than_the_date_is_let_in_before_a_pin_gives_way() -> None:
+    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+        if "sympy" in concessions.undated:
+            return []
+        return conflict("torch", "numpy", too_new=frozenset({"sympy"}))
+
+    answer = made(fewest_concessions(["numpy"], attempt))
+
+    assert answer.concessions == Concessions(frozenset(), frozenset({"sympy"}))
+
+
+def test_what_gave_way_may_be_newer_than_the_date() -> None:
+    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+        if "numpy" in concessions.dropped & concessions.undated:
+            return []
+        return conflict("numpy", "scipy") if concessions.dropped else conflict("numpy")
+
+    answer = made(fewest_concessions(["numpy", "scipy"], attempt))
+
+    assert answer.concessions == Concessions(frozenset({"numpy"}), frozenset({"numpy"}))
+
+
+def test_of_pins_the_one_that_cannot_be_built_gives_way() -> None:
+    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+        return [] if "cocoa" in concessions.dropped else failed_build("cocoa==2.0.2")
+
+    answer = made(fewest_concessions(["cocoa", "numpy", "scipy"], attempt))
+
+    assert answer.concessions == Concessions(frozenset({"cocoa"}))
+    assert (
+        answer.why("cocoa") == "cocoa==2.0.2 has no wheel for this machine, and building it failed"
+    )
+
+
+def test_what_cannot_be_built_may_be_newer_than_the_date() -> None:
+    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+        return [] if "h5py" in concessions.undated else failed_build("h5py==3.1.0")
+
+    answer = made(fewest_concessions(["numpy"], attempt))
+
+    assert answer.concessions == Concessions(frozenset(), frozenset({"h5py"}))
+
+
+def test_a_conflict_of_nothing_that_was_requested_is_the_answer() -> None:
+    answer = fewest_concessions([], lambda _: conflict("torch"))
+
+    assert isinstance(answer, Conflict)
+
+
+def test_a_python_that_was_new_at_the_date_comes_late() -> None:
+    pythons = ["3.11", "3.13", "3.12", "3.10", "3.9"]
+    rows = {
+        None: pythons,
+        "2023-01-17T00:00:00Z": ["3.10", "3.9", "3.11", "3.12", "3.13"],
+        "2023-10-01T00:00:00Z": ["3.11", "3.10", "3.9", "3.12", "3.13"],
+        "2019-05-01T00:00:00Z": ["3.9", "3.10", "3.11", "3.12", "3.13"],
+        "2025-01-01T00:00:00Z": ["3.11", "3.12", "3.10", "3.9", "3.13"],
+    }
+
+    assert {date: by_age(pythons, date) for date in rows} == rows
+
+
+def test_a_release_is_as_old_as_its_first_file() -> None:
+    files = [
+        {"filename": "numpy-1.23.5-cp311-cp311-linux_x86_64.whl", "upload-time": "2022-11-20T10Z"},
+        {"filename": "numpy-1.23.5.tar.gz", "upload-time": "2022-11-19T21:11:03.5Z"},
+        {"filename": "numpy-1.24.0.tar.gz", "upload-time": "2022-12-18T00:00:00Z"},
+        {"filename": "notes.txt"},
+    ]
+    text = json.dumps({"files": files})
+    page = Page(text, "application/vnd.pypi.simple.v1+json", "https://index.example/numpy/")
+
+    day = release_day(page, parse_requirement("numpy==1.23.5"))
+
+    assert day is not None
+    assert day.strftime("%Y-%m-%d") == "2022-11-19"

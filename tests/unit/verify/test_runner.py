@@ -1,0 +1,67 @@
+"""The order in which the runner tests programs: side by side, and alone if a GPU was busy."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.finding import CheckResult
+from gpuinstall.machine import Gpu, Machine
+from gpuinstall.verify.devices import DeviceTarget
+from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.interpreter import FoundTorch
+from gpuinstall.verify.kernel_run import KernelReport, KernelRun
+from gpuinstall.verify.runner import prove_programs
+from gpuinstall.verify.verdict import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PYTHON = Path("/data/envs/it/bin/python")
+CARD = DeviceTarget(0, "NVIDIA H200", "cuda", ("GPU-x",), Gpu(0, "NVIDIA H200"), "nvidia")
+TORCH_PASSED = Device(0, "NVIDIA H200", (CheckResult("device", "passed"),))
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs in the order of their starts, on an exclusive card that vllm finds busy at first."""
+    starts: list[str] = []
+
+    def run_all(run: KernelRun, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
+        program = str(run.program)
+        starts.append(program)
+        if program == "vllm" and starts.count(program) == 1:
+            return [KernelReport(unproven="CUDA error: busy or unavailable") for _ in targets]
+        return [KernelReport((CheckResult(program, "passed"),)) for _ in targets]
+
+    monkeypatch.setattr(KernelRun, "run_all", run_all)
+    return starts
+
+
+def proven() -> list[str]:
+    """Return the checks of a card after two programs were tested on it."""
+    proof = ProofContext(Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True))
+    run = KernelRun(PYTHON, (), "quick", 60)
+    (device,) = prove_programs([TORCH_PASSED], [CARD], run, proof, ["torchvision", "vllm"])
+    return [check.name for check in device.checks]
+
+
+def test_a_busy_card_is_tried_again_alone(
+    starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert proven() == ["device", "torchvision", "vllm"]
+    assert Counter(starts) == {"torchvision": 1, "vllm": 2}
+    assert starts[-1] == "vllm"
+
+
+def test_programs_that_ran_alone_are_not_repeated(
+    starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert proven() == ["device", "torchvision"]
+    assert starts == ["torchvision", "vllm"]

@@ -55,14 +55,18 @@ def install_handlers() -> None:
 
         with suppress(OSError, RuntimeError):  # limits of the shell
             heard, _Run.lost = os.pipe()
-            Thread(target=_repeat, args=(heard,), daemon=True).start()
+            Thread(
+                target=_repeat,
+                args=(heard,),
+                daemon=True,
+            ).start()
             os.set_blocking(_Run.lost, False)
             signal.set_wakeup_fd(_Run.lost, warn_on_full_buffer=False)
             sys.unraisablehook = _raise_again
 
 
 def interrupted() -> bool:
-    """Say whether this run is to end, for threads that wait for something else than a program."""
+    """Whether this run is to end, for threads that wait for something else than a program."""
     return _Run.interrupted
 
 
@@ -106,7 +110,7 @@ def defer_interrupts() -> Iterator[None]:
 
 @contextmanager
 def ending_with_us(program: Popen[str]) -> Iterator[None]:
-    """Kill a program where its caller leaves early, by whatever exception."""
+    """Kill a program if its caller leaves early, by whatever exception."""
     _Run.programs.add(program)
     try:
         if _Run.interrupted:
@@ -117,11 +121,16 @@ def ending_with_us(program: Popen[str]) -> Iterator[None]:
         program.kill()
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(_number: int, frame: FrameType | None) -> None:
     """Kill at once what other threads wait for; they could not be told otherwise."""
-    _Run.interrupted = _Run.handled = True
+    _Run.interrupted = True
     for program in tuple(_Run.programs):
         program.kill()
+    while frame:
+        if frame.f_code is _raise_again.__code__:
+            return  # Python drops what is raised there too; `_repeat` sends the interrupt once more.
+        frame = frame.f_back
+    _Run.handled = True
     _end_if_interrupted()
 
 

@@ -130,6 +130,30 @@ except KeyboardInterrupt:
     assert running.returncode == 130
 
 
+def test_an_interrupt_while_a_dropped_one_is_raised_again_is_not_lost() -> None:
+    code = """
+class Last:
+    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)
+write = os.write
+def slow_write(*arguments):
+    write(*arguments)
+    time.sleep(0.5)
+os.write = slow_write
+try:
+    print('ready', flush=True)
+    Last()
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    running = start(code)
+    try:
+        running.communicate(timeout=20)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+
+
 def test_an_interrupt_that_comes_at_another_thread_reaches_the_main_thread_while_it_waits() -> None:
     code = """
 def signalled():

@@ -154,6 +154,33 @@ def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_br
     assert 'name = "engine"\nversion = "2.0"' in lock
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("words", "version", "floor"),
+    [
+        (("--gpu", "RTX 4090", "--driver", "580.95.05", "--glibc", "2.35"), "2.0", "2.31"),
+        (("--target", "cu126"), "1.0", "2.28"),
+    ],
+)
+def test_the_glibc_of_a_known_machine_counts_and_the_old_floor_is_for_targets(
+    workshop: Workshop,
+    stand_in_folder: Path,
+    words: tuple[str, ...],
+    version: str,
+    floor: str,
+) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "viewer", "1.0", requires=["torch", "renderer"])
+    make_wheel(simple, "renderer", "1.0", "py3-none-manylinux_2_17_x86_64")
+    make_wheel(simple, "renderer", "2.0", "py3-none-manylinux_2_31_x86_64")
+    done = workshop.run("lock", "viewer", *words, "--python", "3.12")
+    assert done.status == 0, done.err
+    [name] = [name for name in workshop.entries() if name.startswith("pylock")]
+    lock = workshop.lock(name)
+    assert f'name = "renderer"\nversion = "{version}"' in lock
+    assert f'glibc = "{floor}"' in lock
+
+
 def test_offline_advises_no_other_index(workshop: Workshop) -> None:
     for words in (("install", "torch", *CPU), ("lock", "torch", "--target", "cpu")):
         done = workshop.run(*words, "--offline")

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.markers import Marker
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from gpuinstall import uv
+from gpuinstall.catalog.narrowing import glibc_floor
 from gpuinstall.errors import InternalError
 from gpuinstall.lock.build_files import BUILD_FILES_DIGEST
 from gpuinstall.lock.declaration import canonical, digest
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
+from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.vendors import rules_for
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     _Table = Mapping[str, Any]
     _Hashes = Mapping[str, str]
 
+
+_ANY_GLIBC = "2.0"
+"""What a wheel without GNU's C library requires of it."""
 
 _UNRECORDED = FolderRequest()
 """What is recorded of a request that no file of a folder made."""
@@ -195,7 +201,7 @@ def evidence_of(
     ]
     floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
     if resolution.target.os == "linux":
-        floors["glibc"] = resolution.target.glibc
+        floors["glibc"] = _glibc_floor(resolution)
     is_backend_recorded = resolution.request.builds_here or not request.is_for_gpus
     optional = {
         "constraints": sorted(canonical(request.constraints)),
@@ -215,6 +221,20 @@ def evidence_of(
     if request.sourcing.code_check is False:
         evidence["code-check"] = False
     return evidence
+
+
+def _glibc_floor(resolution: Resolution) -> str:
+    """Return the glibc that the wheels require, at least the one that locks are made for."""
+    floors = dict[str, list[str]]()
+    for file in resolution.files:
+        with suppress(InvalidWheelFilename):
+            _, _, _, tags = parse_wheel_filename(file.name)
+            floor = glibc_floor(tags) or _ANY_GLIBC
+            floors.setdefault(file.package, []).append(floor)
+    # Of the wheels of one package, the machine takes one that it can load.
+    required = [min(levels, key=minor) for levels in floors.values()]
+    least = min(GLIBC, resolution.target.glibc, key=minor)
+    return max([least, *required], key=minor)
 
 
 def _package(

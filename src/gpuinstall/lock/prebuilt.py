@@ -146,14 +146,12 @@ def choose_prebuilt(
     A file of the version that is to stay comes first.
     """
     plan = request.plan
-    glibc = request.machine.glibc
-    target = request.target.up_to(glibc)
-    tags = target.tags(plan.choice.python)
+    tags = request.target.tags(plan.choice.python)
     here = Surroundings(
         builds=plan.runnable or (plan.choice.build,),
         gpus=tuple(served_gpus(request, plan)),
         tags=frozenset(tags),
-        glibc=glibc,
+        glibc=request.machine.glibc,
         locked=request.locked,
     )
     sources = replace(session.sources, default_index=session.default_index)

@@ -160,7 +160,7 @@ def _programs(
     return list_programs(
         request.request.requirements,
         family.union(request.files),
-        request.target.up_to(request.machine.glibc),
+        request.target,
         request.choice.python,
         session,
         constraints=request.pins.constraints,
@@ -226,7 +226,7 @@ def _propose(
     project = ResolverProject(
         requirements=programs_first(requirements, binding.names),
         python=request.choice.python,
-        target=request.target.up_to(request.machine.glibc),
+        target=request.target,
         pages={**binding.pages(wheels_of, session), **request.files},
         pins=pins.within(*beside),
         folder=session.folder,

@@ -155,17 +155,21 @@ class LockRequest:
 
     @property
     def target(self) -> Target:
-        """What its lock is for; its glibc and its macOS are old enough for every machine that runs the build."""
+        """What its lock is for: a known machine's own glibc, or one old enough for every machine that runs the build.
+
+        Its macOS is always that old.
+        """
         machine = self.machine
         build = self.choice.build
         macos = (UV_MACOS, build.macos or MACOS)
-        return Target(
+        oldest = Target(
             build.backend.tag,
             machine.os,
             machine.arch,
             glibc=min(GLIBC, machine.glibc or GLIBC, key=minor),
             macos=max(macos, key=lambda release: int(release.split(".")[0])),
         )
+        return oldest.up_to(machine.glibc)
 
 
 def machine_for_target(target: Target) -> Machine:

@@ -111,33 +111,9 @@ def resolve(
     session: Session,
     bounds: Iterable[str] = (),
 ) -> Resolution | Conflict:
-    """Resolve what was chosen, within ``bounds`` that are ours; raise InstallationError if uv cannot.
-
-    If a package has wheels for newer systems alone, what this very machine's glibc can run is allowed.
-    """
+    """Resolve what was chosen, within ``bounds`` that are ours, and check it; raise InstallationError if uv cannot."""
+    target = request.target
     pins = request.pins.within(*bounds)
-    oldest = request.target
-    answer = _resolve_for(oldest, request, pins, session)
-    newest = oldest.up_to(request.machine.glibc)
-    if newest == oldest or _has_wheels_only(answer):
-        return answer
-    again = _resolve_for(newest, request, pins, session)
-    return answer if isinstance(again, Conflict) else again
-
-
-def _has_wheels_only(answer: Resolution | Conflict) -> bool:
-    if isinstance(answer, Conflict):
-        return False
-    return all(file.name.endswith(".whl") for file in answer.files)
-
-
-def _resolve_for(
-    target: Target,
-    request: LockRequest,
-    pins: VersionPins,
-    session: Session,
-) -> Resolution | Conflict:
-    """Resolve for one target, and check what uv answered."""
     project, bound_names = _resolver_project(target, request, pins, session)
     # Before any request: what an index has of that name may run its code when it is resolved.
     requirements = map(parse_requirement, project.requirements)

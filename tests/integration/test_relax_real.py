@@ -17,17 +17,30 @@ torchvision==0.13.1+cu113
 einops==0.4.1
 numpy==1.23.1
 """
+MACHINE = ("--gpu", "RTX 5090", "--driver", "580.95.05")
+TRAIN = """\
+import torch
+from torch._six import string_classes
+from torch.utils.data import DataLoader
+from torchvision.models.utils import load_state_dict_from_url
+from torchvision.models._utils import IntermediateLayerGetter
+from torchvision.transforms import functional_tensor
+torch.add(torch.Tensor(), torch.linalg.eigh)
+"""
 
 
-def test_a_file_of_2022_is_locked_for_a_new_card(tmp_path: Path) -> None:
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "requirements.txt").write_text(OF_2022, encoding="utf-8")
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
     variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": ""}
-    workshop = Workshop(folder, tmp_path / "caches", variables)
+    return Workshop(folder, tmp_path / "caches", variables)
 
-    words = ("--gpu", "RTX 5090", "--driver", "580.95.05", "--relax")
-    lock = workshop.document("lock", *words)["data"]["locks"][0]
+
+def test_a_file_of_2022_is_locked_for_a_new_card(workshop: Workshop) -> None:
+    lock = workshop.document("lock", *MACHINE, "--relax")["data"]["locks"][0]
 
     document = tomli.loads(Path(lock["path"]).read_text("utf-8"))
     versions = {package["name"]: package["version"] for package in document["packages"]}
@@ -36,3 +49,12 @@ def test_a_file_of_2022_is_locked_for_a_new_card(tmp_path: Path) -> None:
         "torchvision": "torchvision==0.13.1+cu113",
     }
     assert (versions["einops"], versions["numpy"]) == ("0.4.1", "1.23.1")
+
+
+def test_names_that_torch_has_lost_since_are_named_with_their_lines(workshop: Workshop) -> None:
+    said = workshop.run("lock", *MACHINE, "--relax").err
+
+    lost = [line for line in said.splitlines() if "no longer has" in line]
+    assert [line.split()[1] for line in lost] == ["train.py:2:", "train.py:6:"]
+    assert lost[0].endswith("no longer has torch._six.string_classes")
+    assert lost[1].endswith("no longer has torchvision.transforms.functional_tensor")

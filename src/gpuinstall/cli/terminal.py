@@ -76,6 +76,8 @@ class Terminal:
     log: RunLog | None = None
     live: list[Console] = field(default_factory=list)
     """Where bars are drawn just now."""
+    warned: set[str] = field(default_factory=set)
+    """The warnings that were written."""
 
     @property
     def is_brief(self) -> bool:
@@ -187,8 +189,9 @@ class Terminal:
             self._report(self.style(line, "dim", self.err))
 
     def warn(self, text: str) -> None:
-        """Write something that stops nothing."""
-        if not self.quiet:
+        """Write something that stops nothing, once."""
+        if not self.quiet and text not in self.warned:
+            self.warned.add(text)
             self._report(self._headed("warning:", text, "yellow"))
 
     def fault(self, error: GpuInstallError) -> None:

@@ -24,7 +24,7 @@ from gpuinstall.units import readable
 from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import own_cuda, read_needs
-from gpuinstall.wheels.ranges import FileRanges, WheelError
+from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -199,6 +199,11 @@ class Reader:
         if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
             return replace(known, learned=now())
         return replace(row_of(WheelReader(ranges)), etag=stamp)
+
+    def open(self, wheel: Wheel) -> WheelReader:
+        """Open a wheel to read its Python sources, each of which is one part of the file."""
+        ranges, _ = self._opened(wheel)
+        return WheelReader(ranges, Limits(requests=500))
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
         """Open a wheel; return its stamp too: the etag, or when a local file was changed."""

@@ -15,6 +15,7 @@ from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, 
 from gpuinstall.finding import Reason
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.live import ask_live_index
+from gpuinstall.lock.lost_names import lost_names
 from gpuinstall.lock.pinned_pages import date_of_pins, python_with_wheels
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
@@ -88,7 +89,9 @@ def resolve_relaxed(
     if isinstance(answer, Conflict):
         raise answer.error
     why = rejected.reasons[0].message if rejected else ""
-    return [_explained(resolution, terms, compromise, why) for resolution in answer]
+    explained = [_explained(resolution, terms, compromise, why) for resolution in answer]
+    lost = lost_names(terms.moved, answer[0], session)
+    return [resolution.warned_of(lost) for resolution in explained]
 
 
 class _Terms(NamedTuple):

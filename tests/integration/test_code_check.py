@@ -116,6 +116,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).read_bytes()
     modules = {"ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5": opening}
     make_wheel(folder / "simple", "ctranslate2", "4.8.5", TAGS, modules=modules)
+    older = native_library(folder / "made" / "ct3.so", strings=["libcublas.so.11"]).read_bytes()
+    modules = {"ctranslate2.libs/libctranslate2-2d5ae8e1.so.3.24.0": older}
+    make_wheel(folder / "simple", "ctranslate2", "3.24.0", TAGS, modules=modules)
     make_wheel(folder / "simple", "nvidia-cublas-cu12", "12.9.1.4", TAGS)
     for version, served in (("9.10.2.21", range(50, 121)), ("9.20.0.48", range(75, 121))):
         make(
@@ -130,10 +133,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder / "whl" / "cu126", "torch", "2.10.0+cu126", tag, requires=["nvidia-cudnn-cu12"]
         )
     make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
+    make_pinned(folder)
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
     return folder
+
+
+def make_pinned(folder: Path) -> None:
+    """Make two versions for CUDA 12, each with a torch of its own; the newer one's has no build for CUDA 12."""
+    elsewhere = "torch==9.0; sys_platform == 'win32'"
+    for version, requires in (("1.0", ["torch==2.7.1"]), ("2.0", [elsewhere, "torch==2.15.0"])):
+        library = native_library(
+            folder / "made" / f"pinned-{version}.so", needs=["libcudart.so.12"]
+        )
+        modules = {"pinned/o.so": library.read_bytes()}
+        make_wheel(folder / "simple", "pinned", version, TAGS, requires=requires, modules=modules)
 
 
 @pytest.fixture
@@ -170,7 +185,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
-    assert "vllm 0.8.0 is the newest that has" in done.err
+    assert "vllm 0.8.0 is the newest that runs here" in done.err
     assert locked(workshop, "vllm", *V100)["vllm"] == "0.8.0"
 
     index.forget()
@@ -188,8 +203,8 @@ def test_a_version_that_could_not_be_read_does_not_count_as_without_code(
     wheel.rename(wheel.with_name(wheel.name.replace("1.5", "2.0")))  # METADATA says 1.5
     done = workshop.run("lock", "misnamed", *V100)
     assert done.ok, done.err
-    assert "misnamed 1.0 has" in done.err.replace("\n  ", " ")
-    assert "is the newest that has" not in done.err.replace("\n  ", " ")
+    assert "misnamed 1.0 runs here" in done.err.replace("\n  ", " ")
+    assert "is the newest that runs here" not in done.err.replace("\n  ", " ")
 
 
 @pytest.mark.heavy
@@ -210,7 +225,7 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(
             wheel.rename(wheel.with_name(wheel.name.replace(".dev1", "")))
     done = workshop.run("lock", "torn", *V100)
     assert done.ok, done.err
-    assert "torn 8 has (unread: 29, 9, 10: METADATA names " in done.err.replace("\n  ", " ")
+    assert "torn 8 runs here (unread: 11, 9, 10: METADATA names " in done.err.replace("\n  ", " ")
     refused = workshop.run("lock", "shreds", "--only", *V100)
     assert refused.status == 3
     unread = (
@@ -276,7 +291,7 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
         "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0"
         in done.err
     )
-    assert "engine 1.0 is the newest that has" in done.err
+    assert "engine 1.0 is the newest that runs here" in done.err
     assert "engine is 1.0" not in done.err
     assert "engine-1.0" in workshop.lock("pylock.cu129.toml")
 
@@ -294,7 +309,7 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
     done = workshop.run("lock", "gptq", *H100)
     assert done.ok, done.err
     assert "gptq 0.7.1 is incompatible with torch 2.15.0+cu130" in done.err
-    assert "2.13.0+cu129 supports it" in done.err
+    assert "it runs beside torch 2.13.0+cu129" in done.err
     for driver in ("550.54.14", "580.95.05"):
         assert locked(workshop, "gptq", *H100[:3], driver)["gptq"] == "0.7.1"
 
@@ -303,7 +318,7 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
 def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: Workshop) -> None:
     done = workshop.run("lock", "bound", *H100)
     assert done.ok, done.err
-    assert "bound 1.0 is the newest that has" in done.err
+    assert "bound 1.0 is the newest that runs here" in done.err
     found = locked(workshop, "bound", *H100)
     assert (found["bound"], found["torch"]) == ("1.0", "2.15.0+cu130")
 
@@ -311,16 +326,26 @@ def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: W
 @pytest.mark.heavy
 def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: Workshop) -> None:
     done = workshop.run("lock", "wavering", *V100)
-    assert "wavering 6 is the newest that has" in done.err
+    assert "wavering 6 is the newest that runs here" in done.err
     assert locked(workshop, "wavering", *V100)["wavering"] == "6"
 
 
 @pytest.mark.heavy
 def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop: Workshop) -> None:
     done = workshop.run("lock", "many", *V100)
-    assert "many 10 has" in done.err
+    assert "many 10 runs here" in done.err
     assert "many 10 is the newest" not in done.err
     assert locked(workshop, "many", *V100)["many"] == "10"
+
+
+@pytest.mark.heavy
+def test_a_search_beyond_a_dozen_versions_goes_by_halves(
+    workshop: Workshop, index: StandInIndex
+) -> None:
+    index.forget()
+    locked(workshop, "many", *V100)
+    read = {asked.path for asked in index.log if asked.range}
+    assert len(read) <= 10
 
 
 @pytest.mark.heavy
@@ -355,6 +380,29 @@ def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"
+
+
+def test_a_library_is_added_only_where_the_driver_runs_what_opens_it(workshop: Workshop) -> None:
+    machine = ("--gpu", "RTX 3090", "--driver", "470.256.02", "--glibc", "2.31")
+    done = workshop.run("lock", "ctranslate2", *machine)
+    assert done.ok, done.err
+    said = " ".join(done.err.split())
+    assert "ctranslate2 3.24.0 is the newest that runs here" in said
+    assert "provides the library" not in said
+    assert locked(workshop, "ctranslate2", *machine)["ctranslate2"] == "3.24.0"
+
+
+@pytest.mark.heavy
+def test_a_torch_that_a_version_does_not_allow_is_not_said_to_run_with_it(
+    workshop: Workshop,
+) -> None:
+    done = workshop.run("lock", "pinned", *H100)
+    assert done.ok, done.err
+    said = " ".join(done.err.split())
+    assert "pinned 2.0 is incompatible with torch 2.15.0+cu130" in said
+    assert "pinned 1.0 is the newest that runs here" in said
+    found = locked(workshop, "pinned", *H100)
+    assert (found["pinned"], found["torch"]) == ("1.0", "2.7.1+cu128")
 
 
 @pytest.mark.parametrize(("gpu", "version"), [("V100", "9.10.2.21"), ("RTX 3090", "9.20.0.48")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,14 +14,14 @@ from packaging.version import Version
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import requirement_names
+from gpuinstall.plan.requirement import marker_holds, parse_requirement, requirement_names
 from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 
 WHEELS_AT_ONCE = 8
 FROM_THE_NEWEST = 12
-"""How many older versions to look at one after the other, from 0.3 to 16 MB each."""
+"""How many older versions at most are looked at one after the other, from 0.3 to 20 MB each.
+
+Of more, halving reads one for each doubling, and the neighbours: 11 of 100, 14 of 1,000.
+"""
 
 NEIGHBOURS = 2
 """How many versions beside the one that halving finds are looked at too, on each side."""
@@ -54,11 +58,21 @@ HINT = "the same with --no-code-check   # install it anyway"
 
 
 class Exclusion(NamedTuple):
-    """What the next resolution has to keep, and why."""
+    """What has to give way, and what the next resolution has to keep for it."""
 
-    reason: Reason
+    package: str
+    code: str
+    fault: str
+    """What is wrong, as a statement."""
+
     constraint: str
-    """The versions of a package that it may take."""
+    """The versions of the package that it may take."""
+
+    remedy: str = ""
+    """What is done about it, as a statement; empty if another build of torch is taken."""
+
+    is_older: bool = False
+    """Whether an older version is taken, which takes back what was done for newer ones."""
 
     builds: frozenset[str] = frozenset()
     """The builds of torch that it may not take, by name; the constraint then keeps the program as new as it is."""
@@ -68,6 +82,17 @@ class Exclusion(NamedTuple):
 
     libraries: tuple[str, ...] = ()
     """Packages to add."""
+
+    target: int = 0
+    """The position of the target that it was found for."""
+
+    def reason(self, chosen: Build) -> Reason:
+        """Return what is told of it once a build of torch is chosen."""
+        remedy = self.remedy or f"it runs beside torch {chosen.name}"
+        return Reason(self.code, f"{self.fault}; {remedy}")
+
+    def __str__(self) -> str:
+        return f"{self.fault}; {self.remedy or 'other builds of torch are tried'}"
 
 
 class CodeCheck:
@@ -100,13 +125,10 @@ class CodeCheck:
         exclusions = [self._exclusion(wheel, stuck) for wheel in deciding]
         helping = list(filter(None, exclusions))
         if deciding and not helping:
-            why = "no older version"
-            if self._unread:
-                why += " that could be read"
             raise NoBuildError(
                 NO_CODE,
                 deciding[0].reason.message,
-                why=f"{why} has it either{self._but_for()}",
+                why=self._why_none_older(deciding[0].candidate),
                 hint=HINT,
             )
         return helping
@@ -221,23 +243,24 @@ class CodeCheck:
         as_new = f"{package}>={wheel.version.public}"
         serving = None if program in stuck else self._serving(wheel)
         if serving:
-            message = f"{fault}; torch {serving[0].name} supports it"
             runnable = {build.name for build in self._resolution.plan.runnable}
             return Exclusion(
-                Reason("other-build-for-code", message),
+                package,
+                "other-build-for-code",
+                fault,
                 constraint=as_new,
                 builds=frozenset(runnable - {build.name for build in serving}),
                 program=program,
             )
-        libraries: tuple[str, ...] = ()
-        if package in load_members().must_open:
-            libraries = self.lacking(self.rows[wheel])
+        libraries = self._helping_libraries(self.rows[wheel])
         if libraries:
             provide = "provide" if len(libraries) > 1 else "provides"
-            message = f"{fault}; {' and '.join(libraries)} {provide} the library that it loads"
             return Exclusion(
-                Reason("library-added", message),
+                package,
+                "library-added",
+                fault,
                 constraint=as_new,
+                remedy=f"{' and '.join(libraries)} {provide} the library that it loads",
                 libraries=libraries,
             )
         older, all_read = self._older(self._older_wheels(wheel))
@@ -245,11 +268,34 @@ class CodeCheck:
             return None
         is_certain = all_read and not self._unread
         if is_certain and self._resolution.request.machine.glibc is not None:
-            does = "is the newest that has"
+            remedy = f"{package} {older} is the newest that runs here"
         else:
-            does = f"has{self._but_for()}"
-        reason = Reason("older-for-code", f"{fault}; {package} {older} {does}")
-        return Exclusion(reason, constraint=f"{package}<={older}")
+            remedy = f"{package} {older} runs here{self._but_for()}"
+        return Exclusion(
+            package,
+            "older-for-code",
+            fault,
+            constraint=f"{package}<={older}",
+            remedy=remedy,
+            is_older=True,
+        )
+
+    def _helping_libraries(self, row: LearnedRow) -> tuple[str, ...]:
+        """Return the missing packages with which a package runs that opens their libraries; empty if it does not."""
+        if row.package not in load_members().must_open or misfit(row, self._build, self._gpus):
+            return ()
+        return self.lacking(row)
+
+    def _why_none_older(self, wheel: Wheel) -> str:
+        """Return what was found of the older versions of a package that does not run here."""
+        older = len(self._older_wheels(wheel))
+        if not older:
+            return f"no older version has a wheel for Python {self._resolution.choice.python} here"
+        if older <= FROM_THE_NEWEST:
+            which = "no older version that could be read" if self._unread else "no older version"
+        else:
+            which = f"of {older} older versions, none that was read"
+        return f"{which} runs here either{self._but_for()}"
 
     def _but_for(self) -> str:
         """Return the versions that could not be read, with the last reason; empty without any."""
@@ -265,32 +311,45 @@ class CodeCheck:
         try:
             for build in self._resolution.plan.runnable:
                 row = self._row(wheel, build.backend)
-                if not self._against(row, build):
+                if self._allows_torch(row, build) and not self._against(row, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
             return None
         return serving
 
+    def _allows_torch(self, row: LearnedRow, build: Build) -> bool:
+        """Whether the METADATA of a package allows the torch of a build."""
+        machine = self._resolution.request.machine
+        python = self._resolution.choice.python
+        for text in row.requires:
+            with suppress(UsageError):
+                requirement = parse_requirement(text)
+                if requirement.name != "torch" or requirement.allows(build.torch):
+                    continue
+                marker = requirement.marker
+                if marker is None or marker_holds(marker, machine, python):
+                    return False
+        return True
+
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
         """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
-        for wheel in wheels[:FROM_THE_NEWEST]:
+        is_every_one = len(wheels) <= FROM_THE_NEWEST
+        candidates = wheels
+        if not is_every_one:
+            # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
+            # cannot be read is no answer: it counts as too new.
+            at = bisect_left(
+                wheels,
+                True,
+                key=lambda wheel: not self._is_too_new(wheel),
+            )
+            start = max(at - NEIGHBOURS, 0)
+            candidates = wheels[start : at + NEIGHBOURS + 1]
+        for wheel in candidates:
             if self._serving(wheel):
-                return wheel.version, True
-        # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
-        # cannot be read is no answer: it counts as too new.
-        rest = wheels[FROM_THE_NEWEST:]
-        at = bisect_left(
-            rest,
-            True,
-            key=lambda wheel: not self._is_too_new(wheel),
-        )
-        start = max(at - NEIGHBOURS, 0)
-        end = at + NEIGHBOURS + 1
-        for wheel in rest[start:end]:
-            if self._serving(wheel):
-                return wheel.version, False
-        return None, False
+                return wheel.version, is_every_one
+        return None, is_every_one
 
     def _is_too_new(self, wheel: Wheel) -> bool:
         """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""

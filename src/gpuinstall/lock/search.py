@@ -74,8 +74,8 @@ class SearchState:
     remarks: tuple[Reason, ...] = ()
     """What to say of that choice."""
 
-    exclusions: tuple[Reason, ...] = ()
-    """What had to give way, and why."""
+    exclusions: tuple[Exclusion, ...] = ()
+    """What had to give way, and why; constraints hold for every target."""
 
     moved_programs: frozenset[str] = frozenset()
     """Programs, with their versions, for which the last exclusion took another build of torch."""
@@ -95,23 +95,35 @@ class SearchState:
     answer: tuple[Resolution, ...] = ()
     """What is taken if this state, which would better it, comes to nothing."""
 
-    def excluding(self, exclusions: Sequence[Sequence[Exclusion]]) -> SearchState:
-        """Return the state that has learned what must give way, by target; constraints hold for all of them."""
-        every = [exclusion for group in exclusions for exclusion in group]
-        reasons = dict.fromkeys(exclusion.reason for exclusion in every)
-        constraints = [exclusion.constraint for exclusion in every]
-        requests = [
-            _without(request, group, constraints)
-            for request, group in zip(self.requests, exclusions, strict=True)
-        ]
+    def excluding(self, by_target: Sequence[Sequence[Exclusion]]) -> SearchState:
+        """Return the state that has learned what must give way; an older version takes back what newer ones needed."""
+        found = []
+        for position, exclusions in enumerate(by_target):
+            found += [exclusion._replace(target=position) for exclusion in exclusions]
+        older = {exclusion.package for exclusion in found if exclusion.is_older}
+        kept = [one for one in self.exclusions if one.package not in older]
+        new = [one for one in found if one.is_older or one.package not in older]
+        requests = [replace(one, rejected_torches=frozenset()) for one in self.requests]
         return replace(
             self,
             requests=tuple(requests),
-            exclusions=(*self.exclusions, *reasons),
-            moved_programs=frozenset(exclusion.program for exclusion in every) - {""},
+            exclusions=(*kept, *new),
+            moved_programs=frozenset(exclusion.program for exclusion in new) - {""},
             before=self,
             rejection=None,
         )
+
+    @property
+    def narrowed_requests(self) -> list[LockRequest]:
+        """The requests within what was learned."""
+        if not self.exclusions:
+            return list(self.requests)
+        constraints = dict.fromkeys(exclusion.constraint for exclusion in self.exclusions)
+        narrowed = []
+        for position, request in enumerate(self.requests):
+            own = [exclusion for exclusion in self.exclusions if exclusion.target == position]
+            narrowed.append(_without(request, own, constraints))
+        return narrowed
 
     def rejecting(self, rejected: RejectedTorch) -> SearchState:
         """Return the state without a torch that a target cannot have with the programs."""
@@ -176,7 +188,7 @@ def _round_text(proposal: Proposed, state: SearchState | Ended) -> str:
     if isinstance(state, list):
         return f"{builds}: nothing stands against it"
     if isinstance(state, SearchState) and not state.answer:
-        return f"{builds}: {state.exclusions[-1].message}"
+        return f"{builds}: {state.exclusions[-1]}"
     return f"{builds}: once more with the files of extensions that came along"
 
 
@@ -219,7 +231,7 @@ def _propose(
 ) -> Proposed:
     """Choose and resolve: the family alone by the rules, programs and torch together."""
     try:
-        planned = agree_on_torch(state.requests, newest=newest)
+        planned = agree_on_torch(state.narrowed_requests, newest=newest)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
     resolutions: Resolutions = []
@@ -257,11 +269,12 @@ def _check(
         return _retreat(state, Conflict(error), session)
     if any(exclusions):
         following = state.excluding(exclusions)
-        session.reporter.step("Code", following.exclusions[-1].message)
+        session.reporter.step("Code", str(following.exclusions[-1]))
         return following
     answer = []
     for resolution, check in zip(resolutions, checks, strict=True):
-        warnings = (*state.exclusions, *check.remarks(), *state.remarks)
+        reasons = [one.reason(resolution.choice.build) for one in state.exclusions]
+        warnings = (*dict.fromkeys(reasons), *check.remarks(), *state.remarks)
         answer.append(resolution.warned_of(warnings))
     if state.answer:
         return answer
@@ -279,12 +292,11 @@ def _retreat(
     """Take back the last choice that was ours; return the conflict if there is none."""
     if state.answer:
         return list(state.answer)
-    if state.moved_programs and state.before:
-        fixed = state.fixed_programs | state.moved_programs
+    moved = _last_moved(state)
+    if moved and moved.before:
         return replace(
-            state.before,
-            fixed_programs=fixed,
-            moved_programs=frozenset(),
+            moved.before,
+            fixed_programs=state.fixed_programs | moved.moved_programs,
         )
     conflict = state.rejection or conflict
     if state.exclusions and conflict.error.code != NO_CODE:
@@ -303,12 +315,20 @@ def _retreat(
     )
 
 
+def _last_moved(state: SearchState) -> SearchState | None:
+    """Return the last state in which a program took another build of torch that it may do without."""
+    step: SearchState | None = state
+    while step and step.moved_programs <= state.fixed_programs:
+        step = step.before
+    return step
+
+
 def _exhausted(state: SearchState) -> Ended:
     """Return what is left of a search whose budget is spent."""
     if state.answer:
         return list(state.answer)
     if state.exclusions:
-        return _without_code(state, "the older versions that were tried have none either")
+        return _without_code(state, "the older versions that were tried do not run here either")
     conflict = state.conflict or state.rejection
     if conflict:
         return conflict
@@ -322,11 +342,11 @@ def _exhausted(state: SearchState) -> Ended:
 
 
 def _without_code(state: SearchState, why: str) -> Conflict:
-    message = state.exclusions[-1].message
+    last = state.exclusions[-1]
     return Conflict(
         NoBuildError(
             NO_CODE,
-            message,
+            f"{last.fault}; {last.remedy}" if last.remedy else last.fault,
             why=why,
             hint=HINT,
         )
@@ -349,7 +369,6 @@ def _without(
         catalog=request.catalog.without(lambda build: build.name in builds, "without-code"),
         pins=request.pins.within(*constraints),
         libraries=tuple(libraries),
-        rejected_torches=frozenset(),
     )
 
 

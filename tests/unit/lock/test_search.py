@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from gpuinstall.errors import NoBuildError
-from gpuinstall.finding import Reason
 from gpuinstall.lock import search
+from gpuinstall.lock.code_check import Exclusion
 from gpuinstall.lock.search import SearchState, search_locks
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.reporter import SilentReporter
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 CONFLICT = Conflict(NoBuildError("requirements-conflict", "they conflict"))
-NO_CODE = Reason("no-code", "kernels 2.0 has no code for V100")
+NO_CODE = Exclusion(
+    "kernels", "other-build-for-code", "kernels 2.0 has no code for V100", "kernels>=2.0"
+)
 
 
 def test_a_search_beyond_its_budget_ends_with_what_it_knows(

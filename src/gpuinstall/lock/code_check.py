@@ -294,7 +294,7 @@ class CodeCheck:
         if older <= FROM_THE_NEWEST:
             which = "no older version that could be read" if self._unread else "no older version"
         else:
-            which = f"of {older} older versions, none that was read"
+            which = f"of {older} older versions, none that was looked at"
         return f"{which} runs here either{self._but_for()}"
 
     def _but_for(self) -> str:

@@ -7,11 +7,11 @@ import re
 import shlex
 import shutil
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import without_logins
+from gpuinstall.values import dataclass
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""

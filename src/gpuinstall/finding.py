@@ -5,8 +5,9 @@ An error, which has a finding's fields, is raised at the border of a room: ``err
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from gpuinstall.advice import Advice

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields, MalformedError
 from gpuinstall.finding import Finding
+from gpuinstall.values import dataclass
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.request import FOLDERS_OWN, Request
 from gpuinstall.requirements_file import RequirementsFile, joined_files, split_group
 from gpuinstall.sourcing import Sourcing
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence

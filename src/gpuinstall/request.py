@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gpuinstall.backend import CPU
 from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
+from gpuinstall.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.patience import USUAL, Patience, read_patience
 from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

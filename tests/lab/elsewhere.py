@@ -7,11 +7,11 @@ folder is laid out as a recording is. ``/dev/kfd`` among its files answers as a 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.source import Recorder, Recording, ThisMachine, own_words, recorded_name
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

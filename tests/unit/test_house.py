@@ -24,61 +24,62 @@ from tests.lab.source import (
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
-advice -> shell text
+advice -> shell text values
 api -> environments install lock plan probe project reporter request verify
 backend ->
-catalog -> backend errors failures files location threads versions web
+catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
-doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv vendors verify
-environments -> errors files launcher location shell
+doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv values vendors verify
+environments -> errors files launcher location shell values
 errors -> finding text
-export -> backend environments errors lock marked_block shell text
-extensions -> catalog errors finding learned threads vendors versions web
-facts -> failures files process reporter
-failures -> finding
+export -> backend environments errors lock marked_block shell text values
+extensions -> catalog errors finding learned threads values vendors versions web
+facts -> failures files process reporter values
+failures -> finding values
 fields ->
 files -> errors shell
-finding ->
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text verify words
+finding -> values
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text values verify words
 folders -> errors shell
 gpuinstall ->
 in_use ->
-install -> catalog environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv verify web wheels
+install -> catalog environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
 interruption ->
 launcher -> gpuinstall
-learned -> backend catalog errors files location plan threads units vendors wheels
+learned -> backend catalog errors files location plan threads units values vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv vendors web wheels
-machine -> errors fields finding versions
+lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv values vendors web wheels
+machine -> errors fields finding values versions
 marked_block ->
 page -> advice catalog machine plan request support versions
 patience -> errors
-plan -> backend catalog errors finding vendors
+plan -> backend catalog errors finding values vendors
 poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources sourcing text
+project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources sourcing text values
 proof_record -> errors files gpuinstall
 provenance ->
 pytest_plugin ->
 receipt -> errors files in_use
 reporter ->
-request -> backend sourcing
+request -> backend sourcing values
 requirements_file -> errors files plan provenance
-session -> files patience process sourcing uv web
+session -> files patience process sourcing uv values web
 shell -> text
-sources -> errors files location marked_block provenance units
-sourcing ->
+sources -> errors files location marked_block provenance units values
+sourcing -> values
 support -> catalog machine plan request versions
 text ->
 threads ->
 units ->
 uv -> process
-vendors -> backend catalog facts failures finding machine process versions
-verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell vendors
+values ->
+vendors -> backend catalog facts failures finding machine process values versions
+verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell values vendors
 versions ->
-web -> errors files gpuinstall interruption patience units
-wheels -> errors finding interruption patience
+web -> errors files gpuinstall interruption patience units values
+wheels -> errors finding interruption patience values
 words -> catalog errors machine support versions
 """  # noqa: E501
 

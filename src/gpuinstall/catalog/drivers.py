@@ -6,11 +6,11 @@ All of it is read from ``drivers.toml``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
+from gpuinstall.values import dataclass
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _Row = Mapping[str, Any]

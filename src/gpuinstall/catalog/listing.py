@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.location import Location, file_path
 from gpuinstall.threads import side_by_side
+from gpuinstall.values import dataclass
 from gpuinstall.web import Client, Page, UnreachableError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gpuinstall.advice import in_full
@@ -19,6 +19,7 @@ from gpuinstall.errors import GpuInstallError, InternalError
 from gpuinstall.shell import joined
 from gpuinstall.text import redacted, visible
 from gpuinstall.units import display_path, duration
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from gpuinstall.finding import Finding
 from gpuinstall.lock.declaration import Declaration, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.text import some
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
@@ -18,6 +18,7 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import environment_of, made_for, packages_folders
 from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -9,10 +9,10 @@ import os
 import re
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.files import has_login, read_document, write_atomically
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,11 +7,11 @@ import os
 import re
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

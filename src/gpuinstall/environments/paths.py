@@ -6,13 +6,13 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import is_folder
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

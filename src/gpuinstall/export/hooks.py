@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tomli
@@ -13,6 +12,7 @@ from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.guard import pip_section
 from gpuinstall.errors import UsageError
 from gpuinstall.marked_block import BOM, NEW, with_block
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -13,7 +13,6 @@ import json
 import re
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of, requirement_of
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

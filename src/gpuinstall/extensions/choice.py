@@ -8,7 +8,7 @@ after the installation the same is looked at on the disk, and a kernel runs.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -17,6 +17,7 @@ from packaging.version import Version
 from gpuinstall.errors import InstallationError
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.row import LearnedRow, misfit
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.protocol import Rules
 from gpuinstall.versions import ComputeCapability
 

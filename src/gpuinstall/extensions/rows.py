@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +10,7 @@ from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError
 from gpuinstall.threads import side_by_side
+from gpuinstall.values import dataclass
 from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpuinstall.facts.children import run_children
 from gpuinstall.facts.source import Source, json_or_none
+from gpuinstall.values import dataclass
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300

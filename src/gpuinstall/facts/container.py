@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 
 from gpuinstall.facts.source import Source, ThisMachine
+from gpuinstall.values import dataclass
 
 JOBS = (
     "SLURM_JOB_ID",

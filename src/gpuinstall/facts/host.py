@@ -8,12 +8,13 @@ import platform
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_none
 from gpuinstall.failures.problems import distribution_keys
+from gpuinstall.values import dataclass
 
 GIB = 1 << 30
 _GROUP = "/sys/fs/cgroup"

@@ -9,13 +9,14 @@ import platform
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from gpuinstall.files import parse_json, read_raw
 from gpuinstall.reporter import Reporter, SilentReporter
+from gpuinstall.values import dataclass
 
 Access = Literal["open", "denied"]
 

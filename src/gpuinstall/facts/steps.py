@@ -7,13 +7,14 @@ reader and its parser, and one entry in a tuple of steps.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuinstall.facts.container import ContainerInfo, Wsl
 from gpuinstall.facts.host import Folder, Host
 from gpuinstall.failures.problems import FixContext, system_keys
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

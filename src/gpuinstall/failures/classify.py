@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ from gpuinstall.failures import table
 from gpuinstall.failures.observations import Observation, observe
 from gpuinstall.failures.problems import ANYWHERE, LINUX, FixContext, fix, release_keys
 from gpuinstall.failures.transcript import Transcript
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.pattern import Pattern
 from gpuinstall.failures.table import read_table
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

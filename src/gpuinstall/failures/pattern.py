@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
+
+from gpuinstall.values import dataclass
 
 SHORTEST_SQUASHED = 10
 """Characters: without spaces, what is shorter may stand across two words by chance."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.table import (
@@ -14,6 +14,7 @@ from gpuinstall.failures.table import (
     load_problems,
 )
 from gpuinstall.finding import Finding, Where
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

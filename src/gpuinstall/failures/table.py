@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.failures.pattern import Pattern
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

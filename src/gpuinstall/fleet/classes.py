@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -19,6 +18,7 @@ from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName
 from gpuinstall.machine import MAKERS_WITH_FACTS, Driver, Gpu, Machine
 from gpuinstall.support import capabilities_by_kind, known_drivers
+from gpuinstall.values import dataclass
 from gpuinstall.words import gpu_in_words
 
 _OF_A_GPU = (

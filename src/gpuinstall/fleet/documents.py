@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Literal, NewType, TypeVar, get_args
 
 from gpuinstall import __version__
@@ -21,6 +21,7 @@ from gpuinstall.fleet.hostlist import (
     node_list,
     node_name,
 )
+from gpuinstall.values import dataclass
 
 E = TypeVar("E", "LockGroup", "UnservedNodes")
 RUN_SCHEMA = "gpuinstall.run/1"

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from gpuinstall import process
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.hostlist import NodeName, chosen, compress, expand
 from gpuinstall.fleet.run_folder import this_node
+from gpuinstall.values import dataclass
 
 NODES = "GPUINSTALL_LOCAL_NODES"
 ASK_S = 30.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -27,6 +27,7 @@ from gpuinstall.probe import read_machine
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.sourcing import Sourcing
+from gpuinstall.values import dataclass
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import VerdictStatus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +20,7 @@ from gpuinstall.fleet.locks import different_collectives, fetch, group_lock, mak
 from gpuinstall.fleet.reconcile import NodeState, mixed_tools, reconcile
 from gpuinstall.fleet.together import Round, prove_together
 from gpuinstall.lock.source_builds import source_builds
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.errors import GpuInstallError, NoBuildError
@@ -12,6 +12,7 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.cover import Cover, ServingBuild, best_cover, serving_builds
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from gpuinstall.fleet.environment import (
 )
 from gpuinstall.probe import read_machine
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuinstall.fleet.documents import MALFORMED, NodeRecord
 from gpuinstall.fleet.hostlist import NodeName, compress
+from gpuinstall.values import dataclass
 
 NodeStatus = Literal["ok", "failed", "lost", "never started", "stale", "running", "waiting"]
 RETRIED = frozenset({"network", "unreachable", "transfer", "too-slow", "standstill", "busy"})

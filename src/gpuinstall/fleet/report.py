@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from gpuinstall.fleet.reconcile import NEVER, OK, NodeState, reconcile
 from gpuinstall.fleet.search import JobGroup, read_together
 from gpuinstall.shell import joined
 from gpuinstall.text import visible
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,7 +12,6 @@ import os
 import platform
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.errors import UsageError
@@ -21,6 +20,7 @@ from gpuinstall.fleet.documents import MALFORMED, FleetRun, NodeRecord, WrittenP
 from gpuinstall.fleet.hostlist import NodeName, is_node_name, node_name
 from gpuinstall.folders import check_shared, inside
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

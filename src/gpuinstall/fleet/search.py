@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from gpuinstall.fields import Fields
 from gpuinstall.fleet.documents import word
 from gpuinstall.fleet.hostlist import NodeName, compress, node_list, node_name
+from gpuinstall.values import dataclass
 
 Nodes = tuple[NodeName, ...]
 

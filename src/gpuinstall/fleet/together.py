@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from gpuinstall.fields import Fields, MalformedError
 from gpuinstall.fleet.hostlist import NodeName, node_name
 from gpuinstall.fleet.node import group_environment, group_of
 from gpuinstall.fleet.search import GroupResult, JobGroup, Nodes, result_of, search
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.proof_record import read_proof_record
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import some
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from gpuinstall.finding import Rejection
 from gpuinstall.install.environment_lock import WAIT_S
 from gpuinstall.lock.fit import Fit, best, judge, misfit_rows
 from gpuinstall.plan import Rejected
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

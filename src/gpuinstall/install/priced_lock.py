@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import tomli
@@ -32,6 +32,7 @@ from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import UNASKED
 from gpuinstall.text import some
 from gpuinstall.units import readable
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import with_programs, without_programs
 from gpuinstall.wheels.companions import load_members

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
+from gpuinstall.values import dataclass
 from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:

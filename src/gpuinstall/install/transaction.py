@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -41,6 +40,7 @@ from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_fold
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import quoted
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -33,6 +33,7 @@ from gpuinstall.interruption import defer_interrupts
 from gpuinstall.proof_record import Stamp, file_stamp
 from gpuinstall.shell import quoted
 from gpuinstall.text import some
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

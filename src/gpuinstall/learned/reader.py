@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.parser import Parser
 from pathlib import Path
 from time import monotonic
@@ -21,6 +21,7 @@ from gpuinstall.learned.row import LearnedRow
 from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.location import file_path
 from gpuinstall.units import readable
+from gpuinstall.values import dataclass
 from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import own_cuda, read_needs

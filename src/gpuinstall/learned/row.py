@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.wheels.needs import TorchNeeds
 

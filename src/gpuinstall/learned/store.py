@@ -6,13 +6,14 @@ The rows are this user's, a small TOML file each, to be read and removed by anyo
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, read_document, write_atomically
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

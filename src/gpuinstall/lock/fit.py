@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.specifiers import SpecifierSet
@@ -20,6 +20,7 @@ from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.plan.values import Choice
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from gpuinstall.lock.declaration import (
 )
 from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.requirements_file import RequirementsFile, joined_files
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

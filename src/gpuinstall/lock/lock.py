@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,6 +18,7 @@ from gpuinstall.errors import LockError
 from gpuinstall.files import parse_toml, read_document
 from gpuinstall.lock.declaration import are_same, digest, is_requirement
 from gpuinstall.plan.requirement import requirement_names
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

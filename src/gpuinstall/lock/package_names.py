@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from gpuinstall.catalog.pages import parse_page, parse_sources
 from gpuinstall.errors import InstallationError
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.uv_failure import version_not_found
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

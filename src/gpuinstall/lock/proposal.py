@@ -6,7 +6,7 @@ The torch that comes out is given its best build, and the whole is resolved once
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +25,7 @@ from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.threads import side_by_side
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

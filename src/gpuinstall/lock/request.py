@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:

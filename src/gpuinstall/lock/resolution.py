@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

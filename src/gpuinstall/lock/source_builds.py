@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +22,7 @@ from gpuinstall.facts.host import Capacity, read_capacity
 from gpuinstall.files import check_cache, own_cache_folder
 from gpuinstall.lock.compiled import kept_wheel
 from gpuinstall.shell import joined
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU, Backend, known_backend
 from gpuinstall.errors import UsageError
 from gpuinstall.plan.requirement import marker_environment
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
@@ -16,6 +16,7 @@ from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import ONLINE, build_failure
+from gpuinstall.values import dataclass
 from gpuinstall.web import Head
 from gpuinstall.web.client import FileHash
 from gpuinstall.web.relay import Relay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.errors import LockError, UsageError
@@ -26,6 +26,7 @@ from gpuinstall.lock.lock import (
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
 from gpuinstall.units import readable
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 from gpuinstall.finding import Reason
 from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.requirement import ParsedRequirement, parse_specifier
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from gpuinstall.finding import Reason
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU
 from gpuinstall.plan.values import Rejected
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import rules_for
 from gpuinstall.vendors.protocol import Code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from gpuinstall.provenance import (
     uv_settings,
 )
 from gpuinstall.sources.configuration_files import ConfigurationFiles
+from gpuinstall.values import dataclass
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _EXTRA_INDEX_VARIABLES = ("UV_INDEX", "UV_EXTRA_INDEX_URL")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from gpuinstall.values import dataclass
 
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 _UV_FILE = Path("uv", "uv.toml")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -14,6 +14,7 @@ from gpuinstall.location import Location
 from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch
 from gpuinstall.sources.shown import were_shown_today
 from gpuinstall.units import display_path
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

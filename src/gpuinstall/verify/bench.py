@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import tomli
 from gpuinstall.backend import CPU
 from gpuinstall.errors import UsageError
 from gpuinstall.reporter import Reporter, SilentReporter
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, device_targets, read_health
 from gpuinstall.verify.interpreter import inspect_interpreter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from gpuinstall.proof_record import (
     stamped_python,
     startup_files,
 )
+from gpuinstall.values import dataclass
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:

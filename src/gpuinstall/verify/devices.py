@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import VENDORS, vendor_of
 from gpuinstall.vendors.probers import PROBERS
 from gpuinstall.verify.verdict import NO_GPU, THE_CPU

@@ -4,7 +4,7 @@ And whether a build has code for the GPUs of a machine, as the catalogue and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.failures.problems import code_told, fix
 from gpuinstall.finding import CheckResult
 from gpuinstall.learned.store import known_catalog
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import VENDORS, rules_for
 from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.verify.verdict import Device

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpuinstall import process
@@ -19,6 +18,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.fields import Fields
 from gpuinstall.finding import Finding
 from gpuinstall.patience import read_patience
+from gpuinstall.values import dataclass
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"

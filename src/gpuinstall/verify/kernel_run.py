@@ -6,13 +6,14 @@ import json
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import run_children, signal_name
 from gpuinstall.files import parse_json
 from gpuinstall.finding import CheckResult
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from gpuinstall.failures.table import load_failures
 from gpuinstall.finding import CheckResult, Finding
+from gpuinstall.values import dataclass
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from gpuinstall import __version__
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.patience import USUAL, Patience
+from gpuinstall.values import dataclass
 from gpuinstall.web.answers import (
     OFFLINE,
     Cause,

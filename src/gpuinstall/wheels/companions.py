@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpuinstall.values import dataclass
 from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.needs import load_libraries
 

@@ -15,8 +15,9 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from mmap import mmap

@@ -12,12 +12,12 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuinstall.finding import Reason, Rejection
+from gpuinstall.values import dataclass
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from gpuinstall.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Generator

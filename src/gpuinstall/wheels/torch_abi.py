@@ -13,11 +13,12 @@ import lzma
 import re
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+
+from gpuinstall.values import dataclass
 
 _ORDINARY = re.compile(
     rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)|(?:_Z\d{1,3})?THP[A-Z]"

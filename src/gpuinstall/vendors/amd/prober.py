@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.machine import Gpu, Machine
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.amd.rules import amd_chip, architecture_of_product, is_integrated
 from gpuinstall.vendors.prober import (
     GpuProof,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from gpuinstall.facts.source import Source
@@ -17,6 +17,7 @@ from gpuinstall.failures.problems import finding_for
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu
 from gpuinstall.process import run
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.prober import Prober, VendorFindings
 
 _SECONDS = 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from gpuinstall.failures.problems import finding_for
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu
 from gpuinstall.process import Finished
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import PCI_IDS
 from gpuinstall.vendors.intel.rules import XeChip, architecture_of, chip_at, intel_chip
 from gpuinstall.vendors.prober import Prober, VendorFindings, withheld_cards, without_trademarks

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import FixContext, finding_for
 from gpuinstall.failures.table import load_errors, load_problems
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.nvidia.evidence import drivers
 from gpuinstall.vendors.nvidia.libraries import is_compat
 from gpuinstall.vendors.prober import format_gpus

@@ -5,11 +5,11 @@ A chip runs SASS of its own major, PTX that its driver can compile, or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.finding import Finding, Reason
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 

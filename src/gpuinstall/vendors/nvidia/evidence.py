@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from gpuinstall.catalog.drivers import Drivers, JetsonChip
@@ -12,6 +12,7 @@ from gpuinstall.facts.bus import PciDevice
 from gpuinstall.facts.source import Source
 from gpuinstall.facts.steps import MachineFacts
 from gpuinstall.failures.problems import FixContext
+from gpuinstall.values import dataclass
 from gpuinstall.vendors.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.vendors.nvidia.linux import Fabric, LentByWindows, LinuxKernel
 from gpuinstall.versions import DriverVersion

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.machine import Gpu, MigDevice
 from gpuinstall.process import Finished
+from gpuinstall.values import dataclass
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 JsonObject = dict[str, Any]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.children import run_children, time_limit
 from gpuinstall.facts.source import Source, ThisMachine, recorded_name
+from gpuinstall.values import dataclass
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:

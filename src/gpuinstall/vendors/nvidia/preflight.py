@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.facts.children import death, last_answer, run_children, time_limit
 from gpuinstall.failures.problems import FixContext
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import vendor_of
 from gpuinstall.vendors.nvidia.cuda_causes import (
     CudaCause,

@@ -186,8 +186,6 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
     done = workshop.run(*into)
     assert done.status == 0, done.err
-    assert not (environment / "pip.conf").exists()
-    assert workshop.run(*shlex.split(offered(done, "Guard"), comments=True)[1:]).status == 0
 
     variables = {
         **workshop.environment,
@@ -220,6 +218,82 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     assert "torch==2.13.0+cu126\n" in (environment / "constraints.txt").read_text()
     assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 0
     assert "torch==2.14.1+cu126\n" in (environment / "constraints.txt").read_text()
+
+
+@pytest.fixture
+def comfyui(workshop: Workshop, play: Play) -> Path:
+    """A clone of ComfyUI with its environment and one custom node."""
+    play(RTX_4090)
+    folder = workshop.folder
+    for name in ("comfy", "custom_nodes/painter"):
+        (folder / name).mkdir(parents=True)
+    (folder / "main.py").touch()
+    venv = plain_venv(workshop)
+    venv.rename(folder / "venv")
+    return folder
+
+
+def uv_pip(workshop: Workshop, node: Path, *words: str) -> Finished:
+    """Install as a manager of custom nodes does with uv: in the folder of the node."""
+    python = workshop.folder / "venv" / "bin" / "python"
+    command = [uv.uv(), "pip", "install", "--python", python, *words]
+    return process.run([*map(str, command)], env=workshop.environment, cwd=node)
+
+
+@pytest.mark.heavy
+def test_uv_in_the_folder_of_a_custom_node_keeps_the_build_until_the_change_is_undone(
+    workshop: Workshop, comfyui: Path
+) -> None:
+    node = comfyui / "custom_nodes" / "painter"
+    done = workshop.run("install", "--into", "torch==2.13.0")
+    assert done.status == 0, done.err
+    assert offered(done, "Guard").endswith(str(comfyui / "uv.toml"))
+
+    refused = uv_pip(workshop, node, "torch==2.12.0")
+    assert "torch==2.13.0+cu126" in refused.err
+    assert uv_pip(workshop, node, "cowsay").ok
+    assert workshop.run("install", "--rollback", "--into").status == 0
+    assert not (comfyui / "uv.toml").exists()
+    assert not (comfyui / "venv" / "pip.conf").exists()
+
+
+@pytest.mark.heavy
+def test_what_went_past_the_guard_is_told_and_repaired_with_the_packages_that_came_since(
+    workshop: Workshop, comfyui: Path
+) -> None:
+    assert workshop.run("install", "--into", "torch==2.13.0").status == 0
+    past = ("--no-config", "--reinstall-package", "torch", "torch!=2.13.0", "cowsay")
+    replaced = uv_pip(workshop, comfyui, *past)
+    assert replaced.ok, replaced.err
+
+    told = workshop.run("doctor")
+    assert "not the torch 2.13.0+cu126 that was proven here" in " ".join(told.out.split())
+    repaired = workshop.document("install", "--repair", "--into")["data"]
+
+    moved = {change["package"]: change["new"] for change in repaired["changes"]}
+    assert moved["torch"] == "2.13.0+cu126"
+    assert any("cowsay" in name for name in files(comfyui / "venv"))
+    assert "was proven here" not in workshop.run("doctor").out
+
+
+def test_settings_of_uv_that_others_wrote_stay_as_they_are(
+    workshop: Workshop, comfyui: Path
+) -> None:
+    (comfyui / "uv.toml").write_text("no-cache = true\n")
+    done = workshop.run("install", "--into", "torch==2.13.0")
+
+    assert done.status == 0, done.err
+    assert (comfyui / "uv.toml").read_text() == "no-cache = true\n"
+    assert "constraints.txt" in offered(done, "Guard")
+
+
+@pytest.mark.usefixtures("comfyui")
+def test_a_repair_of_what_was_never_proven_is_refused(workshop: Workshop) -> None:
+    refused = workshop.document("install", "--repair", "--into", exit_code=2)
+
+    assert refused["errors"][0]["code"] == "nothing-proven"
+    alone = workshop.document("install", "--repair", exit_code=2)
+    assert alone["errors"][0]["code"] == "options-apart"
 
 
 def offered(done: Finished, label: str) -> str:

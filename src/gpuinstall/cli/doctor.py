@@ -16,6 +16,7 @@ from gpuinstall.advice import NOTE, OURS, Advice
 from gpuinstall.cli import options
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.outcome import Outcome, finding_entries, framed
+from gpuinstall.environments.application import find_application
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import write_text
 
@@ -53,6 +54,9 @@ def command(
     from gpuinstall.sources import Sources
 
     folder = venv.absolute()
+    application = find_application(folder.parent)
+    if application and not folder.exists():
+        folder = application.environment
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"

@@ -17,6 +17,7 @@ from gpuinstall.cli.active import name_active
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
+from gpuinstall.environments.application import find_application
 from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
@@ -46,6 +47,9 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 @options.upgrade
 @options.upgrade_package
 @click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
+@click.option(
+    "--repair", is_flag=True, help="With --into: bring back the builds that were proven there."
+)
 @install_options.jupyter
 @click.option(
     "--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build."
@@ -64,6 +68,7 @@ def command(
     upgrade: bool,
     packages: tuple[str, ...],
     rollback: bool,
+    repair: bool,
     jupyter: bool,
     fallback: bool,
     changing: dict[str, Any],
@@ -78,11 +83,18 @@ def command(
         "--upgrade": upgrade,
         "--upgrade-package": bool(packages),
     }
+    if repair and not into:
+        raise UsageError(
+            "options-apart",
+            "--repair is for an environment that others made",
+            hint="gpuinstall install --repair --into\ngpuinstall doctor --fix   # for one of gpuinstall",
+        )
     if rollback:
         installs = {
             "a requirement": request.has_requirements,
             "--dry-run": dry_run,
             "--jupyter": jupyter,
+            "--repair": repair,
         }
         _check_alone("--rollback", installs | changes)
         with open_project(Path.cwd(), Settings(venv=venv), terminal) as project:
@@ -105,7 +117,7 @@ def command(
     settings = replace(settings, only=only, anew=only, venv=venv)
     with open_project(Path.cwd(), settings, terminal) as project:
         if python is not None:
-            return _change_into(project, python, changing, dry_run=dry_run)
+            return _change_into(project, python, changing, dry_run=dry_run, repair=repair)
         selected = InstallOptions(
             upgrade=upgrade,
             moving=tuple(map(normalised, packages)),
@@ -141,6 +153,9 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
     if _is_path(python):
         return options.find_interpreter(python, hint="Check the path")
     folder = venv.absolute()
+    application = find_application(folder.parent)
+    if application and not folder.is_dir():
+        folder = application.environment
     # The last is where conda puts it on Windows.
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
         if path.is_file():
@@ -399,16 +414,17 @@ def _change_into(
     changing: Mapping[str, Any],
     *,
     dry_run: bool,
+    repair: bool,
 ) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
     from gpuinstall.install.options import InstallOptions
 
     project.reporter.step("Machine", machine_line(project.machine))
     if dry_run:
-        result = dry_run_into(project, python)
+        result = dry_run_into(project, python, repair=repair)
     else:
         selected = InstallOptions(keep=changing["keep"], wait=changing["wait"])
-        result = install_into(project, python, selected, guard=changing["yes"])
+        result = install_into(project, python, selected, repair=repair)
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 
@@ -429,10 +445,10 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
         undo = f"gpuinstall install --rollback --into --python {python}"
         remark = f"the files before, {size}, stay until the next change"
         terminal.field("Undo", f"{undo}   # {remark}")
-    if result.guard:
-        guard = f"plain pip there keeps these builds; uv pip does with -c {quoted(result.guard)}"
-    else:
-        command = f"gpuinstall install --into --python {python} --yes"
-        guard = f"{command}   # lets plain pip there keep these builds"
-    terminal.field("Guard", guard)
+    if result.uv_guard:
+        terminal.field("Guard", f"pip and uv there keep these builds, by {result.uv_guard}")
+    elif result.guard:
+        constraints = quoted(result.guard)
+        guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
+        terminal.field("Guard", guard)
     terminal.field("Ready", f"{python}   {_cost(result)}")

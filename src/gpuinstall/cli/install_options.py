@@ -15,7 +15,7 @@ dry_run_option = click.option(
 into = click.option(
     "--into",
     is_flag=True,
-    help="Install into the existing environment named by --python PATH or --venv DIR.",
+    help="Install into the existing environment named by --python PATH or --venv DIR, or this application's.",
 )
 jupyter = click.option(
     "--jupyter", is_flag=True, help="Register it as a Jupyter kernel (ipykernel)."
@@ -27,9 +27,7 @@ wait = click.option(
     metavar="S",
     help="Seconds to wait for another run (600).",
 )
-_UNASKED = (
-    "Do not ask before a larger download; with --into, let plain pip there keep these builds."
-)
+_UNASKED = "Do not ask before a larger download."
 _CHANGING = {
     "replace": click.option(
         "--replace",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gpuinstall.advice import OURS, Advice
 from gpuinstall.backend import Backend, known_backend
 from gpuinstall.doctor.evidence import (
     CUDA_LIBRARY,
@@ -12,6 +13,7 @@ from gpuinstall.doctor.evidence import (
     DoctorEvidence,
     DoctorFindings,
 )
+from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.failures.table import load_failures
 from gpuinstall.shell import quoted
@@ -140,6 +142,20 @@ def two_cuda_majors(evidence: DoctorEvidence) -> DoctorFindings:
             why="both write into the same nvidia folder",
             entry="F54",
         )
+
+
+def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield a torch that something has put in place of the one that was proven in an environment of others."""
+    for line in guarded_lines(evidence.venv):
+        name, _, proven = line.partition("==")
+        if name == "torch" and evidence.torch != proven and evidence.repair.lock is None:
+            words = ("install", "--repair", "--into", "--venv", str(evidence.venv))
+            yield evidence.fault(
+                "guard-passed",
+                f"torch {evidence.torch or 'is gone'}, not the torch {proven} that was proven here",
+                why="an installer that reads neither pip's settings there nor uv's has replaced it",
+                fixes=(Advice(OURS, words),),
+            )
 
 
 def companions_differ(evidence: DoctorEvidence) -> DoctorFindings:

@@ -58,6 +58,7 @@ CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     environment.cpu_build_over_cuda,
     environment.no_code,
     environment.two_cuda_majors,
+    environment.guard_passed,
     environment.companions_differ,
     environment.numpy_too_new,
     environment.cudnn_too_new,

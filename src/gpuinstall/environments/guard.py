@@ -5,13 +5,15 @@ Everything that constrains other installers is written here: the hook's section 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.files import has_login, read_document, write_atomically
+from gpuinstall.environments.application import application_of
+from gpuinstall.files import has_login, parse_toml, read_document, write_atomically
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
+UV_SETTINGS = "uv.toml"
+"""What uv reads in the folder that it is run in, or in the nearest one above."""
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 _OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 _OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
@@ -105,10 +109,7 @@ def write_guard(
     """
     text = "".join(f"{line}\n" for line in lines)
     lift = f"{pip_configuration()} beside this file names it; to lift it, delete that line."
-    write_atomically(
-        built / CONSTRAINTS,
-        f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}",
-    )
+    write_atomically(built / CONSTRAINTS, _headed(text, source, lift))
     section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
     write_atomically(
@@ -119,8 +120,61 @@ def write_guard(
     )
 
 
+def renew_uv_guard(environment: Path) -> Path | None:
+    """Keep uv, run in the folder of an environment's application or below it, to the constraints of the environment.
+
+    Without constraints of ours the settings go that we wrote before. Settings of others stay as they are.
+
+    Returns:
+        The settings; None if uv is not kept to anything.
+    """
+    application = application_of(environment)
+    if application is None:
+        return None
+    settings = application.root / UV_SETTINGS
+    if os.path.lexists(settings) and not is_own_guard_file(settings):
+        return None
+    lines = guarded_lines(environment)
+    # uv reads one file only: ours would hide what pyproject.toml says to it.
+    if not lines or _has_uv_table(application.root):
+        settings.unlink(missing_ok=True)
+        return None
+    constraints = "".join(f"    {json.dumps(line)},\n" for line in lines)
+    text = f"constraint-dependencies = [\n{constraints}]\n"
+    source = next((line for line in lines if line.startswith("torch==")), "torch")
+    lift = f"They are those of {environment.name}/{CONSTRAINTS}; to lift them, delete this file."
+    write_atomically(settings, _headed(text, source, lift))
+    return settings
+
+
+def guarded_lines(environment: Path) -> list[str]:
+    """Return the constraints of the guard in an environment; none if there is none, or somebody has edited it."""
+    file = environment / CONSTRAINTS
+    if not is_own_guard_file(file):
+        return []
+    lines = read_document(file, environment).splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def _has_uv_table(folder: Path) -> bool:
+    """Whether the pyproject.toml of a folder has settings of uv."""
+    with suppress(OSError, ValueError):
+        document = parse_toml(read_document(folder / "pyproject.toml", folder))
+        return "uv" in document.get("tool", {})
+    return False
+
+
+def _headed(
+    text: str,
+    source: str,
+    lift: str,
+) -> str:
+    """Return the text of a guard's file below the line by which it is known again."""
+    return f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}"
+
+
 def is_own_guard_file(file: Path) -> bool:
-    """Whether a file of an environment is as ``write_guard`` writes it, and not edited since."""
+    """Whether a file is as the guard writes it, and not edited since."""
     with suppress(OSError, ValueError):
         text = read_document(file, file.parent)
         head = _OWN_CONSTRAINTS.match(text)

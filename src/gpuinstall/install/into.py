@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     constraint_lines,
+    guarded_lines,
     is_own_guard_file,
     pip_configuration,
+    renew_uv_guard,
     write_guard,
 )
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
@@ -31,6 +33,7 @@ from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -62,6 +65,8 @@ class IntoResult:
     """The files that were replaced, which wait for ``--rollback``."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
+    uv_guard: Path | None = None
+    """The settings by which uv keeps them in the folder of an application."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --into --json``."""
@@ -82,20 +87,21 @@ def install_into(
     python: Path,
     options: InstallOptions,
     *,
-    guard: bool = False,
+    repair: bool = False,
 ) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
-    Leave it as it was on any failure.
+    Leave it as it was on any failure. Other installers are kept to the new builds: pip there, and uv in the folder of
+    the application that the environment belongs to.
 
     Args:
         project: What to install, and from where.
         python: The interpreter.
         options: How; ``keep`` and ``wait`` count.
-        guard: Keep plain pip there to the new builds too. Once it is there, it goes with each further change.
+        repair: Bring back the builds that were proven there before.
 
     Raises:
-        UsageError: it is the system's Python.
+        UsageError: it is the system's Python, or there is nothing to bring back.
         KernelFailedError: a kernel failed.
         GpuInstallError: whatever choosing, resolving and installing raise.
     """
@@ -110,7 +116,9 @@ def install_into(
         environment = inspect_foreign(python)
         place = replace(place, environment=environment)
         machine = preflighted(project.machine, here, request, reporter)
-        fit, priced, wheels = _planned(environment, machine, project)
+        if repair:
+            request = _proven_request(environment, request)
+        fit, priced, wheels = _planned(environment, machine, request, project)
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
@@ -120,8 +128,9 @@ def install_into(
             bill.check()
         installation = transact(place, action, fit, priced=priced, here=here)
         is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
-        if guard or (is_guarded and priced.changes):
+        if priced.changes or not is_guarded:
             is_guarded = _write_guard(environment, fit, project)
+        uv_guard = renew_uv_guard(environment.prefix)
         record = find_undo(environment)
         if record and not options.keep:
             record.discard()
@@ -134,14 +143,36 @@ def install_into(
         seconds=monotonic() - start,
         previous=record.saved if record and options.keep else None,
         guard=environment.prefix / CONSTRAINTS if is_guarded else None,
+        uv_guard=uv_guard,
     )
 
 
-def dry_run_into(project: Project, python: Path) -> IntoResult:
+def _proven_request(environment: ForeignEnvironment, request: Request) -> Request:
+    """Return a request held to the builds that the guard of an environment names."""
+    lines = guarded_lines(environment.prefix)
+    if not lines:
+        raise UsageError(
+            "nothing-proven",
+            f"{environment.prefix} has no record of the builds that were proven there",
+            hint=f"gpuinstall install --into --python {quoted(environment.python)}",
+        )
+    versions = [line for line in lines if "==" in line and "+none" not in line]
+    return replace(request, constraints=(*request.constraints, *versions))
+
+
+def dry_run_into(
+    project: Project,
+    python: Path,
+    *,
+    repair: bool = False,
+) -> IntoResult:
     """Return what would change."""
     start = monotonic()
     environment = inspect_foreign(python)
-    fit, priced, _ = _planned(environment, project.machine, project)
+    request = project.request
+    if repair:
+        request = _proven_request(environment, request)
+    fit, priced, _ = _planned(environment, project.machine, request, project)
     return IntoResult(
         environment,
         fit,
@@ -155,6 +186,7 @@ def dry_run_into(project: Project, python: Path) -> IntoResult:
 def _planned(
     environment: ForeignEnvironment,
     machine: Machine,
+    request: Request,
     project: Project,
 ) -> tuple[Fit, PricedLock, list[LockedFile]]:
     """Choose and resolve, near to what is there; report what changes, and what else that concerns.
@@ -163,7 +195,7 @@ def _planned(
         The lock, what changes, and the wheels that come.
     """
     session, reporter = project.session, project.reporter
-    request = replace(project.request, python=environment.version, managed_pythons=False)
+    request = replace(request, python=environment.version, managed_pythons=False)
     outside = environment.versions.keys() - project.catalog.family
     pins = VersionPins(preferred={name: environment.versions[name] for name in sorted(outside)})
     lock_request = LockRequest(machine, request, project.catalog, pins=pins)

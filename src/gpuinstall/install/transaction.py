@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint, installed_packages, read_marker
+from gpuinstall.environments.guard import renew_uv_guard
 from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import interpreter
@@ -281,8 +282,12 @@ class ForeignPlace:
             UsageError: there is none, or something else has changed its packages since.
         """
         environment = self.environment
-        if finish_undo(environment):
-            return
+        if not finish_undo(environment):
+            self._undo_last_change()
+        renew_uv_guard(environment.prefix)
+
+    def _undo_last_change(self) -> None:
+        environment = self.environment
         record = find_undo(environment)
         if record is None:
             folder = undo_folder(environment)

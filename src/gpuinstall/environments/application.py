@@ -1,0 +1,82 @@
+"""Applications that bring an environment of their own, and whose add-ons install packages into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _Layout(NamedTuple):
+    """How the folder of an application looks; all paths are below it."""
+
+    name: str
+    signs: tuple[str, ...]
+    """What lies there."""
+
+    environments: tuple[str, ...]
+    """Where its environment may lie."""
+
+    add_ons: str
+    """The folder with one folder for each add-on."""
+
+
+# Of Comfy-Org/ComfyUI (.github/workflows/stable-release.yml), Comfy-Org/Comfy-Desktop (envPaths.ts),
+# Comfy-Org/desktop (src/virtualEnvironment.ts) and AUTOMATIC1111's and Forge's modules/launch_utils.py. StabilityMatrix,
+# Pinokio and SwarmUI install a clone with an environment in it.
+_LAYOUTS = (
+    _Layout(
+        "ComfyUI portable",
+        ("python_embeded", "ComfyUI/main.py"),
+        ("python_embeded",),
+        "ComfyUI/custom_nodes",
+    ),
+    _Layout(
+        "ComfyUI Desktop",
+        ("standalone-env", "ComfyUI/main.py"),
+        ("ComfyUI/.venv", ".venv"),
+        "ComfyUI/custom_nodes",
+    ),
+    _Layout("ComfyUI Desktop", ("custom_nodes", "uv-cache"), (".venv",), "custom_nodes"),
+    _Layout(
+        "ComfyUI", ("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env"), "custom_nodes"
+    ),
+    _Layout("Stable Diffusion WebUI", ("modules/launch_utils.py",), ("venv",), "extensions"),
+)
+
+
+class Application(NamedTuple):
+    """An application whose add-ons install packages."""
+
+    name: str
+    root: Path
+    """The folder below which its add-ons lie, where they run their installers."""
+
+    environment: Path
+    add_ons: Path
+
+    def requirements(self) -> dict[str, Path]:
+        """Return the requirements file of each add-on that has one, by the name of its folder."""
+        files = self.add_ons.glob("*/requirements.txt")
+        return {file.parent.name: file for file in sorted(files)}
+
+
+def find_application(folder: Path) -> Application | None:
+    """Return the application that lies in a folder, or in the one above; None if there is none with an environment."""
+    for root in (folder, folder.parent):
+        for layout in _LAYOUTS:
+            if not all((root / sign).exists() for sign in layout.signs):
+                continue
+            for name in layout.environments:
+                if (root / name).is_dir():
+                    return Application(layout.name, root, root / name, root / layout.add_ons)
+    return None
+
+
+def application_of(environment: Path) -> Application | None:
+    """Return the application that an environment belongs to."""
+    application = find_application(environment.parent)
+    if application and application.environment == environment:
+        return application
+    return None

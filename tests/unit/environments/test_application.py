@@ -1,0 +1,67 @@
+"""Applications with an environment of their own, known by what lies in their folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.environments.application import application_of, find_application
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("name", "paths", "environment"),
+    [
+        ("ComfyUI portable", ["python_embeded/", "ComfyUI/main.py"], "python_embeded"),
+        (
+            "ComfyUI Desktop",
+            ["standalone-env/", "ComfyUI/main.py", "ComfyUI/.venv/"],
+            "ComfyUI/.venv",
+        ),
+        ("ComfyUI Desktop", ["custom_nodes/", "uv-cache/", ".venv/"], ".venv"),
+        ("ComfyUI", ["main.py", "comfy/", "custom_nodes/", "venv/"], "venv"),
+        ("ComfyUI", ["main.py", "comfy/", "custom_nodes/", ".venv/"], ".venv"),
+        ("Stable Diffusion WebUI", ["modules/launch_utils.py", "venv/"], "venv"),
+    ],
+)
+def test_an_application_is_known_by_its_folder(
+    tmp_path: Path, name: str, paths: list[str], environment: str
+) -> None:
+    for path in paths:
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir() if path.endswith("/") else place.touch()
+
+    found = find_application(tmp_path)
+
+    assert found is not None
+    assert (found.name, found.environment) == (name, tmp_path / environment)
+    inside = found.environment.parent
+    assert find_application(inside) == found
+
+
+def test_what_is_no_application_or_has_no_environment_is_none(tmp_path: Path) -> None:
+    (tmp_path / "custom_nodes").mkdir()
+    (tmp_path / "comfy").mkdir()
+    (tmp_path / "main.py").touch()
+    assert find_application(tmp_path) is None
+
+    (tmp_path / "venv").mkdir()
+    assert application_of(tmp_path / "other") is None
+    assert application_of(tmp_path / "venv") is not None
+
+
+def test_the_requirements_of_each_add_on_are_found(tmp_path: Path) -> None:
+    for name in ("comfy", "venv", "custom_nodes/painter", "custom_nodes/brush"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "main.py").touch()
+    file = tmp_path / "custom_nodes" / "painter" / "requirements.txt"
+    file.touch()
+
+    found = find_application(tmp_path)
+
+    assert found is not None
+    assert found.requirements() == {"painter": file}

@@ -10,6 +10,7 @@ import pytest
 
 from gpuinstall.failures import table
 from gpuinstall.failures.classify import classify
+from gpuinstall.failures.observations import load_kinds
 from gpuinstall.failures.problems import FixContext, finding_for, fix
 from gpuinstall.failures.table import (
     load_advice,
@@ -30,7 +31,14 @@ if TYPE_CHECKING:
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
-NAMES = {*load_circumstances(), "npm", "cuda 35", "cuda 100", "cuda 999"}
+NAMES = {
+    *load_circumstances(),
+    *(kind.name for kind in load_kinds()),
+    "cpu build torch",
+    "cuda 35",
+    "cuda 100",
+    "cuda 999",
+}
 
 
 def test_the_entries_are_numbered_without_a_gap() -> None:

@@ -6,6 +6,7 @@ from itertools import product
 from string import Template
 from typing import TYPE_CHECKING
 
+from gpuinstall.failures.classify import lookalikes
 from gpuinstall.failures.observations import load_kinds, observe
 from gpuinstall.failures.table import load_failures
 from gpuinstall.failures.transcript import Transcript
@@ -90,6 +91,34 @@ WINDOWS = (
     "LoadLibrary failed with error $it",
     "x (os error $it)",
 )
+BUILDS = (
+    "RuntimeError: $it was not compiled with CUDA support",
+    "XGBoostError: $it version not compiled with GPU support.",
+    "ValueError: This $it package was not compiled with CUDA support",
+    "ImportError: $it was built without GPU support",
+    "warning: $it is compiled without CUDA.",
+    "Error: $it wasn't built with ROCm support",
+    "this version of $it was not built with CUDA",
+    "error: $it executable has not been compiled with GPU support",
+)
+ARCHITECTURES = (
+    "nvcc fatal   : Unsupported gpu architecture '$it'",
+    "nvcc fatal   : Value '$it' is not defined for option 'gpu-architecture'",
+    "error: unsupported CUDA gpu architecture: $it",
+    "clang: error: unsupported CUDA gpu architecture: $it",
+)
+POWERSHELL = (
+    "$it=0 : The term '$it=0' is not recognized as the name of a cmdlet, function, script file",
+    "    + CategoryInfo          : ObjectNotFound: ($it=1:String) [], CommandNotFoundException",
+    "$it=0 : 无法将“$it=0”项识别为 cmdlet、函数、脚本文件或可运行程序的名称。",
+    "'$it' n’est pas reconnu en tant que commande interne",
+    '"$it" не является внутренней или внешней командой',
+    'Der Befehl "$it" ist entweder falsch geschrieben oder konnte nicht gefunden werden.',
+)
+NODES = (
+    "libsycl.so.8: version `$it' not found (required by libx.so)",
+    "ImportError: /lib/x.so: version '$it' not found (required by /opt/y.so)",
+)
 
 #: Class of observation, the wordings that state it, and what they may be about.
 FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -119,6 +148,20 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cuda 999": (CUDA, ("999",)),
     "winerror 126": (WINDOWS, ("126",)),
     "winerror 193": (WINDOWS, ("193",)),
+    "cpu build torch": (BUILDS, ("torch", "PyTorch")),
+    "cpu build xgboost": (BUILDS, ("xgboost",)),
+    "cpu build bitsandbytes": (BUILDS, ("bitsandbytes",)),
+    "unknown architecture compute_89": (ARCHITECTURES, ("compute_89",)),
+    "unknown architecture sm_120": (ARCHITECTURES, ("sm_120",)),
+    "missing command assignment": (
+        (*SHELLS, *POWERSHELL),
+        ("CUDA_VISIBLE_DEVICES", "CMAKE_ARGS", "FORCE_CUDA"),
+    ),
+    "missing version oneapi": (NODES, ("LIBUR_LOADER_0.11", "ZE_LOADER_1.9")),
+    "missing symbol oneapi": (
+        SYMBOLS,
+        ("_ZN4sycl3_V17handler", "urBindlessImagesImportExternalMemoryExp"),
+    ),
 }
 DLL_FAMILIES = {
     "missing library cuda/cudnn": ("cudnn64_9.dll", "cudnn_ops_infer64_8.dll"),
@@ -172,8 +215,142 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "no kernel image is available for execution on the device",
         "cudaErrorNoKernelImageForDevice",
     ),
+    "cpu build": (
+        "RuntimeError: Not compiled with GPU support",
+        "error: Compiled without CUDA. Aborting.",
+        "Device API cuda is not enabled. Please install the cuda version of dgl.",
+        "CUDA Tree Learner was not enabled in this build.",
+        "is_built_with_cuda() returns False",
+        "UserWarning: Failed to load custom C++ ops. Running on CPU mode Only!",
+    ),
+    "no gpu": (
+        "RuntimeError: No CUDA GPUs are available",
+        "no compatible GPUs were discovered",
+        "Num GPUs Available:  0",
+        "tf.config.list_physical_devices('GPU') []",
+        "torch.cuda.is_available() False",
+        "SystemError: GPU device not found",
+        "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
+        "No GPU/TPU found, falling back to CPU.",
+        "NotImplementedError: Unsloth: No NVIDIA GPU found? Unsloth currently only supports GPUs!",
+    ),
+    "hang collective": (
+        "it hangs forever at init_process_group",
+        "NCCL gets stuck on two cards",
+        "all_reduce freezes",
+        "多卡训练卡住不动",
+        "torchrun deadlocks after the first step",
+    ),
+    "cublas failed": (
+        "cublas runtime error : the GPU program failed to execute at THCBlas.cu:411",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(`",
+        "InternalError: Blas GEMM launch failed : a.shape=(32, 784)",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    ),
     "nvml mismatch": ("NVMLError_LibRmVersionMismatch", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
 }
+
+
+#: A memory that is full, as each program says it.
+MEMORY = (
+    (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[32,64,512,512] "
+        "and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator "
+        "GPU_0_bfc"
+    ),
+    (
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:462] Allocator (GPU_0_bfc) "
+        "ran out of memory trying to allocate 2.20GiB (rounded to 2362232064)requested "
+        "by op"
+    ),
+    (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "
+        "trying to allocate 17179869184 bytes."
+    ),
+    (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 1.50GiB "
+        "(1610612736B) on device ordinal 0"
+    ),
+    (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes "
+        "(allocated so far: 3,221,225,472 bytes)."
+    ),
+    (
+        "Out of memory error on GPU 0. Cannot allocate 2.250000GB memory on GPU 0, "
+        "10.6GB memory has been allocated and available memory is only 300.0MB."
+    ),
+    (
+        "mxnet.base.MXNetError: src/storage/./pooled_storage_manager.h:157: cudaMalloc "
+        "failed: out of memory"
+    ),
+    (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 5120.00 MiB on device 0: "
+        "cudaMalloc failed: out of memory\nllama_model_load: error loading model: unable "
+        "to allocate CUDA0 buffer"
+    ),
+    "CUDA error 2 at ggml-cuda.cu:7865: out of memory",
+    "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1073741824",
+    (
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: "
+        "OutOfMemory (no further information)"
+    ),
+    (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.83 GB, other "
+        "allocations: 384.00 KB, max allowed: 18.13 GB)."
+    ),
+    "torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.",
+    "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 4.00 GiB.",
+    (
+        "RuntimeError: Native API failed. Native API returns: -5 "
+        "(PI_ERROR_OUT_OF_RESOURCES) -5 (PI_ERROR_OUT_OF_RESOURCES)"
+    ),
+    "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    (
+        "ValueError: No available memory for the cache blocks. Try increasing "
+        "`gpu_memory_utilization` when initializing the engine."
+    ),
+    (
+        "ValueError: The model's max seq len (32768) is larger than the maximum number "
+        "of tokens that can be stored in KV cache (8304). Try increasing "
+        "`gpu_memory_utilization`"
+    ),
+    (
+        "ValueError: Free memory on device (10.2/23.6 GiB) on startup is less than "
+        "desired GPU memory utilization (0.9, 21.2 GiB)."
+    ),
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    (
+        "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in "
+        "CUDA_ERROR_OUT_OF_MEMORY"
+    ),
+    "RuntimeError: parallel_for failed: cudaErrorMemoryAllocation: out of memory",
+    (
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: "
+        "rmm/mr/device/cuda_memory_resource.hpp:69: cudaErrorMemoryAllocation out of "
+        "memory"
+    ),
+    "DefaultCPUAllocator: not enough memory: you tried to allocate 1073741824 bytes.",
+    (
+        "Could not allocate tensor with 268435456 bytes. There is not enough GPU video "
+        "memory available!"
+    ),
+    (
+        "E_OUTOFMEMORY 8007000E Not enough memory resources are available to complete "
+        "this operation."
+    ),
+    "ErrorOutOfDeviceMemory: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+    "RuntimeError: vk::OutOfDeviceMemoryError",
+    (
+        "W external/local_xla/xla/tsl/framework/bfc_allocator.cc:482] Allocator "
+        "(GPU_0_bfc) ran out of memory"
+    ),
+    (
+        "Failed to allocate 1.2G (1288490240 bytes) from device: "
+        "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    ),
+    "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "显存不足: CUDA out of memory",
+)
 
 
 def families() -> Iterator[tuple[str, str]]:
@@ -221,6 +398,16 @@ def test_no_wording_is_lost_however_its_line_is_broken() -> None:
     assert [(name, text) for name, text in broken if name not in names_in(text)] == []
 
 
+def test_a_full_memory_is_one_whoever_says_it() -> None:
+    others = [
+        text
+        for text in MEMORY
+        if "out-of-memory" not in {other.id for other, _ in lookalikes(text)}
+    ]
+
+    assert others == []
+
+
 def test_a_line_that_states_nothing_is_no_observation() -> None:
     texts = (
         "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
@@ -238,6 +425,7 @@ def test_every_sign_sees_what_can_be_observed() -> None:
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
+    names |= {"cpu build xgboost", "unknown architecture sm_120", "no version transformers"}
     signs = [
         (failure.id, sign.sees)
         for failure in load_failures().values()

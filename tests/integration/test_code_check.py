@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
             version,
             TAGS,
             requires=["torch"],
-            modules={"portable/o.so": portable},
+            modules={"portable/o.so": portable, **imports("portable", "portable/o.so")},
         )
     engines: list[tuple[str, str, tuple[int, ...]]] = [
         (f"0.{number}", "12", (80, 90)) for number in range(1, 5)
@@ -68,7 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         library = native_library(
             folder / "made" / f"{version}.so", needs=[f"libcudart.so.{major}"], code=kernels
         )
-        modules = {"engine/o.so": library.read_bytes()}
+        modules = {"engine/o.so": library.read_bytes(), **imports("engine", "engine/o.so")}
         make_wheel(folder / "simple", "engine", version, TAGS, requires=["torch"], modules=modules)
     for name, version, major, requires in (
         ("gptq", "0.4.0", "12", ["torch"]),
@@ -87,7 +87,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if name.startswith("onnx")
             else f"{name}/o.so"
         )
-        modules = {path: library.read_bytes()}
+        modules = {path: library.read_bytes(), **imports(name, path)}
         make_wheel(folder / "simple", name, version, TAGS, requires=requires, modules=modules)
     for number in range(1, 9):
         make(
@@ -168,7 +168,17 @@ def make(folder: Path, name: str, version: str, libraries: Mapping[str, tuple[in
     held = {
         path: fatbin(*((2, number, 0) for number in code)) * 3 for path, code in libraries.items()
     }
-    make_wheel(folder / "simple", name, version, TAGS, requires=["torch"], modules=dict(held))
+    modules = {**held, **imports(name, *libraries)}
+    make_wheel(folder / "simple", name, version, TAGS, requires=["torch"], modules=modules)
+
+
+def imports(name: str, *libraries: str) -> dict[str, str | bytes]:
+    """Return the module of a package that imports its libraries, as their names say."""
+    lines = []
+    for path in libraries:
+        module, _, library = path.partition(".")[0].rpartition("/")
+        lines.append(f"from {module.replace('/', '.')} import {library}\n")
+    return {f"{name.replace('-', '_')}/__init__.py": "".join(lines)}
 
 
 def locked(workshop: Workshop, *words: str) -> dict[str, str]:
@@ -512,3 +522,98 @@ def test_what_another_library_answered_is_read_again_once_the_right_one_is_known
         asked.path.rpartition("/")[2].partition("-py3")[0] for asked in index.log if asked.range
     } == {"vllm-0.11.0"}
     assert "vllm/_C.abi3.so" in row.read_text()
+
+
+def make_optional(folder: Path, version: str = "0.18.0") -> None:
+    """Make a package like torchao: its libraries are loaded in a ``try``, and none is for every GPU."""
+    source = (
+        "import torch\nfrom pathlib import Path\n"
+        "try:\n"
+        "    for file in Path(__file__).parent.glob('_C*.so'):\n"
+        "        torch.ops.load_library(str(file))\n"
+        "except Exception:\n    pass\n"
+    )
+    modules: dict[str, str | bytes] = {
+        "helpful/__init__.py": source,
+        "helpful/_C_cutlass_90a.abi3.so": fatbin((2, 90, 0x100000)) * 3,
+    }
+    make_wheel(folder / "simple", "helpful", version, TAGS, requires=["torch"], modules=modules)
+
+
+def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(
+    workshop: Workshop, served: Path
+) -> None:
+    make_optional(served)
+
+    done = workshop.run("lock", "helpful", *V100)
+
+    assert done.ok, done.err
+    said = " ".join(done.err.split())
+    assert "helpful 0.18.0 has no code for" in said
+    assert "helpful goes on without it" in said
+
+
+def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
+    workshop: Workshop, served: Path
+) -> None:
+    library = native_library(
+        served / "made" / "linking.so",
+        undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
+        needs=["libtorch.so", "libc10.so"],
+        code=fatbin((2, 80, 0), (2, 90, 0)) * 3,
+    )
+    modules = {"linking/o.so": library.read_bytes(), **imports("linking", "linking/o.so")}
+    make_wheel(served / "simple", "linking", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    done = workshop.run("lock", "linking", *H100)
+
+    assert done.status == 3, done.err
+    assert "its code works with torch 2.8" in " ".join(done.err.split())
+
+
+def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop: Workshop, served: Path) -> None:
+    kernels = fatbin((2, 80, 0), (2, 90, 0), (1, 90, 0), isa=(8, 8)) * 3
+    modules = {"boosted/o.so": kernels, **imports("boosted", "boosted/o.so")}
+    make_wheel(served / "simple", "boosted", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    versions = locked(workshop, "boosted", *H100)
+
+    assert versions["torch"].startswith("2.15.0")
+
+
+def test_code_for_a_cuda_that_the_driver_does_not_run_is_passed_over(
+    workshop: Workshop, served: Path
+) -> None:
+    for version, isa in (("1.0", (8, 8)), ("2.0", (9, 4))):
+        kernels = fatbin((2, 70, 0), (2, 80, 0), (1, 80, 0), isa=isa) * 3
+        modules = {"newer/o.so": kernels, **imports("newer", "newer/o.so")}
+        make_wheel(served / "simple", "newer", version, TAGS, requires=["torch"], modules=modules)
+
+    assert locked(workshop, "newer", *V100)["newer"] == "1.0"
+
+
+def test_what_the_makers_state_counts_where_the_files_tell_nothing(
+    workshop: Workshop, served: Path
+) -> None:
+    for version in ("1.17.0", "1.19.0"):
+        modules: dict[str, str | bytes] = {
+            "warp/__init__.py": "",
+            "warp/bin/warp.so": b"\0" * 500,
+        }
+        make_wheel(served / "simple", "warp-lang", version, TAGS, modules=modules)
+
+    assert locked(workshop, "warp-lang", *V100)["warp-lang"] == "1.17.0"
+    assert locked(workshop, "warp-lang", *H100)["warp-lang"] == "1.19.0"
+
+
+def test_a_library_of_another_package_is_added(workshop: Workshop, served: Path) -> None:
+    library = native_library(
+        served / "made" / "quantum.so", needs=["libcustatevec.so.1", "libcudart.so.12"]
+    )
+    modules = {"quantum/o.so": library.read_bytes(), **imports("quantum", "quantum/o.so")}
+    make_wheel(served / "simple", "quantum", "1.0", TAGS, requires=["torch"], modules=modules)
+    make_wheel(served / "simple", "custatevec-cu12", "1.9.0", TAGS)
+
+    versions = locked(workshop, "quantum", *V100)
+
+    assert versions["custatevec-cu12"] == "1.9.0"

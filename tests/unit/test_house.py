@@ -48,7 +48,7 @@ interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files location plan threads units values vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv values vendors web wheels
+lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv values vendors versions web wheels
 machine -> errors fields finding values versions
 marked_block ->
 page -> advice catalog machine plan request support versions

@@ -22,9 +22,9 @@ from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.location import file_path
 from gpuinstall.units import readable
 from gpuinstall.values import dataclass
-from gpuinstall.wheels.companions import CompanionCode, load_members, read_companion
+from gpuinstall.wheels.companions import load_members, read_package
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.needs import own_cuda, read_needs
+from gpuinstall.wheels.needs import name_cuda, own_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
+WHOLE = Limits(bytes=256 << 20, inflated=3 << 30)
+"""How much of a wheel to read before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 
@@ -100,8 +102,16 @@ class Reader:
         wheel: Wheel,
         backend: Backend,
         platform: str,
+        *,
+        whole: bool = False,
     ) -> LearnedRow:
         """Read a wheel as it runs beside the torch of a backend.
+
+        Args:
+            wheel: The wheel.
+            backend: The backend of the torch.
+            platform: As in ``linux-x86_64``.
+            whole: Whether the library that answers has to be read to its end.
 
         Raises:
             InstallationError: if it cannot be read or is malformed.
@@ -115,16 +125,15 @@ class Reader:
             if version and version != _exact(wheel.version):
                 message = f"METADATA names version {version}, and pip would reject the file"
                 raise WheelError("wheel-malformed", message)
-            code = CompanionCode()
-            if is_same_beside_every_torch:
-                needs = read_needs(opened)
-                if needs.is_for_gpus or _may_have_code(wheel.package, requires):
-                    code = read_companion(opened, wheel.package)
-            else:
-                # Of its libraries, one for each CUDA, only that of this backend counts.
-                code = read_companion(opened, wheel.package, backend.version)
-                needs = read_needs(opened, [code.member] if code.member else [])
-            cuda = own_cuda(needs, code.opened, code.cuda)
+            package = read_package(
+                opened,
+                wheel.package,
+                may_have_code=_may_have_code(wheel.package, requires),
+                cuda=None if is_same_beside_every_torch else backend.version,
+                whole=whole,
+            )
+            code, needs = package.code, package.needs
+            cuda = own_cuda(needs, code.opened, code.cuda) or pinned_cuda(requires)
             own_backend = Backend("cuda", cuda) if is_same_beside_every_torch and cuda else backend
             opens = {*needs.opened, *code.opened}.difference(needs.libraries)
             return replace(
@@ -132,7 +141,9 @@ class Reader:
                 requires=requires,
                 architectures=code.architectures,
                 witness=code.member,
+                is_whole=code.is_whole,
                 cuda=cuda,
+                loading=package.loading.value,
                 needs=needs.libraries,
                 opens=tuple(sorted(opens)),
                 glibc=needs.glibc,
@@ -140,7 +151,7 @@ class Reader:
             )
 
         key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
-        row = self._known_or_read(wheel, row_of, key)
+        row = self._known_or_read(wheel, row_of, key, whole=whole)
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
         return replace(
             row,
@@ -150,7 +161,9 @@ class Reader:
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
-        if load_members().names(wheel.package) or wheel.url.startswith("file:"):
+        members = load_members()
+        is_known = members.names(wheel.package) or members.cuda(wheel.package, wheel.version)
+        if is_known or wheel.url.startswith("file:"):
             return True
         requirements = listed_requirements(wheel, self.client)
         return requirements is None or _may_have_code(wheel.package, requirements)
@@ -160,33 +173,30 @@ class Reader:
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
         key: str,
+        *,
+        whole: bool = False,
     ) -> LearnedRow:
         """Return what is known of a wheel, or read it.
 
         One without a hash is asked after a day whether it is still the same.
         """
         known = self.store.known(wheel, key)
-        if known and not _is_complete(known):
+        if known and not _is_complete(known, whole=whole):
             known = None
         if known and holds(known):
             return known
+        limits = WHOLE if whole else Limits()
         started = monotonic()
         try:
-            row = self._read(wheel, row_of, known)
+            row = self._read(wheel, row_of, known, limits)
         except WheelError as error:
             if error.code != "transfer":
                 raise
             # A transfer that breaks again is reported.
-            row = self._read(wheel, row_of, known)
+            row = self._read(wheel, row_of, known, limits)
         self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
-            code = " ".join(row.architectures) or "it does not list its GPU code"
-            name = f"{row.package} {row.version} {row.backend}"
-            self.reporter.step(
-                "Learned",
-                f"{name}: {code} ({readable(row.bytes)})",
-                monotonic() - started,
-            )
+            self.reporter.step("Learned", _learned_text(row), monotonic() - started)
         return row
 
     def _read(
@@ -194,12 +204,13 @@ class Reader:
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
         known: LearnedRow | None,
+        limits: Limits,
     ) -> LearnedRow:
         """Read a wheel, unless its size and its stamp are still those of the one that is known."""
         ranges, stamp = self._opened(wheel)
         if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
             return replace(known, learned=now())
-        return replace(row_of(WheelReader(ranges)), etag=stamp)
+        return replace(row_of(WheelReader(ranges, limits)), etag=stamp)
 
     def open(self, wheel: Wheel) -> WheelReader:
         """Open a wheel to read its Python sources, each of which is one part of the file."""
@@ -257,13 +268,29 @@ def _row(
     )
 
 
-def _is_complete(row: LearnedRow) -> bool:
+def _learned_text(row: LearnedRow) -> str:
+    """Return what was read of a wheel, in a line: of a package not what torch it is for, but its own CUDA."""
+    code = " ".join(row.architectures) or "it does not list its GPU code"
+    name = f"{row.package} {row.version}"
+    if row.package == "torch":
+        name = f"{name} {row.backend}"
+    elif row.cuda:
+        name = f"{name}, CUDA {row.cuda}"
+    part = "" if row.is_whole else " in the part that was read"
+    return f"{name}: {code}{part} ({readable(row.bytes)})"
+
+
+def _is_complete(row: LearnedRow, *, whole: bool) -> bool:
     """Whether a row has what this release would read.
 
     False if an older one wrote it without the torch that it needs, or read a library that today's list does not name.
     """
     members = load_members()
-    if row.package != "torch" and row.torch is None:
+    if row.package == "torch":
+        return True
+    if row.torch is None or row.loading is None:
+        return False
+    if whole and not row.is_whole:
         return False
     if not row.witness or not members.names(row.package):
         return True
@@ -273,7 +300,7 @@ def _is_complete(row: LearnedRow) -> bool:
 def _may_have_code(package: str, requires: Iterable[str]) -> bool:
     """Whether a package is known to have GPU code, or demands what such are compiled beside."""
     members = load_members()
-    if members.names(package):
+    if members.names(package) or name_cuda(package):
         return True
     for text in requires:
         name = re.match(r"[\w.-]*", text)

@@ -68,6 +68,8 @@ class LearnedRow:
     """The CUDA that it was made with. A package that does not tell: what its PTX asks of the driver, or None."""
     witness: str | None = None
     """The part of the wheel that names ``architectures``."""
+    is_whole: bool = True
+    """Whether ``witness`` was read to its end: only then it has no other architectures."""
     sha256: str | None = None
     etag: str | None = None
     """Without a sha256 it tells, with the size, whether the file is still the same."""
@@ -91,6 +93,8 @@ class LearnedRow:
     """The libraries that a string alone names."""
     torch: TorchNeeds | None = None
     """Which torch its code loads beside; None if an older gpuinstall wrote the row."""
+    loading: str | None = None
+    """Whether the package works without its native code, a ``Loading``; None if an older gpuinstall wrote the row."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
@@ -223,7 +227,8 @@ def misfit(
     without = without_code(row, build, served)
     if without:
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-        return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}"
+        part = "" if row.is_whole else " in the part that was read"
+        return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}{part}"
     made = as_build(row, build)
     for rules, _ in served:
         refused = rules.against_driver(made)

@@ -15,6 +15,7 @@ from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.extensions.choice import minor_of
 from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.reader import Reader
@@ -25,7 +26,9 @@ from gpuinstall.plan.requirement import marker_holds, parse_requirement, require
 from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.vendors import rules_for
+from gpuinstall.versions import ComputeCapability
 from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.imports import Loading
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
@@ -53,6 +56,11 @@ NEIGHBOURS = 2
 _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 )
+_MAY_LOAD = {
+    Loading.REQUIRED: "{} needs it",
+    Loading.OPTIONAL: "{} goes on without it",
+    Loading.UNKNOWN: "whether {} needs it is not known",
+}
 NO_CODE = "no-code-in-package"
 HINT = "the same with --no-code-check   # install it anyway"
 
@@ -121,22 +129,29 @@ class CodeCheck:
         Raises:
             NoBuildError: if nothing can give way.
         """
-        deciding = [wheel for wheel in self.rejected if self.decides(wheel.candidate.package)]
-        exclusions = [self._exclusion(wheel, stuck) for wheel in deciding]
+        excluded = [wheel for wheel in self.rejected if self._excludes(wheel)]
+        exclusions = [self._exclusion(wheel, stuck) for wheel in excluded]
         helping = list(filter(None, exclusions))
-        if deciding and not helping:
+        certain = [wheel for wheel in excluded if self._is_certain(wheel.candidate)]
+        if certain and not helping:
             raise NoBuildError(
                 NO_CODE,
-                deciding[0].reason.message,
-                why=self._why_none_older(deciding[0].candidate),
+                certain[0].reason.message,
+                why=self._why_none_older(certain[0].candidate),
                 hint=HINT,
             )
-        return helping
+        return helping or self._missing_libraries(stuck)
 
     def remarks(self) -> list[Reason]:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
-        parts = [wheel for wheel in self.rejected if not self.decides(wheel.candidate.package)]
-        reasons = [Reason("part-without-code", part.reason.message) for part in parts]
+        reasons = []
+        for wheel in self.rejected:
+            message = wheel.reason.message
+            package = wheel.candidate.package
+            if self.decides(package):
+                loading = self.rows[wheel.candidate].loading
+                message += f"; {_MAY_LOAD[Loading(loading)].format(package)}"
+            reasons.append(Reason("part-without-code", message))
         for row in self.rows.values():
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
@@ -168,20 +183,42 @@ class CodeCheck:
             self._session.reporter.warn(message)
         return None
 
-    def _row(self, wheel: Wheel, backend: Backend) -> LearnedRow:
+    def _row(
+        self,
+        wheel: Wheel,
+        backend: Backend,
+        *,
+        whole: bool = False,
+    ) -> LearnedRow:
         platform = f"{self._build.os}-{self._build.arch}"
-        return self._reader.companion(wheel, backend, platform)
+        return self._reader.companion(wheel, backend, platform, whole=whole)
 
     @cached_property
     def rejected(self) -> list[Rejection[Wheel]]:
-        """The wheels that have GPU code, and none for one of the GPUs."""
+        """The wheels whose native code does not run on one of the GPUs, or not beside torch."""
         rejected = []
-        for wheel, row in self.rows.items():
-            why = self._against(row, self._build)
+        for wheel in self.rows:
+            why = self._against(self.rows[wheel], self._build)
+            if why and self._is_read_to_the_end(wheel):
+                why = self._against(self.rows[wheel], self._build)
             if why:
                 reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
                 rejected.append(Rejection(wheel, reason))
         return rejected
+
+    def _is_read_to_the_end(self, wheel: Wheel) -> bool:
+        """Read a library to its end if a refusal would rest on a part of it; return whether that gave a new row."""
+        row = self.rows[wheel]
+        may_exclude = self.decides(wheel.package) and row.loading == Loading.REQUIRED.value
+        is_lacking = bool(without_code(row, self._build, self._gpus))
+        if row.is_whole or not may_exclude or not is_lacking:
+            return False
+        try:
+            self.rows[wheel] = self._row(wheel, self._build.backend, whole=True)
+        except InstallationError:
+            # It stays a part, of which nothing certain is said.
+            return False
+        return True
 
     def decides(self, package: str) -> bool:
         """Whether a package was requested, or is the core of what was and no part that it does without."""
@@ -190,16 +227,73 @@ class CodeCheck:
         row = load_extensions().rows.get(package)
         if row and row.optional_for & {*self._requested, "*"}:
             return False
-        return load_members().names(package)
+        # tensorrt-cu13-libs is what tensorrt consists of.
+        if any(package.startswith(f"{name}-cu") for name in self._requested):
+            return True
+        members = load_members()
+        return members.names(package) or package in members.stated
+
+    def _excludes(self, rejected: Rejection[Wheel]) -> bool:
+        """Whether something has to give way for a wheel; a library that its package does without only warns."""
+        wheel = rejected.candidate
+        return self.decides(wheel.package) and self.rows[wheel].loading != Loading.OPTIONAL.value
+
+    def _is_certain(self, wheel: Wheel) -> bool:
+        """Whether a package cannot work with what was read of it."""
+        row = self.rows[wheel]
+        if row.package in load_members().stated:
+            return True
+        is_read = row.is_whole or not without_code(row, self._build, self._gpus)
+        return is_read and row.loading == Loading.REQUIRED.value
 
     def _against(self, row: LearnedRow, build: Build) -> str | None:
         """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-        why = misfit(row, build, self._gpus)
-        if why or self._may_load(row, build):
-            return why
+        for rule in (
+            self._below_lowest,
+            self._misfit,
+            self._without_runtime,
+            self._without_symbols,
+        ):
+            why = rule(row, build)
+            if why:
+                return why
+        return None
+
+    def _misfit(self, row: LearnedRow, build: Build) -> str | None:
+        return misfit(row, build, self._gpus)
+
+    def _below_lowest(self, row: LearnedRow, build: Build) -> str | None:  # noqa: ARG002
+        """Return that a GPU is older than the makers of a package support."""
+        version = Version(row.version)
+        lowest = load_members().lowest_capability(row.package, version)
+        if lowest is None:
+            return None
+        for _, gpu in self._gpus:
+            capability = gpu.compute_capability
+            if capability and capability < ComputeCapability.parse(lowest):
+                need = f"requires compute capability {lowest} or newer"
+                return f"{need}, and {gpu.label} has {capability}"
+        return None
+
+    def _without_runtime(self, row: LearnedRow, build: Build) -> str | None:
+        """Return that torch brings another CUDA than the one that a package is linked to."""
+        if self._may_load(row, build):
+            return None
         rules, _ = self._gpus[0]
         made = made_with(row, as_build(row, build), rules)
         return f"is incompatible with torch {build.name}: {made}"
+
+    def _without_symbols(self, row: LearnedRow, build: Build) -> str | None:
+        """Return that a torch lacks a symbol that a package uses."""
+        needs = row.of_torch
+        if needs.verdict(minor_of(build)) is not False:
+            return None
+        works = "no torch that is known"
+        if needs.fits:
+            works = f"torch {' and '.join(needs.fits)}"
+        elif needs.kind == "stable" and needs.oldest:
+            works = f"torch {needs.oldest} and newer"
+        return f"is incompatible with torch {build.name}: its code works with {works}"
 
     def _may_load(self, row: LearnedRow, build: Build) -> bool:
         """Whether the runtime that a package is made for comes with torch, or with something else in the lock."""
@@ -207,6 +301,9 @@ class CodeCheck:
             return True
         opens = row.package in load_members().must_open
         if opens and not self.lacking(row):
+            return True
+        if not opens and not load_libraries().names_runtime(row.needs, row.opens):
+            # A runtime that is linked in, or lies in the wheel, is its own.
             return True
         majors = {build.toolkit[0]}
         for name, version in self._resolution.versions.items():
@@ -241,6 +338,9 @@ class CodeCheck:
         package = wheel.package
         program = f"{package} {wheel.version.public}"
         as_new = f"{package}>={wheel.version.public}"
+        is_certain = self._is_certain(wheel)
+        if program in stuck and not is_certain:
+            return None
         serving = None if program in stuck else self._serving(wheel)
         if serving:
             runnable = {build.name for build in self._resolution.plan.runnable}
@@ -266,8 +366,8 @@ class CodeCheck:
         older, all_read = self._older(self._older_wheels(wheel))
         if older is None:
             return None
-        is_certain = all_read and not self._unread
-        if is_certain and self._resolution.request.machine.glibc is not None:
+        is_newest = all_read and not self._unread
+        if is_newest and self._resolution.request.machine.glibc is not None:
             remedy = f"{package} {older} is the newest that runs here"
         else:
             remedy = f"{package} {older} runs here{self._but_for()}"
@@ -278,6 +378,8 @@ class CodeCheck:
             constraint=f"{package}<={older}",
             remedy=remedy,
             is_older=True,
+            # What is not certain is taken back where nothing goes with it.
+            program="" if is_certain else program,
         )
 
     def _helping_libraries(self, row: LearnedRow) -> tuple[str, ...]:
@@ -297,6 +399,35 @@ class CodeCheck:
             which = f"of {older} older versions, none that was looked at"
         return f"{which} runs here either{self._but_for()}"
 
+    def _missing_libraries(self, stuck: Collection[str]) -> list[Exclusion]:
+        """Return the packages to add whose libraries a package is linked to and nothing has."""
+        exclusions = []
+        for wheel, row in self.rows.items():
+            program = f"{wheel.package} {wheel.version.public}"
+            is_needed = row.loading == Loading.REQUIRED.value and self.decides(wheel.package)
+            libraries = tuple(filter(self._is_apart, self.lacking(row)))
+            if not is_needed or not libraries or program in stuck:
+                continue
+            provide = "provide" if len(libraries) > 1 else "provides"
+            exclusion = Exclusion(
+                wheel.package,
+                "library-added",
+                f"{program} is linked to libraries that nothing else has",
+                remedy=f"{' and '.join(libraries)} {provide} them",
+                constraint=f"{wheel.package}>={wheel.version.public}",
+                program=program,
+                libraries=libraries,
+            )
+            exclusions.append(exclusion)
+        return exclusions
+
+    def _is_apart(self, package: str) -> bool:
+        """Whether torch does not bring a package of libraries, in packages of their own or in its own folder."""
+        members = load_members()
+        if not members.with_torch.fullmatch(package):
+            return True
+        return any(map(members.runtime.fullmatch, self._resolution.versions))
+
     def _but_for(self) -> str:
         """Return the versions that could not be read, with the last reason; empty without any."""
         if not self._unread:
@@ -311,7 +442,8 @@ class CodeCheck:
         try:
             for build in self._resolution.plan.runnable:
                 row = self._row(wheel, build.backend)
-                if self._allows_torch(row, build) and not self._against(row, build):
+                allowed = self._allows_torch(row, build) and self._has_symbols(row, build)
+                if allowed and not self._against(row, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
@@ -331,6 +463,13 @@ class CodeCheck:
                 if marker is None or marker_holds(marker, machine, python):
                     return False
         return True
+
+    def _has_symbols(self, row: LearnedRow, build: Build) -> bool:
+        """Whether a torch is known to have the symbols that this one lacks; no matter if this one lacks none."""
+        needs = row.of_torch
+        if needs.verdict(minor_of(self._build)) is not False:
+            return True
+        return needs.verdict(minor_of(build)) is True
 
     def _older(self, wheels: Sequence[Wheel]) -> tuple[Version | None, bool]:
         """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""

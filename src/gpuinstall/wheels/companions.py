@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,17 @@ from packaging.version import Version
 
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.gpu_code import read_fatbins
-from gpuinstall.wheels.needs import load_libraries
+from gpuinstall.wheels.imports import Loading, read_imports
+from gpuinstall.wheels.needs import (
+    Needs,
+    TorchNeeds,
+    is_linked_to_torch,
+    load_libraries,
+    name_cuda,
+    needs_of,
+    read_native,
+    read_needs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,6 +50,18 @@ class CompanionCode:
     """The version that its PTX requires of the driver."""
     opened: frozenset[str] = frozenset()
     """The libraries that its strings name."""
+    is_whole: bool = True
+    """Whether all of the library was read."""
+
+
+@dataclass(frozen=True)
+class PackageCode:
+    """What the native code of a package has and needs."""
+
+    code: CompanionCode
+    needs: Needs
+    loading: Loading
+    """Whether the package works without it."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +84,27 @@ class Members:
     """What requires one of these may have GPU code although no row names it."""
     opened: Mapping[str, Mapping[str, str]]
     """By package: the CUDA whose libraries it opens by name alone, by the version since which it is so."""
+    stated: Mapping[str, Mapping[str, str]]
+    """By package: the CUDA that its makers state, by the version since which it is so."""
+    lowest: Mapping[str, Mapping[str, str]]
+    """By package: the lowest compute capability that its makers state, by the version since which it is so."""
     must_open: Mapping[str, _Pattern]
     """By package: the libraries that it opens by name and does nothing without."""
 
     def cuda(self, package: str, version: Version) -> str | None:
-        """Return the CUDA whose libraries a version of a package opens by name alone."""
+        """Return the CUDA of a version of a package that its files do not tell: as its maker says, or as its name."""
         # The newest version comes first.
-        rows = self.opened.get(package, {})
+        rows = self.opened.get(package) or self.stated.get(package, {})
         for since, cuda in rows.items():
             if version >= Version(since):
                 return cuda
+        return name_cuda(package)
+
+    def lowest_capability(self, package: str, version: Version) -> str | None:
+        """Return the lowest compute capability that the makers of a version state."""
+        for since, capability in self.lowest.get(package, {}).items():
+            if version >= Version(since):
+                return capability
         return None
 
     def names(self, package: str) -> bool:
@@ -91,6 +125,12 @@ class Members:
         if self.optional.search(package.replace("-", "_")):
             return False
         return self.optional.search(library) is not None
+
+    def is_dispensable(self, package: str, library: str) -> bool:
+        """Whether a library is a part that a package does without, or a plugin that is loaded on demand."""
+        if self.is_optional(package, library):
+            return True
+        return load_libraries().plugins.search(library) is not None
 
     def answering(
         self,
@@ -133,14 +173,85 @@ def load_members() -> Members:
         not_pinned=re.compile(table["not_pinned"]),
         compiled_beside=re.compile(table["compiled_beside"]),
         opened=opened,
+        stated={package: row["since"] for package, row in table["stated"].items()},
+        lowest={package: row.get("lowest", {}) for package, row in table["stated"].items()},
         must_open=must_open,
     )
+
+
+def read_package(
+    wheel: WheelReader,
+    package: str,
+    *,
+    may_have_code: bool,
+    cuda: str | None = None,
+    whole: bool = False,
+) -> PackageCode:
+    """Return what the native code of a wheel has and needs.
+
+    What the import of the package opens counts, or what a row names; only without either everything that is not
+    known to be optional.
+
+    Args:
+        wheel: The wheel.
+        package: Its package, by its normalized name.
+        may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
+        cuda: The CUDA of the torch that it runs beside.
+        whole: Whether the library that answers is read to its end.
+
+    Raises:
+        WheelError: if it is malformed.
+    """
+    members = load_members()
+    if members.has_runtimes_apart(package):
+        # Of its libraries, one for each CUDA, only that of this one counts.
+        code = read_companion(wheel, package, cuda, whole=whole)
+        needs = read_needs(wheel, [code.member] if code.member else [])
+        return PackageCode(code, needs, Loading.REQUIRED)
+    files = read_native(wheel)
+    needs = needs_of(files, wheel)
+    if not (needs.is_for_gpus or may_have_code):
+        return PackageCode(CompanionCode(), needs, Loading.UNKNOWN)
+    names = {name for name in wheel.members if _LIBRARY.fullmatch(name)}
+    if members.answering(package, names):
+        code = read_companion(wheel, package, whole=whole)
+        needed = {name for name in names if not members.is_dispensable(package, name)}
+        return PackageCode(code, needs_of(files, wheel, needed), Loading.REQUIRED)
+
+    imports = read_imports(wheel, package)
+    required = files.with_linked(imports.required)
+    optional = files.with_linked(imports.optional) - required
+    other = names - required - optional
+    other = {name for name in other if not members.is_dispensable(package, name)}
+    code, loading = CompanionCode(), Loading.UNKNOWN
+    for libraries, kind in (
+        (required, Loading.REQUIRED),
+        (other, Loading.UNKNOWN),
+        (optional, Loading.OPTIONAL),
+    ):
+        found = _read_largest(wheel, libraries, whole=whole)
+        if found.architectures:
+            code, loading = found, kind
+            break
+    of_required = needs_of(files, wheel, required)
+    if loading is Loading.UNKNOWN and not code.architectures and of_required.is_for_gpus:
+        loading = Loading.REQUIRED
+    if loading is Loading.REQUIRED:
+        return PackageCode(code, of_required, loading)
+    needs = needs_of(files, wheel, required | other)
+    linked = [elf for elf in files.elves.values() if is_linked_to_torch(elf)]
+    # Several libraries that no torch has the symbols for together are for several of them.
+    if needs.torch.fits == () and len(linked) > 1:
+        needs = replace(needs, torch=TorchNeeds("unknown"))
+    return PackageCode(code, needs, loading)
 
 
 def read_companion(
     wheel: WheelReader,
     package: str,
     cuda: str | None = None,
+    *,
+    whole: bool = False,
 ) -> CompanionCode:
     """Return the GPU code of a wheel.
 
@@ -148,6 +259,7 @@ def read_companion(
         wheel: The wheel.
         package: Its package, by its normalized name.
         cuda: The CUDA of the torch that it runs beside, ``12.8``.
+        whole: Whether to read the library that answers to its end.
 
     Raises:
         WheelError: if it is malformed.
@@ -158,16 +270,25 @@ def read_companion(
         library: str | None = answering[0][0]
         if members.has_runtimes_apart(package):
             library = _for_cuda(answering, cuda)
-        return _read_code(wheel, library) if library else CompanionCode()
-    sizes = {}
-    for name, member in wheel.members.items():
-        if members.is_optional(package, name):
-            continue
-        if _LIBRARY.fullmatch(name):
-            sizes[name] = member.file_size
-    largest = sorted(sizes, key=sizes.__getitem__, reverse=True)
+        return _read_code(wheel, library, whole=whole) if library else CompanionCode()
+    libraries = [
+        name
+        for name in wheel.members
+        if _LIBRARY.fullmatch(name) and not members.is_optional(package, name)
+    ]
+    return _read_largest(wheel, libraries, whole=whole)
+
+
+def _read_largest(
+    wheel: WheelReader,
+    libraries: Iterable[str],
+    *,
+    whole: bool,
+) -> CompanionCode:
+    """Return the GPU code of the largest library that has any."""
+    largest = sorted(libraries, key=lambda name: (-wheel.members[name].file_size, name))
     for name in largest[:_TRIED]:
-        code = _read_code(wheel, name, _MOST)
+        code = _read_code(wheel, name, math.inf if whole else _MOST, whole=whole)
         if code.architectures:
             return code
     return CompanionCode()
@@ -193,16 +314,32 @@ def _read_code(
     wheel: WheelReader,
     name: str,
     most: float = math.inf,
+    *,
+    whole: bool = False,
 ) -> CompanionCode:
     """Return the GPU code in the first ``most`` bytes of a library."""
     opened = set[str]()
     with closing(wheel.stream(name)) as pieces:
-        code = read_fatbins(_note_libraries(pieces, opened, most))
-    cuda = None
-    if code.isa:
-        major, minor = code.isa
-        cuda = load_members().of_isa.get(f"{major}.{minor}")
-    return CompanionCode(name, code.architectures, cuda, frozenset(opened))
+        code = read_fatbins(_note_libraries(pieces, opened, most), whole=whole)
+    return CompanionCode(
+        name if code.architectures else None,
+        code.architectures,
+        _cuda_of_isa(code.isa),
+        frozenset(opened),
+        is_whole=code.is_whole and wheel.members[name].file_size <= most,
+    )
+
+
+def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:
+    """Return the CUDA that brought a version of PTX's ISA; of one newer than the table, the newest that is known."""
+    if isa is None:
+        return None
+    of_isa = load_members().of_isa
+    major, minor = isa
+    newest = max(tuple(map(int, text.split("."))) for text in of_isa)
+    if isa > newest:
+        major, minor = newest
+    return of_isa.get(f"{major}.{minor}")
 
 
 def _note_libraries(

@@ -23,6 +23,8 @@ _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
+_FAIR_PART = 20
+"""Of so many containers one has to be for an architecture, so that the library counts as made for it."""
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b)*\0" % (_TOKEN, _TOKEN))
@@ -38,26 +40,50 @@ class FatbinCode(NamedTuple):
     architectures: tuple[str, ...] = ()
     isa: tuple[int, int] | None = None
     """The newest ISA version of its PTX, ``(8, 7)``; None if there is no PTX."""
+    is_whole: bool = True
+    """Whether all of it was read: only then it has no other architectures."""
 
 
-def read_fatbins(pieces: Iterable[bytes]) -> FatbinCode:
+def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     """Return what most of a library is compiled for; empty if it has no GPU code.
 
     Single kernels are made for more architectures or fewer than the rest (cuDNN, vllm, torch): the first set that
-    ``_ENOUGH`` containers have in common is taken, else that of most of them.
+    ``_ENOUGH`` containers have in common is taken, else that of most of them. A set of one does not count as such:
+    some libraries have a container for each architecture, one after the other (cuTENSOR).
+
+    Args:
+        pieces: The library.
+        whole: Whether to read to its end, and return every architecture that more than single kernels are made for.
     """
     counts = Counter[tuple[str, ...]]()
     versions = set()
+    is_whole = True
     for code in read_containers(pieces):
         counts[code.architectures] += 1
         if code.isa:
             versions.add(code.isa)
-        if counts[code.architectures] == _ENOUGH or counts.total() == _MOST:
+        is_common = counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
+        if not whole and (is_common or counts.total() == _MOST):
+            is_whole = False
             break
     if not counts:
         return FatbinCode()
+    isa = max(versions, default=None)
     [(architectures, _)] = counts.most_common(1)
-    return FatbinCode(architectures, max(versions, default=None))
+    if whole or is_whole:
+        architectures = ordered({*architectures, *_frequent(counts)})
+    return FatbinCode(architectures, isa, is_whole)
+
+
+def _frequent(counts: Counter[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the architectures of a fair part of the containers."""
+    by_name = Counter[str]()
+    for architectures, count in counts.items():
+        for name in architectures:
+            by_name[name] += count
+    for name, count in by_name.items():
+        if count >= _ENOUGH and count * _FAIR_PART >= counts.total():
+            yield name
 
 
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:

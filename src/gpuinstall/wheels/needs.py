@@ -34,10 +34,13 @@ _SMALL = 10 << 20
 _SMALL_INFLATED = 48 << 20
 _SMALL_IN_ALL = 32 << 20
 """How many packed bytes of such files are read of one wheel."""
-_REQUESTS = 40
-"""After how many requests no further library is read, the largest come first: METADATA and the GPU code need some."""
+_REQUESTS = 38
+"""After how many requests no further library is read, the largest come first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
+
+_OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
+_NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])x?(?:-|$)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OF_WINDOWS = re.compile(r"cudart64_(\d\d)")
@@ -102,6 +105,16 @@ class SharedLibraries(NamedTuple):
         """Return the CUDA major that libraries are of; None if that is none, or several."""
         majors = self.cuda_majors(libraries)
         return majors.pop() if len(majors) == 1 else None
+
+    def names_runtime(self, needs: Iterable[str], opens: Iterable[str]) -> bool:
+        """Whether code runs with the runtime of the process alone, which has to be of its own major.
+
+        Args:
+            needs: The libraries that it is linked to and does not bring.
+            opens: Those that its strings name: they count on Windows only.
+        """
+        windows = [library for library in opens if library.endswith(".dll")]
+        return bool(self.cuda_majors([*needs, *windows]))
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file name."""
@@ -202,6 +215,50 @@ def own_cuda(
     return f"{major}.0"
 
 
+def pinned_cuda(requires: Iterable[str]) -> str | None:
+    """Return the CUDA of the libraries that METADATA requires, ``nvidia-nccl-cu13``; None if none, or several."""
+    majors = set()
+    for text in requires:
+        pin = _OF_CUDA.match(text)
+        if pin and "extra" not in text:
+            majors.add(pin[1])
+    return f"{majors.pop()}.0" if len(majors) == 1 else None
+
+
+def name_cuda(package: str) -> str | None:
+    """Return the CUDA that the name of a package carries, ``cupy-cuda13x``; None if it carries none."""
+    name = _NAME_CUDA.search(package)
+    return f"{name[1]}.0" if name else None
+
+
+@dataclass(frozen=True)
+class NativeFiles:
+    """The native files of a wheel, as far as they were read."""
+
+    elves: Mapping[str, Elf]
+    """The tables of libraries, by path."""
+    opened: Mapping[str, frozenset[str]]
+    """By path: the libraries that its strings name."""
+    unread: tuple[str, ...]
+    """Those that tell nothing."""
+
+    def with_linked(self, paths: Collection[str]) -> frozenset[str]:
+        """Return libraries with those of the same wheel that the loader looks for to load them."""
+        by_name = {}
+        for path in (*self.elves, *self.unread):
+            by_name[basename(path)] = path
+        linked = set(paths)
+        waiting = list(paths)
+        while waiting:
+            elf = self.elves.get(waiting.pop())
+            for need in elf.needs if elf else ():
+                own = by_name.get(need)
+                if own and own not in linked:
+                    linked.add(own)
+                    waiting.append(own)
+        return frozenset(linked)
+
+
 def read_needs(
     wheel: WheelReader,
     only: Collection[str] | None = None,
@@ -215,24 +272,55 @@ def read_needs(
     Raises:
         WheelError: if the wheel is malformed.
     """
+    return needs_of(read_native(wheel, only), wheel)
+
+
+def read_native(
+    wheel: WheelReader,
+    only: Collection[str] | None = None,
+) -> NativeFiles:
+    """Read the tables of a wheel's libraries, or of those among ``only``; raise WheelError if it is malformed."""
     shared = load_libraries()
-    opened = set()
-    libraries = {}
+    opened = {}
+    elves = {}
     unread = []
     budget = _SMALL_IN_ALL
+    last_request = wheel.requests + _REQUESTS
     for member in _native_members(wheel, only):
         elf = None
-        if wheel.requests < _REQUESTS and ".so" in member.filename:
+        path = member.filename
+        if wheel.requests < last_request and ".so" in path:
             elf, data, cost = _read_library(wheel, member, budget)
             budget -= cost
-            opened |= shared.opened_by(data)
+            opened[path] = frozenset(shared.opened_by(data))
         if elf:
-            libraries[member.filename] = elf
+            elves[path] = elf
         else:
-            unread.append(member.filename)
+            unread.append(path)
+    return NativeFiles(elves, opened, tuple(sorted(unread)))
 
+
+def needs_of(
+    files: NativeFiles,
+    wheel: WheelReader,
+    only: Collection[str] | None = None,
+) -> Needs:
+    """Return what libraries need that were read.
+
+    Args:
+        files: What was read.
+        wheel: Where they lie: what it has itself is not needed.
+        only: The paths of the libraries that count; None for all.
+    """
+    shared = load_libraries()
+    libraries = {path: elf for path, elf in files.elves.items() if only is None or path in only}
+    unread = [path for path in files.unread if only is None or path in only]
+    opened = set[str]()
     needs = set[str]()
     own_names = set()
+    for opener, names in files.opened.items():
+        if only is None or opener in only:
+            opened |= names
     for path, elf in libraries.items():
         needs.update(elf.needs)
         # Among the strings of a beginning is the library's own name.
@@ -250,7 +338,7 @@ def read_needs(
         cuda=shared.cuda_of_all(needs),
         glibc=".".join(map(str, newest)) or None,
         torch=_torch_needs(elves, is_whole=not unread),
-        unread=tuple(sorted(unread)),
+        unread=tuple(unread),
     )
 
 

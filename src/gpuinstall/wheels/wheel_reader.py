@@ -13,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from email.message import Message
     from zipfile import ZipExtFile, ZipInfo
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
+_NEAR = 64 << 10
+"""How many bytes between two files cost less than a request."""
 _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
@@ -72,6 +74,26 @@ class WheelReader:
         if size > _SMALL:
             raise WheelError("wheel-too-large", f"{name} is said to have {size} bytes")
         return b"".join(self.stream(name))
+
+    def read_together(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return small files whole; those that lie near to each other come with one request."""
+        members = [self.members[name] for name in names]
+        members.sort(key=lambda member: member.header_offset)
+        files = {}
+        runs: list[list[ZipInfo]] = []
+        for member in members:
+            near = runs and member.header_offset - self._ends[runs[-1][-1].filename] <= _NEAR
+            if near:
+                runs[-1].append(member)
+            else:
+                runs.append([member])
+        for run in runs:
+            start = run[0].header_offset
+            end = self._ends[run[-1].filename]
+            with self._file.holding(start, end):
+                for member in run:
+                    files[member.filename] = self.read(member.filename)
+        return files
 
     def beginning(self, name: str, most: int) -> bytes:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""

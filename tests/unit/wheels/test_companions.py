@@ -149,6 +149,7 @@ def test_every_row_has_its_evidence() -> None:
         *table["members"],
         *table["optional"],
         *table["opened"].values(),
+        *table["stated"].values(),
         table["cuda_of_isa"],
         table["runtime"],
     ]

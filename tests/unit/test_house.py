@@ -32,7 +32,7 @@ config -> errors files poetry request sourcing
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv values vendors verify
 environments -> errors files launcher location shell values
 errors -> finding text
-export -> backend environments errors lock marked_block shell text values
+export -> backend catalog environments errors finding install lock machine marked_block request shell text units values vendors versions
 extensions -> catalog errors finding learned threads values vendors versions web
 facts -> failures files process reporter values
 failures -> finding values
@@ -135,10 +135,14 @@ MAY_NAME_MAKERS = {
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
     "export": {
+        "amd",
         "cuda",
+        "gfx",
+        "intel",
+        "nvidia",
         "rocm",
         "xpu",
-    },  # the kinds of images that a Dockerfile makes, and torch's name in a line of it
+    },  # the kinds of images that a Dockerfile makes; what other tools call machines
     "environments": {"cuda"},  # a key of the Machine document
     "fleet": {"cuda"},  # torch's own name of a device
     "extensions": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,17 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.export.pins import local_folders
+from gpuinstall.export.tools import MACHINE_TOOLS, parse_features, words_for
 from gpuinstall.files import read_document, write_in_place
 from gpuinstall.shell import quoted
 from gpuinstall.sourcing import Sourcing
+from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.export.needs import MachineNeeds
     from gpuinstall.lock.lock import Lock
+    from gpuinstall.project import Project
 
 _NEW = click.Path(path_type=Path, dir_okay=False)
 _LOCK = click.option(
@@ -182,6 +187,104 @@ def _uv(
     if REPLACED in after:
         terminal.warn(f"{file} had other values: the old lines are kept above as comments")
     return Outcome(_document("uv", after, file), lambda screen: screen.field(str(file), text))
+
+
+@command.command("needs", help="Write which machines the locks run on, for people or a tool.")
+@click.option(
+    "--lock",
+    "paths",
+    type=options.PATH,
+    multiple=True,
+    metavar="FILE",
+    help="Only this lock (repeatable).",
+)
+@click.option(
+    "--for",
+    "tool_name",
+    type=click.Choice([tool.name for tool in MACHINE_TOOLS]),
+    help="In the words of this tool: a machine for any of the locks.",
+)
+@click.option(
+    "--feature",
+    "pairs",
+    multiple=True,
+    metavar="NAME=GPU",
+    help="With --for slurm: what the GPUs of a feature are, as in a100=8.0.",
+)
+@_OUTPUT
+@options.offline
+@framed("export")
+def _needs(
+    terminal: Terminal,
+    paths: tuple[Path, ...],
+    tool_name: str | None,
+    pairs: tuple[str, ...],
+    output: Path | None,
+    *,
+    offline: bool,
+) -> Outcome:
+    from gpuinstall.export.needs import needs_of
+    from gpuinstall.export.needs_text import describe
+    from gpuinstall.lock.lock import read_lock
+
+    locks = [read_lock(path) for path in paths or _find_locks()]
+    with options.open_folder(Sourcing(offline=offline), terminal) as project:
+        if tool_name is None:
+            sizes = _sizes(locks, project)
+            needs = []
+            for lock in locks:
+                needs += needs_of([lock], project.catalog, sizes)
+            text = describe(needs)
+        else:
+            needs = [_needs_for_gpus(needs_of(locks, project.catalog))]
+            text = _words_for(tool_name, needs[0], pairs)
+    outcome = _outcome(tool_name or "needs", text, output)
+    outcome.data["needs"] = [one.to_dict() for one in needs]
+    return outcome
+
+
+def _words_for(name: str, needs: MachineNeeds, pairs: tuple[str, ...]) -> str:
+    tool = next(tool for tool in MACHINE_TOOLS if tool.name == name)
+    if pairs and not tool.needs_features:
+        raise UsageError(
+            "features-unused",
+            f"{tool.title} has its own names for GPUs: --feature is for Slurm",
+            hint=f"gpuinstall export needs --for {name}",
+        )
+    return words_for(tool, needs, parse_features(pairs))
+
+
+def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
+    """Return the needs of the locks for Linux and GPUs, which are to be of one maker and for one processor."""
+    for_gpus = [one for one in needs if one.maker and one.os == "linux"] or needs
+    if len(for_gpus) > 1:
+        groups = [f"{one.maker} on {one.arch} ({', '.join(one.locks)})" for one in for_gpus]
+        raise UsageError(
+            "several-machines",
+            f"the locks are for different machines: {'; '.join(groups)}",
+            hint=f"the same with --lock {quoted(for_gpus[0].locks[0])}",
+        )
+    return for_gpus[0]
+
+
+def _sizes(locks: list[Lock], project: Project) -> dict[str, int | None]:
+    """Return the bytes of the locks' files by address: the locks' own, else as the servers say."""
+    from gpuinstall.export.needs import sizes_in
+    from gpuinstall.threads import side_by_side
+
+    sizes = sizes_in(locks)
+    if project.sourcing.offline:
+        return sizes
+    missing = [url for url, size in sizes.items() if size is None]
+    answers = side_by_side(partial(_size, project.session.client), missing)
+    return {**sizes, **dict(zip(missing, answers, strict=True))}
+
+
+def _size(client: Client, url: str) -> int | None:
+    try:
+        return client.head(url).size
+    except UnreachableError:
+        return None
 
 
 def _read_lock(path: Path | None) -> Lock:

@@ -1,0 +1,61 @@
+"""What an image says of the machines that it runs on: a label for people and tools, a variable for NVIDIA's hook. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpuinstall.export.needs import GpuNeeds, MachineNeeds
+
+NEEDS_LABEL = "gpuinstall.needs"
+REQUIRE_VARIABLE = "NVIDIA_REQUIRE_GPUINSTALL"
+
+
+def oci(needs: MachineNeeds, names: Mapping[str, str]) -> str:  # noqa: ARG001
+    """Return the lines of a Dockerfile.
+
+    NVIDIA's container hook refuses a container whose variable no visible GPU meets. With CDI it looks at no variable:
+    only a check at start does then.
+    """
+    document = needs.to_dict()
+    # What an image holds need not be fetched.
+    del document["download"], document["disk"]
+    label = json.dumps(document, separators=(",", ":"))
+    lines = f"LABEL {NEEDS_LABEL}='{label}'\n"
+    if needs.maker == "nvidia":
+        lines += f'ENV {REQUIRE_VARIABLE}="{requirement(needs)}"\n'
+    return lines
+
+
+def requirement(needs: MachineNeeds) -> str:
+    """Return the value for NVIDIA's hook: a space is an OR, a comma an AND, so that each GPU's drivers are repeated."""
+    return " ".join(
+        alternative for gpus in needs.gpus for alternative in _alternatives(gpus, needs.known_codes)
+    )
+
+
+def _alternatives(gpus: GpuNeeds, known_codes: Sequence[str]) -> Iterator[str]:
+    drivers = []
+    if gpus.driver:
+        drivers.append(f"driver>={gpus.driver}")
+    if gpus.before:
+        drivers.append(f"driver<{gpus.before}")
+    for first, last in _ranges(gpus.codes, known_codes):
+        chips = [f"arch={first}"] if first == last else [f"arch>={first}", f"arch<={last}"]
+        yield ",".join((*drivers, *chips))
+
+
+def _ranges(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the first and the last of each run of neighbours, as they stand among all known kinds of GPU."""
+    run: list[str] = []
+    for code in known_codes:
+        if code in codes:
+            run.append(code)
+        elif run:
+            yield run[0], run[-1]
+            run = []
+    if run:
+        yield run[0], run[-1]

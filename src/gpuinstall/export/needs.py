@@ -1,0 +1,373 @@
+"""Which machines the locks of a folder run on: one value, of which every other tool's words are made.
+
+It is found by asking: a machine with one GPU of each known kind is judged under each driver that the catalogue's tables
+tell apart, by the rules that choose a lock. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packaging.utils import parse_wheel_filename
+
+from gpuinstall.backend import CPU
+from gpuinstall.catalog.gpus import other_chips, products
+from gpuinstall.errors import UsageError
+from gpuinstall.export.pins import backend_of, systems_of
+from gpuinstall.finding import Rejection
+from gpuinstall.install.space import UNPACKED
+from gpuinstall.lock.fit import fit, selected
+from gpuinstall.lock.lock import LockedFile, files_of_package
+from gpuinstall.lock.target import Target
+from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.request import Request
+from gpuinstall.values import dataclass
+from gpuinstall.vendors import VENDORS
+from gpuinstall.versions import CudaVersion, DriverVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from packaging.tags import Tag
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.lock import Lock
+
+_GLIBC = re.compile(r"manylinux_2_(\d+)_|manylinux(1|2010|2014)_")
+_OLD_NAMES = {"1": 5, "2010": 12, "2014": 17}
+"""The minors of glibc 2 in the names of platforms before PEP 600."""
+_NO_MACHINE = {"unknown-build", "unpinned", "wrong-source", "other-platform", "no-python"}
+"""The reasons against a lock that no machine of its system changes."""
+
+
+@dataclass(frozen=True)
+class GpuNeeds:
+    """Some kinds of GPU, and the drivers under which they run a lock."""
+
+    codes: tuple[str, ...]
+    """What the GPUs execute: compute capabilities, ``8.6``, or the maker's own names, ``gfx1100``."""
+
+    driver: DriverVersion | None = None
+    """The oldest driver; None: any."""
+
+    last_branch: int | None = None
+    """The last driver branch; None: there is none yet."""
+
+    before: int | None = None
+    """The branch after the last one."""
+
+    cudas: tuple[CudaVersion, ...] = ()
+    """The CUDA that each known branch among these drivers reports, ascending."""
+
+    @property
+    def drivers(self) -> str:
+        """The drivers for people: ``525.60.13 to 580``, ``580 or newer``; empty: any."""
+        if self.driver is None:
+            return ""
+        if self.last_branch is None:
+            return f"{self.driver} or newer"
+        return f"{self.driver} to {self.last_branch}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as documents have it."""
+        return {
+            "codes": list(self.codes),
+            "driver": self.driver and str(self.driver),
+            "last_branch": self.last_branch,
+            "cuda": str(self.cudas[0]) if self.cudas else None,
+            "last_cuda": str(self.cudas[-1]) if self.before else None,
+        }
+
+
+@dataclass(frozen=True)
+class MachineNeeds:
+    """The machines of one system and one maker on which at least one of some locks runs."""
+
+    locks: tuple[str, ...]
+    """The locks by the names of their files."""
+
+    torch: tuple[str, ...]
+    """The build of torch in each of them."""
+
+    python: tuple[str, ...]
+    """The Python that each of them is for."""
+
+    os: str
+    arch: str
+
+    glibc: str | None
+    """The oldest glibc that all of the locks run on; None: not Linux, or any."""
+
+    maker: str | None
+    """The maker of the GPUs as documents name it; None: no GPU is needed."""
+
+    gpus: tuple[GpuNeeds, ...]
+    """The GPUs, by the drivers that they need."""
+
+    known_codes: tuple[str, ...]
+    """All kinds of GPU that were asked about, in their order."""
+
+    download: int | None
+    """The bytes to fetch for the largest of the locks; None: the size of a file is not known."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Every kind of GPU that runs one of the locks under some driver, in their order."""
+        served = {code for gpus in self.gpus for code in gpus.codes}
+        return tuple(code for code in self.known_codes if code in served)
+
+    @property
+    def disk(self) -> int | None:
+        """The bytes that the environment takes, about; None: not known."""
+        return None if self.download is None else round(UNPACKED * self.download)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as documents have it."""
+        return {
+            "locks": list(self.locks),
+            "torch": list(self.torch),
+            "python": list(self.python),
+            "os": self.os,
+            "arch": self.arch,
+            "glibc": self.glibc,
+            "maker": self.maker,
+            "gpus": [gpus.to_dict() for gpus in self.gpus],
+            "download": self.download,
+            "disk": self.disk,
+        }
+
+
+class _MachineKind(NamedTuple):
+    """What locks have in common whose needs are one value."""
+
+    os: str
+    arch: str
+    kind: str
+
+
+def needs_of(
+    locks: Iterable[Lock],
+    catalog: Catalog,
+    sizes: Mapping[str, int | None] = MappingProxyType({}),
+) -> list[MachineNeeds]:
+    """Return what locks need of a machine, for each system and each maker of GPUs.
+
+    Args:
+        locks: The locks; a machine is to run one of them.
+        catalog: The builds of torch, and what drivers serve.
+        sizes: The bytes of files, by address.
+
+    Raises:
+        UsageError: if a lock does not say what it is for, or runs on no known machine.
+    """
+    groups: dict[_MachineKind, list[Lock]] = defaultdict(list)
+    for lock in locks:
+        kind = backend_of(lock).kind
+        for os, arch in systems_of(lock):
+            groups[_MachineKind(os, arch, kind)].append(lock)
+    needs = []
+    for group, members in groups.items():
+        needs.append(_needs_of_group(group, members, catalog, sizes))
+    return needs
+
+
+def _needs_of_group(
+    group: _MachineKind,
+    locks: Sequence[Lock],
+    catalog: Catalog,
+    sizes: Mapping[str, int | None],
+) -> MachineNeeds:
+    newest = max(_glibc(lock, group) for lock in locks)
+    machine = Machine(
+        group.os,
+        group.arch,
+        libc="glibc" if newest else None,
+        glibc=f"2.{newest}" if newest else None,
+        gpus=_known_gpus(group),
+    )
+    # First: it raises what is wrong with a lock.
+    gpus = tuple(_gpu_needs(locks, machine, catalog))
+    downloads = [_download(lock, machine, sizes) for lock in locks]
+    return MachineNeeds(
+        locks=tuple(lock.name for lock in locks),
+        torch=tuple(lock.versions.get("torch", "") for lock in locks),
+        python=tuple(dict.fromkeys(str(lock.python) for lock in locks)),
+        os=group.os,
+        arch=group.arch,
+        glibc=machine.glibc,
+        maker=_maker(group.kind),
+        gpus=gpus,
+        known_codes=tuple(map(_code, machine.gpus)),
+        download=None if None in downloads else max(filter(None, downloads), default=0),
+    )
+
+
+def _maker(kind: str) -> str | None:
+    """Return the maker whose GPUs a kind of builds is for; None for the CPU's."""
+    if kind == CPU.kind:
+        return None
+    return next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
+
+
+def _known_gpus(group: _MachineKind) -> tuple[Gpu, ...]:
+    """Return a GPU of each kind of the maker's that a machine of the system can have."""
+    maker = _maker(group.kind)
+    gpus: list[Gpu] = []
+    if group.kind == "cuda":
+        on_arm_too = group.arch != "x86_64"
+        capabilities = {gpu.capability for gpu in products() if on_arm_too or not gpu.arm}
+        for capability in sorted(capabilities):
+            gpus.append(Gpu(len(gpus), compute_capability=capability))
+    else:
+        for chip in other_chips():
+            if chip.maker == maker:
+                gpus.append(Gpu(len(gpus), vendor=maker, architecture=chip.architecture))
+    return tuple(gpus)
+
+
+def _code(gpu: Gpu) -> str:
+    return str(gpu.compute_capability or gpu.architecture)
+
+
+def _gpu_needs(locks: Sequence[Lock], machine: Machine, catalog: Catalog) -> Iterator[GpuNeeds]:
+    """Yield the GPUs of a machine that run one of the locks, those that do so under the same drivers together."""
+    has_drivers = any(gpu.compute_capability for gpu in machine.gpus)
+    drivers = _drivers(machine.os, catalog) if has_drivers else []
+    accepted: dict[str, list[int]] = defaultdict(list)
+    for position, driver in enumerate(map(Driver, drivers) if drivers else [None]):
+        for code in _codes_that_run(locks, replace(machine, driver=driver), catalog):
+            accepted[code].append(position)
+    groups: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for code, positions in accepted.items():
+        for span in _spans(positions):
+            groups[span].append(code)
+    for (first, last), codes in groups.items():
+        if drivers:
+            yield _with_drivers(codes, drivers, first, last, catalog)
+        else:
+            yield GpuNeeds(tuple(codes))
+
+
+def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
+    """Return the drivers that the catalogue's tables tell apart: every other is judged as the one before it."""
+    tables = catalog.drivers
+    releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
+    for floor in (*tables.floors.values(), *tables.first_drivers.values()):
+        release = floor.windows if os == "windows" else floor.linux
+        # A branch alone stands for its newest release, and is asked about by its first one already.
+        if len(release.parts) > 1:
+            releases.add(release)
+    return sorted(releases)
+
+
+def _codes_that_run(locks: Iterable[Lock], machine: Machine, catalog: Catalog) -> list[str]:
+    """Return what those GPUs of a machine execute that run at least one of the locks."""
+    running: set[int] = set()
+    for lock in locks:
+        verdict = fit(lock, machine, Request(()), catalog)
+        if isinstance(verdict, Rejection):
+            if verdict.reason.code in _NO_MACHINE:
+                message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
+                raise UsageError("not-exportable", message, hint="gpuinstall lock --upgrade")
+            continue
+        running.update(run.index for run in verdict.plan.gpus if run.runs)
+    return [_code(gpu) for gpu in machine.gpus if gpu.index in running]
+
+
+def _spans(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of each run of neighbours among ascending positions."""
+    first = last = positions[0]
+    for position in positions[1:]:
+        if position > last + 1:
+            yield first, last
+            first = position
+        last = position
+    yield first, last
+
+
+def _with_drivers(
+    codes: Sequence[str],
+    drivers: Sequence[DriverVersion],
+    first: int,
+    last: int,
+    catalog: Catalog,
+) -> GpuNeeds:
+    """Return GPUs with the drivers between two positions as what they need."""
+    cudas = []
+    branches = []
+    for driver in drivers[first : last + 1]:
+        row = catalog.drivers.branch(driver)
+        if row:
+            branches.append(row[0])
+            cudas.append(row[1])
+    oldest = drivers[first]
+    if oldest.parts == (oldest.branch, 0):
+        oldest = DriverVersion.parse(str(oldest.branch))
+    has_end = last + 1 < len(drivers)
+    return GpuNeeds(
+        tuple(codes),
+        driver=oldest,
+        last_branch=branches[-1] if has_end else None,
+        before=drivers[last + 1].branch if has_end else None,
+        cudas=tuple(dict.fromkeys(cudas)),
+    )
+
+
+def _glibc(lock: Lock, group: _MachineKind) -> int:
+    """Return the minor of the oldest glibc 2 that every package of a lock has a wheel for; 0: any."""
+    if group.os != "linux":
+        return 0
+    # Whatever a wheel asks for, some glibc has it.
+    target = Target(CPU.tag, group.os, group.arch, glibc="2.99")
+    tags = set(target.tags(str(lock.python)))
+    newest = 0
+    for package in lock.pylock.packages:
+        levels: list[int] = []
+        for file in files_of_package(package):
+            levels += _levels(file, tags)
+        newest = max(newest, min(levels, default=0))
+    return newest
+
+
+def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:
+    """Yield the minors of the glibcs that a file is for, as far as one of some tags is among its own; 0: any."""
+    name = LockedFile("", file.url or file.name or "").name
+    if not name.endswith(".whl"):
+        yield 0
+        return
+    for tag in tags.intersection(parse_wheel_filename(name)[3]):
+        level = _GLIBC.match(tag.platform)
+        if level is None:
+            yield 0
+        else:
+            yield int(level[1] or _OLD_NAMES[level[2]])
+
+
+def sizes_in(locks: Iterable[Lock]) -> dict[str, int | None]:
+    """Return the bytes of each file of locks by its address; None if the lock does not have them."""
+    sizes = {}
+    for lock in locks:
+        for package in lock.pylock.packages:
+            for file in files_of_package(package):
+                if file.url:
+                    sizes[file.url] = file.size
+    return sizes
+
+
+def _download(
+    lock: Lock,
+    machine: Machine,
+    sizes: Mapping[str, int | None],
+) -> int | None:
+    """Return the bytes that a machine of this kind fetches; None if the size of a file is not known."""
+    total = 0
+    for file in selected(lock, str(lock.python), machine):
+        size = sizes.get(file.url)
+        if size is None:
+            return None
+        total += size
+    return total

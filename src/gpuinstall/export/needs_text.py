@@ -1,0 +1,39 @@
+"""What locks need of a machine, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.units import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuinstall.export.needs import MachineNeeds
+
+_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+_MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
+
+
+def describe(needs: Iterable[MachineNeeds]) -> str:
+    """Return the text: a paragraph for each lock and system."""
+    return "\n".join("".join(f"{line}\n" for line in _lines(one)) for one in needs)
+
+
+def _lines(needs: MachineNeeds) -> Iterator[str]:
+    for lock, torch in zip(needs.locks, needs.torch, strict=True):
+        yield f"{lock}: torch {torch}, Python {', '.join(needs.python)}"
+    glibc = f", glibc {needs.glibc} or newer" if needs.glibc else ""
+    yield f"  system    {_SYSTEMS[needs.os]} {needs.arch}{glibc}"
+    if needs.maker is None:
+        yield "  GPU       none"
+    for gpus in needs.gpus:
+        cuda = ""
+        if gpus.cudas:
+            newest = f" to {gpus.cudas[-1]}" if gpus.last_branch else " or newer"
+            cuda = f": driver {gpus.drivers} (CUDA {gpus.cudas[0]}{newest})"
+        yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{cuda}"
+    if needs.download is None or needs.disk is None:
+        yield "  download  of unknown size: the lock has no sizes, and no server was asked or told them"
+    else:
+        yield f"  download  {readable(needs.download)}, about {readable(needs.disk)} installed"

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli.main import run_command_line
+from gpuinstall.errors import UsageError
+from gpuinstall.export.needs import GpuNeeds, needs_of
+from gpuinstall.export.needs_text import describe
+from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.lock.lock import Lock
+
+
+def gpus_of(*locks: Lock) -> dict[tuple[str, ...], str]:
+    (needs,) = needs_of(locks, load_catalog())
+    return {gpus.codes: gpus.drivers for gpus in needs.gpus}
+
+
+def test_gpus_are_a_set_each_with_its_drivers() -> None:
+    assert gpus_of(cuda_lock("cu126")) == {
+        ("5.0", "5.2", "6.0", "6.1", "7.0"): "525.60.13 to 580",
+        ("7.5", "8.0", "8.6", "8.9", "9.0"): "525.60.13 or newer",
+    }
+
+
+def test_a_chip_that_is_newer_than_the_floor_needs_its_own_first_driver() -> None:
+    assert gpus_of(cuda_lock("cu130")) == {
+        ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"): "580 or newer",
+        ("10.3",): "580.82.07 or newer",
+        ("10.7",): "610 or newer",
+    }
+
+
+def test_of_two_locks_a_machine_runs_one() -> None:
+    both = gpus_of(cuda_lock("cu126"), cuda_lock("cu130"))
+
+    assert both["7.5", "8.0", "8.6", "8.9", "9.0"] == "525.60.13 or newer"
+    assert both["10.0", "12.0"] == "580 or newer"
+
+
+def test_locks_of_different_systems_have_different_needs() -> None:
+    needs = needs_of([cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog())
+
+    assert [(one.locks, one.maker) for one in needs] == [
+        (("pylock.cu126.toml", "pylock.cu130.toml"), "nvidia"),
+        (("pylock.cpu.toml",), None),
+    ]
+
+
+def test_windows_has_drivers_of_its_own() -> None:
+    torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-win_amd64")
+
+    drivers = gpus_of(lock("cu126-windows-x86_64", torch))
+
+    assert set(drivers.values()) == {"528.33 to 580", "528.33 or newer"}
+
+
+def test_gpus_of_another_maker_need_no_driver() -> None:
+    (needs,) = needs_of([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
+
+    assert needs.maker == "amd"
+    assert "gfx942" in needs.codes
+    assert {gpus.drivers for gpus in needs.gpus} == {""}
+
+
+def test_the_newest_glibc_of_any_package_is_needed() -> None:
+    old_or_new = wheel("pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64")
+    new = wheel("scipy", "1.16", "cp312-cp312-manylinux_2_35_x86_64")
+
+    (needs,) = needs_of([cuda_lock("cu126", old_or_new, new)], load_catalog())
+
+    assert needs.glibc == "2.35"
+
+
+def test_the_download_is_known_if_every_size_is() -> None:
+    locked = cuda_lock()
+    sizes: dict[str, int | None] = dict.fromkeys((file.url for file in locked.files), 1_000_000)
+    known = needs_of([locked], load_catalog(), sizes)[0]
+    sizes[locked.files[0].url] = None
+    unknown = needs_of([locked], load_catalog(), sizes)[0]
+
+    assert (known.download, known.disk) == (3_000_000, 6_900_000)
+    assert (unknown.download, unknown.disk) == (None, None)
+
+
+def test_a_lock_of_an_unknown_torch_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
+        needs_of([cuda_lock("cu126", torch="9.9")], load_catalog())
+
+
+def test_drivers_without_an_end_have_no_last_cuda() -> None:
+    (needs,) = needs_of([cuda_lock()], load_catalog())
+
+    assert [gpus.to_dict()["last_cuda"] for gpus in needs.gpus] == ["13.0", None]
+    assert GpuNeeds(("gfx942",)).to_dict()["driver"] is None
+
+
+def test_people_read_a_paragraph_for_each_lock() -> None:
+    assert describe(needs_of([cuda_lock()], load_catalog())) == (
+        "pylock.cu126.toml: torch 2.14.1+cu126, Python 3.12\n"
+        "  system    Linux x86_64, glibc 2.28 or newer\n"
+        "  GPU       compute capability 5.0, 5.2, 6.0, 6.1, 7.0: "
+        "driver 525.60.13 to 580 (CUDA 12.0 to 13.0)\n"
+        "  GPU       compute capability 7.5, 8.0, 8.6, 8.9, 9.0: "
+        "driver 525.60.13 or newer (CUDA 12.0 or newer)\n"
+        "  download  of unknown size: the lock has no sizes, and no server was asked or told them\n"
+    )
+
+
+def export_needs(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    run_command_line(["export", "needs", "--offline", "--json", *words])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for locked in (cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()):
+        (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_each_lock_has_its_own_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    document = export_needs(capsys)
+
+    assert [one["locks"] for one in document["data"]["needs"]] == [
+        ["pylock.cpu.toml"],
+        ["pylock.cu126.toml"],
+        ["pylock.cu130.toml"],
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_tool_is_told_of_a_machine_for_any_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    data = export_needs(capsys, "--for", "modal")["data"]
+
+    assert data["format"] == "modal"
+    assert data["needs"][0]["locks"] == ["pylock.cu126.toml", "pylock.cu130.toml"]
+    assert '"B200"]' in data["text"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--for", "slurm"), "features-missing"),
+        (("--for", "slurm", "--feature", "a100"), "feature-malformed"),
+        (("--for", "slurm", "--feature", "big=RTX 9999"), "gpu-unknown"),
+        (("--for", "modal", "--feature", "a100=8.0"), "features-unused"),
+        (("--for", "modal", "--lock", "pylock.cpu.toml"), "not-exportable"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: str
+) -> None:
+    assert export_needs(capsys, *words)["errors"][0]["code"] == code
+
+
+def test_locks_for_different_processors_are_not_mixed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = wheel("torch", "2.14.1+cu130", "cp312-cp312-manylinux_2_28_aarch64")
+    other = lock("cu130-linux-aarch64", torch)
+    (folder / other.name).write_text(other.text, encoding="utf-8")
+
+    error = export_needs(capsys, "--for", "vast")["errors"][0]
+
+    assert error["code"] == "several-machines"
+    assert export_needs(capsys, "--for", "vast", "--lock", other.name)["status"] == "success"

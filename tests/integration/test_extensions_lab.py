@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -13,9 +14,11 @@ from uv import find_uv_bin
 
 from gpuinstall import process
 from gpuinstall.lock.lock import read_lock
+from tests.integration.test_install_lab import RTX_4090
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.index import StandInIndex
+from tests.lab.native import native_library
 from tests.lab.projects import make_sdist
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -27,6 +30,8 @@ from tests.unit.wheels.test_needs import FROM_2_10
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.lab.fixtures import Play
 
 RTX_3090 = ("--gpu", "RTX 3090", "--driver", "550.54.14", "--python", "3.12")
 ENTRY = "flash-attn"
@@ -71,9 +76,11 @@ class Page:
     hashed: bool = False
     url: str = ""
 
-    def add(self, name: str, built: Path | None, said: str = "") -> None:
-        """List a file; ``said`` makes it another."""
+    def add(self, name: str, built: Path | None, said: str = "", *, plain: bool = False) -> None:
+        """List a file; ``said`` makes it another; with ``plain`` METADATA has the version without its label."""
         package, version = name.split("-")[:2]
+        if plain:
+            version = version.partition("+")[0]
         metadata = f"Metadata-Version: 2.4\nName: {package}\nVersion: {version}\nSummary: {said}\n"
         record = f"{package}-{version}.dist-info"
         held = {f"{record}/METADATA": metadata.encode(), f"{record}/WHEEL": b"Wheel-Version: 1.0\n"}
@@ -249,7 +256,69 @@ def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> 
     assert "pyg-lib is taken from pyg, astral alone" in error["message"]
 
 
-def test_a_source_that_is_named_serves_the_names_of_the_table_alone_and_its_file_is_hashed_once(
+@pytest.mark.heavy
+def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_take_it(
+    workshop: Workshop, page: Page, tmp_path: Path
+) -> None:
+    name = "flash_attn-2.9.0+cu12torch2.13cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
+    page.add(name, library(tmp_path, FROM_2_10, needs=CU12), plain=True)
+    source = ("--extension-source", page.url)
+    done = workshop.run("lock", ENTRY, *source, *RTX_3090)
+    assert done.ok, done.err
+    lock = read_lock(workshop.folder / "pylock.cu126.toml")
+    assert lock.versions[ENTRY] == "2.9.0+cu12torch2.13cxx11abitrue"
+    assert workshop.run("lock", "--check", *source).ok
+    (package,) = (one for one in lock.pylock.packages if one.name == ENTRY)
+    assert package.wheels is None
+    assert package.archive
+    site = tmp_path / "site"
+    # uv compares the lock's Python with the one that it runs on.
+    open_to_any = lock.text.replace('requires-python = "==3.12.*"\n', "")
+    (workshop.folder / "pylock.open.toml").write_text(open_to_any, encoding="utf-8")
+    words = ["pip", "install", "--target", str(site), "--python-version", "3.12", "-r"]
+    installed = process.run(
+        [find_uv_bin(), *words, "pylock.open.toml"],
+        env=workshop.environment,
+        cwd=workshop.folder,
+        seconds=60,
+    )
+    assert installed.ok, installed.err
+    assert (site / "flash_attn-2.9.0.dist-info").is_dir()
+
+
+@pytest.mark.heavy
+def test_what_was_installed_of_such_a_file_is_not_taken_for_a_change_by_hand(
+    workshop: Workshop, page: Page, tmp_path: Path, play: Play
+) -> None:
+    play(RTX_4090)
+    python = f"cp3{sys.version_info.minor}"
+    built = native_library(tmp_path / "o.so", needs=[])
+    name = f"kernelbox-1.0+cu12torch2.13-{python}-{python}-linux_x86_64.whl"
+    page.add(name, built, plain=True)
+    source = ("--extension-source", page.url)
+    done = workshop.run("install", "kernelbox", *source)
+    assert done.ok, done.err
+    assert workshop.run("run", "true").ok
+    again = workshop.run("install", *source)
+    assert "up to date" in again.out, again.out
+
+
+@pytest.mark.heavy
+def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(
+    workshop: Workshop, page: Page, tmp_path: Path
+) -> None:
+    built = library(tmp_path, FROM_2_10, needs=CU12)
+    page.add("einops-9.0-cp312-cp312-linux_x86_64.whl", built)
+    source = ("--extension-source", page.url)
+    done = workshop.run("lock", "einops", *source, *RTX_3090)
+    assert done.ok, done.err
+    lock = read_lock(workshop.folder / "pylock.cu126.toml")
+    assert lock.versions["einops"] == "9.0"
+    again = workshop.run("install", "--dry-run", *source, *RTX_3090)
+    assert again.ok, again.err
+
+
+def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashed_once(
     workshop: Workshop, page: Page, tmp_path: Path
 ) -> None:
     page.add(

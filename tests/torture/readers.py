@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 PAGES: dict[str, Callable[..., object]] = {
     "wheels": parse_page.__wrapped__,
-    "sources": parse_sources.__wrapped__,
+    "sources": partial(parse_sources.__wrapped__, package="torch"),
     "names": parse_names,
 }
 """Without their memory, which would keep every page."""

@@ -57,6 +57,8 @@ class Wheel:
     source: WheelSource = DEFAULT_INDEX
     """The index or the folder that lists it."""
     requires_python: str | None = None
+    by_address: bool = False
+    """Whether pip takes it by its address alone: METADATA has its version without the label."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from packaging.utils import (
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
@@ -23,8 +20,6 @@ from gpuinstall.files import parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from packaging.version import Version
 
     from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.web import Page
@@ -40,6 +35,7 @@ _PLAIN_WHEEL = re.compile(
     r"(?:-\d\w*)?(?:-[A-Za-z]\w*(?:\.[A-Za-z]\w*)*){3}\.whl"
 )
 _MISNAMED_WHEEL = re.compile(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl")
+_SDISTS = (".tar.gz", ".zip")
 _MOST_LINKS = 100_000
 """Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
 _MOST_NAMES = 1_000_000
@@ -71,22 +67,38 @@ def parse_page(
 
 
 @cache
-def parse_sources(page: Page) -> tuple[SourceRelease, ...]:
-    """Return the releases that a page has as source.
+def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
+    """Return the releases of a package, by its normalised name, that a page has as source.
 
     Raises:
         InstallationError: if the page is malformed.
     """
     releases = []
     for link in _links(page):
-        with suppress(ValueError):
-            _, version = parse_sdist_filename(link.filename)
+        version = _sdist_version(link.filename, package)
+        if version:
             releases.append(SourceRelease(version, link.requires_python))
     return tuple(releases)
 
 
-def misnamed_versions(page: Page) -> frozenset[str]:
-    """Return the versions that no lock can hold: all their wheels are misnamed."""
+def _sdist_version(filename: str, package: str) -> Version | None:
+    """Return the version in the name of a source distribution; None if it is no name of this package's.
+
+    Both may have hyphens: natten-0.14.2-4.tar.gz is natten 0.14.2.post4.
+    """
+    suffix = next(filter(filename.endswith, _SDISTS), None)
+    if suffix is None:
+        return None
+    words = filename.removesuffix(suffix).split("-")
+    for count in range(1, len(words)):
+        if canonicalize_name("-".join(words[:count])) == package:
+            with suppress(InvalidVersion):
+                return Version("-".join(words[count:]))
+    return None
+
+
+def misnamed_versions(page: Page, package: str) -> frozenset[str]:
+    """Return the versions of a package that no lock can hold: all their wheels are misnamed."""
     # Nearly every page has none, and to read the links of 4,000 files takes half a second.
     names = set(_WHEEL_NAME.findall(page.text))
     if all(map(_PLAIN_WHEEL.fullmatch, names)):
@@ -97,7 +109,7 @@ def misnamed_versions(page: Page) -> frozenset[str]:
         if match:
             misnamed.add(match[1])
     released = {wheel.version for wheel in parse_page(page)}
-    released.update(source.version for source in parse_sources(page))
+    released.update(source.version for source in parse_sources(page, package))
     return frozenset(misnamed.difference(map(str, released)))
 
 

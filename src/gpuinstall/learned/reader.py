@@ -122,7 +122,9 @@ class Reader:
             metadata = opened.metadata()
             requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
             version = _exact(metadata["Version"] or "")
-            if version and version != _exact(wheel.version):
+            has_own_version = version not in {"", _exact(wheel.version)}
+            # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
+            if has_own_version and version != _exact(wheel.version.public):
                 message = f"METADATA names version {version}, and pip would reject the file"
                 raise WheelError("wheel-malformed", message)
             package = read_package(
@@ -139,6 +141,7 @@ class Reader:
             return replace(
                 _row(wheel, own_backend, platform, opened),
                 requires=requires,
+                metadata_version=version if has_own_version else None,
                 architectures=code.architectures,
                 witness=code.member,
                 is_whole=code.is_whole,

@@ -91,6 +91,8 @@ class LearnedRow:
     """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
     """The libraries that a string alone names."""
+    metadata_version: str | None = None
+    """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds | None = None
     """Which torch its code loads beside; None if an older gpuinstall wrote the row."""
     loading: str | None = None

@@ -140,7 +140,7 @@ def _build(
     folder: Path,
 ) -> Lock:
     made = document(
-        resolution.document,
+        _with_archives(resolution),
         hashes,
         resolution.target,
         resolution.choice.python,
@@ -148,6 +148,19 @@ def _build(
         folder=folder,
     )
     return parse(resolution.target.filename, render(made))
+
+
+def _with_archives(resolution: Resolution) -> dict[str, Any]:
+    """Return what was resolved, with files as archives that pip takes by their address alone."""
+    files = resolution.request.files
+    by_address = {name for name, wheels in files.items() if any(one.by_address for one in wheels)}
+    packages = []
+    for package in resolution.document["packages"]:
+        entry = dict(package)
+        if entry["name"] in by_address:
+            entry["archive"] = entry.pop("wheels")[0]
+        packages.append(entry)
+    return {**resolution.document, "packages": packages}
 
 
 def document(

@@ -72,7 +72,7 @@ class PackageNames:
         if page is None:
             return []
         versions = [wheel.version for wheel in parse_page(page)]
-        versions += [source.version for source in parse_sources(page)]
+        versions += [source.version for source in parse_sources(page, package)]
         return versions
 
     def likely(self, mistyped: str) -> str | None:

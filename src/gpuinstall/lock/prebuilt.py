@@ -6,8 +6,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.errors import NoBuildError
-from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
+from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.extensions.choice import (
+    ExtensionChoice,
+    ExtensionFit,
+    Surroundings,
+    choose_extension,
+    minor_of,
+)
 from gpuinstall.extensions.rows import (
     NAMED,
     Extension,
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.catalog import Build
+    from gpuinstall.catalog import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
@@ -70,6 +76,8 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
         extension = extension_row(requirement.name, session)
         if not any(source.url for source in extension.sources):
             continue
+        if not _is_served(extension, requests, session):
+            continue
         for position in range(len(requests)):
             prebuilt = _with_extension(extension, requirement, prebuilt, position, session)
     return prebuilt
@@ -95,12 +103,13 @@ def _with_extension(
         check_compiling(extension, choice, request, session)
         return prebuilt
     file, build, _ = choice.fit
+    wheel = _locked_wheel(choice.fit)
     builds = [other for other in request.builds if other.torch == build.torch]
     same_torch = {other.name for other in builds}
     narrowed = [_only(other, same_torch) for other in prebuilt.requests]
     narrowed[position] = replace(
         _only(request, {build.name}),
-        files={**request.files, extension.name: (file.wheel,)},
+        files={**request.files, extension.name: (wheel,)},
         python=python,
     )
     remarks = dict.fromkeys(prebuilt.remarks)
@@ -112,12 +121,41 @@ def _with_extension(
     return Prebuilt(narrowed, build.torch, tuple(remarks))
 
 
+def _is_served(
+    extension: Extension,
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> bool:
+    """Whether a name is an extension's: it has a row, or a source that the user names has compiled files of it."""
+    if extension.name in load_extensions().rows:
+        return True
+    if extension.name in requests[0].catalog.family:
+        return False
+    places = {(minor_of(build), build.backend.tag) for one in requests for build in one.builds}
+    for source in extension.sources:
+        if source.id != NAMED:
+            continue
+        own = extension._replace(sources=(source,))
+        try:
+            files = list_files(own, sorted(places), session.sources, session.client).files
+        except InstallationError:
+            if "{name}" in (source.url or ""):
+                continue  # it has pages of other names
+            raise
+        if any(tag.platform != "any" for file in files for tag in file.wheel.tags):
+            return True
+    return False
+
+
+def _locked_wheel(fit: ExtensionFit) -> Wheel:
+    """Return the file of an extension as it is locked."""
+    return replace(fit.file.wheel, by_address=fit.row.metadata_version is not None)
+
+
 def extension_row(name: str, session: Session) -> Extension:
-    """Return the row of a name with the sources that the user names; without a row, it has the default index alone."""
+    """Return the row of a name with the sources that the user names; without a row, these and the default index."""
     table = load_extensions()
-    if name not in table.rows:
-        return Extension(name, (table.sources["default"],))
-    row = table.rows[name]
+    row = table.rows.get(name) or Extension(name, (table.sources["default"],))
     mirror = session.environment.get(MIRROR)
     sources = list(row.sources)
     for position, source in enumerate(sources):
@@ -218,7 +256,7 @@ def with_dependencies(
             fit = choose_prebuilt(extension, build_alone, session).fit
             if fit:
                 request = narrowed[position]
-                files = {**request.files, extension.name: (fit.file.wheel,)}
+                files = {**request.files, extension.name: (_locked_wheel(fit),)}
                 narrowed[position] = replace(request, files=files)
     return narrowed if narrowed != list(requests) else None
 

@@ -117,7 +117,7 @@ def list_programs(
                 continue
             if suits(wheel, allowed):
                 wheels.append(wheel.version)
-        releases = parse_sources(page)
+        releases = parse_sources(page, name)
         suiting = [release for release in releases if suits(release, allowed)]
         sources = [release.version for release in suiting]
         return ListedProgram(
@@ -154,7 +154,7 @@ def misnamed_releases(
         page = _page(program, session)
         if page is None:
             continue
-        versions = sorted(misnamed_versions(page))
+        versions = sorted(misnamed_versions(page, program.name))
         final = [version for version in versions if not _EARLY.search(version)]
         constraints += [f"{program.name}!={version}" for version in final]
     return constraints

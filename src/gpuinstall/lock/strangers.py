@@ -189,7 +189,7 @@ def _listed_hosts(
     """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client
-    if package in load_extensions().rows:
+    if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
         yield _servers(source.url for source in extension.sources)
         with suppress(InstallationError):

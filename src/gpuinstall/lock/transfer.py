@@ -174,15 +174,17 @@ class Transfer:
             if "directory" in package:
                 directory = package["directory"]
                 directory["path"] = str(self.folder / directory["path"])
+            if _is_labelled_wheel(package):
+                # Only pip has to take it by its address; as a wheel uv fetches it once, through gpuinstall.
+                package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
                 self._place(entry, name, address)
-            for kind in ("sdist", "archive"):
-                if kind in package:
-                    self._place(
-                        package[kind],
-                        name,
-                        lambda file: file.url,
-                    )
+            for kind in {"sdist", "archive"} & package.keys():
+                self._place(
+                    package[kind],
+                    name,
+                    lambda file: file.url,
+                )
             if name in self.compiled:
                 wheel = self.compiled[name]
                 for kind in ("sdist", "archive", "vcs"):
@@ -226,6 +228,13 @@ class Transfer:
             if path.is_file():
                 return path
         return None
+
+
+def _is_labelled_wheel(package: Mapping[str, Any]) -> bool:
+    """Whether a package is a wheel by address whose name says its version with a label."""
+    address = package.get("archive", {}).get("url", "")
+    is_wheel = LockedFile(package["name"], address).name.endswith(".whl")
+    return is_wheel and "+" in package.get("version", "")
 
 
 def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.catalog.pages import parse_folder, parse_page
+from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
 from gpuinstall.errors import GpuInstallError, InstallationError
 from gpuinstall.web import Page
 
@@ -177,3 +177,10 @@ def test_any_html_gives_wheels_or_our_own_error(hrefs: list[str], noise: str) ->
 def test_any_json_gives_wheels_or_our_own_error(document: Any) -> None:
     with suppress(GpuInstallError):
         assert all(wheel.filename.endswith(".whl") for wheel in _json({"files": document}))
+
+
+def test_a_hyphen_in_a_version_is_no_end_of_the_name() -> None:
+    names = ("natten-0.14.2-4.tar.gz", "natten-0.20.1.zip", "other-9.0.tar.gz", "natten-rest")
+    text = "".join(f'<a href="{name}">{name}</a>' for name in names)
+    releases = parse_sources(Page(text, "text/html", BASE), "natten")
+    assert [str(release.version) for release in releases] == ["0.14.2.post4", "0.20.1"]

@@ -86,6 +86,20 @@ class Unification(NamedTuple):
     """One with which the chip was seen to run such code."""
 
 
+class CompatPackage(NamedTuple):
+    """NVIDIA's forward-compatibility package: the user-mode libraries of a driver, to be used above an older one."""
+
+    driver: DriverVersion
+    """The release whose libraries it has."""
+    cuda: CudaVersion
+    """The newest CUDA that they serve."""
+    manifest: str
+    """The address of the manifest that lists its archive."""
+
+    def __str__(self) -> str:
+        return f"cuda-compat {self.cuda}"
+
+
 class JetsonChip(NamedTuple):
     """A Tegra chip: the family of its modules, and what its GPU can execute."""
 
@@ -103,6 +117,10 @@ class Drivers:
     """The driver branch, by the release of vGPU software."""
     no_compat: frozenset[str]
     """Words in the names of GPUs for which the forward-compatibility package is not made."""
+    compat: tuple[CompatPackage, ...]
+    """The forward-compatibility packages, ascending."""
+    compat_base: int
+    """The oldest branch of a system's driver that they are used above."""
     floors: Mapping[int, Floor]
     """By CUDA major."""
     partially_supported: PartialSupport
@@ -179,6 +197,8 @@ def parse_drivers(table: _Row) -> Drivers:
     return Drivers(
         branches=tuple((row["branch"], _cuda(row)) for row in table["branches"]),
         no_compat=frozenset(table["no_compat"]["words"].split()),
+        compat=tuple(map(_compat_package, table["compat"])),
+        compat_base=table["compat_base"]["branch"],
         vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
         partially_supported=PartialSupport(
@@ -214,6 +234,14 @@ def _capability(
 
 def _cuda(row: _Row) -> CudaVersion:
     return CudaVersion.parse(row["cuda"])
+
+
+def _compat_package(row: _Row) -> CompatPackage:
+    return CompatPackage(
+        driver=DriverVersion.parse(row["driver"]),
+        cuda=_cuda(row),
+        manifest=row["manifest"],
+    )
 
 
 def _floor(row: _Row) -> Floor:

@@ -346,6 +346,11 @@ class RequestOptions(NamedTuple):
         return files
 
 
+cuda_compat = click.option(
+    "--cuda-compat",
+    is_flag=True,
+    help="Put NVIDIA's forward-compatibility libraries above an old driver of data-centre GPUs.",
+)
 machine_options = bundled("machine", MachineOptions, _MACHINE)
 """Gives a command ``--machine`` and ``--gpu … --driver …``."""
 machine_words = bundled("described", MachineOptions, _MACHINE_WORDS)

@@ -18,6 +18,7 @@ from gpuinstall.finding import Reason
 from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
+from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.project import Project
@@ -34,6 +35,7 @@ from gpuinstall.request import Request
     shell_complete=options.backend_tags,
     help="Explain why a backend, a torch version or a build was rejected.",
 )
+@options.cuda_compat
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @framed("plan")
 def command(
@@ -43,14 +45,18 @@ def command(
     *,
     everything: bool,
     why: str | None,
+    cuda_compat: bool,
     live: bool,
 ) -> Outcome:
     """Plan."""
     with options.open_requested(request, machine, terminal) as project:
         selected_machine = project.machine
         requested = project.request_for(project.read_folder_request().listed)
+        if cuda_compat:
+            offer = compat_offer(selected_machine, requested, project.catalog, choose)
+            selected_machine = offer.machine if offer else selected_machine
         if live:
-            plan = _live_plan(project, requested)
+            plan = _live_plan(project, selected_machine, requested)
         else:
             plan = _choose(selected_machine, requested, project.catalog)
             plan = _with_warning_of_programs(plan)
@@ -144,7 +150,11 @@ def answer(question: str, plan: Plan | Rejected) -> str:
 def _choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:
     """Choose for a request, or, if it may be relaxed and cannot be met, for the nearest that can."""
     plan = choose(machine, request, catalog)
-    if isinstance(plan, Plan) or not request.relax:
+    if isinstance(plan, Plan):
+        if plan.status == "cpu":
+            return plan
+        return with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
+    if not request.relax:
         return plan
     from gpuinstall.plan.relax import nearest_request
 
@@ -185,14 +195,14 @@ def _with_warning_of_programs(plan: Plan | Rejected) -> Plan | Rejected:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live_plan(project: Project, request: Request) -> Plan | Rejected:
+def _live_plan(project: Project, machine: Machine, request: Request) -> Plan | Rejected:
     """Choose as install does: from what the sources list today, with the programs resolved."""
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
 
-    machine, session = project.machine, project.session
+    session = project.session
     catalog = learned_catalog(
         project.catalog,
         machine,

@@ -17,6 +17,7 @@ from gpuinstall.plan.candidates import (
     judge_request,
     preference_key,
 )
+from gpuinstall.plan.compat import with_compat_fix
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
@@ -73,6 +74,13 @@ def choose(
         outcome = explain(outcome, request, attempt)
     if isinstance(outcome, Rejected):
         outcome = with_cpu_build(outcome, request, attempt)
+        outcome = with_compat_fix(
+            outcome,
+            machine,
+            request,
+            catalog,
+            choose=lambda other, *_: attempt(request, machine=other),
+        )
     return outcome
 
 

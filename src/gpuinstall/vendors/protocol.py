@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Driver, Gpu, Machine
 
 
 class Code(NamedTuple):
@@ -159,6 +159,13 @@ class Rules:
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Return why a build runs on the GPUs, but not without reserve."""
         return (Reason("not-proven", self.not_proven),) if self.not_proven else ()
+
+    def drivers_above(self) -> Mapping[str, Driver]:
+        """Return what the machine's driver would be with newer libraries above it, by the name of the package.
+
+        Only those that an ordinary user can have, and that let other builds run; the smallest step comes first.
+        """
+        return {}
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""

@@ -238,7 +238,7 @@ def test_a_driver_update_has_the_command_of_the_machines_own_system() -> None:
     on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04")
     rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
 
-    update, command, sentence = (rejected.fix or "").splitlines()[:3]
+    _, update, command, sentence = (rejected.fix or "").splitlines()[:4]
     assert update == "Update the NVIDIA driver to 580 or newer"
     assert command == "sudo apt-get install nvidia-driver-580-open && sudo reboot"
     assert sentence.endswith(

@@ -14,10 +14,10 @@ from gpuinstall.vendors.protocol import Code
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Build
-    from gpuinstall.catalog.drivers import Drivers, Floor, Generation
+    from gpuinstall.catalog.drivers import CompatPackage, Drivers, Floor, Generation
     from gpuinstall.machine import Machine
 
     Toolkit = tuple[int, int] | None
@@ -192,18 +192,52 @@ class MachineDriver:
         """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
         return self.machine.driver is not None and self.machine.driver.compat
 
-    def compat_fault(self, label: str) -> Finding | None:
-        """Return why the forward-compatibility package does not work for a GPU: it is for data-centre GPUs on Linux."""
+    @property
+    def compat_branch(self) -> int:
+        """The branch whose libraries serve its CUDA: the oldest that reports it, else the newest that is known."""
+        serving = [branch for branch, cuda in self.tables.branches if cuda == self.cuda]
+        newest, _ = self.tables.branches[-1]
+        return min(serving, default=newest)
+
+    def compat_fault(self, label: str, chip: ComputeCapability) -> Finding | None:
+        """Return why the forward-compatibility package does not work for a GPU.
+
+        It is for data-centre GPUs on Linux, and its libraries serve only the generations that their own driver drives.
+        """
         if not self.is_compat:
             return None
-        is_linux = self.machine.os == "linux" and not self.machine.environment.wsl
-        if is_linux and self.tables.no_compat.isdisjoint(label.lower().split()):
+        if not (self._has_compat and self.tables.no_compat.isdisjoint(label.lower().split())):
+            return Finding(
+                "forward-compatibility-unsupported",
+                f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
+                fixes=("Plan with the driver alone: --driver",),
+            )
+        generation = self.tables.generation(chip)
+        last = generation.last_branch if generation else None
+        if generation is None or last is None or self.compat_branch <= last:
             return None
         return Finding(
-            "forward-compatibility-unsupported",
-            f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
+            "driver-dropped-gpu",
+            f"cuda-compat {self.cuda} is of driver {self.compat_branch}, which does not drive"
+            f" {generation.name} GPUs such as {label}; {last} is the last that does",
             fixes=("Plan with the driver alone: --driver",),
         )
+
+    @property
+    def _has_compat(self) -> bool:
+        """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
+        environment = self.machine.environment
+        return self.machine.os == "linux" and not environment.wsl and environment.l4t is None
+
+    def compat_packages(self) -> Iterator[CompatPackage]:
+        """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
+        if self.is_compat or not self._has_compat or self.version is None or self.cuda is None:
+            return
+        if self.version.branch < self.tables.compat_base:
+            return
+        for package in self.tables.compat:
+            if package.cuda.major > self.cuda.major:
+                yield package
 
     @cached_property
     def floors(self) -> dict[int, DriverVersion]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Build
-    from gpuinstall.machine import Gpu
+    from gpuinstall.machine import Driver, Gpu
 
 _ANY_CUDA = CudaVersion(999, 0)
 _JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
@@ -76,7 +77,7 @@ class NvidiaRules(Rules):
         chip = _chip(gpu)
         if chip is None:
             return self._unknown(gpu)
-        return self._driver.compat_fault(gpu.label) or self._driver.ignores(
+        return self._driver.compat_fault(gpu.label, chip) or self._driver.ignores(
             chip,
             gpu.label,
             self._majors(chip),
@@ -193,6 +194,16 @@ class NvidiaRules(Rules):
         version = self.machine.driver and self.machine.driver.version
         sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
         return (*commands, f"Without root, ask the administrator: {sentence}")
+
+    def drivers_above(self) -> Mapping[str, Driver]:
+        """Return this driver below each forward-compatibility package that brings another CUDA major."""
+        driver = self.machine.driver
+        if driver is None:
+            return {}
+        drivers = {}
+        for package in self._driver.compat_packages():
+            drivers[str(package)] = replace(driver, cuda=package.cuda, compat=True)
+        return drivers
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the floor of the build's CUDA major on its operating system."""

@@ -1,0 +1,97 @@
+"""What forward compatibility would give: named by a refusal, and only if every GPU can use it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.machine import Environment
+from gpuinstall.plan import Rejected, choose
+from gpuinstall.plan.compat import compat_offer, with_compat_reason
+from gpuinstall.plan.values import Plan
+from gpuinstall.request import Request
+from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import machine
+
+if TYPE_CHECKING:
+    from gpuinstall.machine import Machine
+
+OLD = "550.163.01"
+A100 = machine("A100", driver=OLD)
+WSL = replace(A100, environment=Environment(wsl=True))
+JETSON = replace(A100, environment=Environment(l4t="36.4.0"))
+
+
+def offered(on: Machine, *requirements: str) -> str | None:
+    """The package and the build, in words."""
+    request = Request(requirements or ("torch",))
+    offer = compat_offer(on, request, frozen_catalog(), choose)
+    return offer and f"{offer.package}: {offer.plan.choice.build.name}"
+
+
+def test_only_an_old_driver_of_data_centre_gpus_is_offered_it() -> None:
+    newest = "cuda-compat 13.0: 2.15.0+cu130"
+    rows = [
+        (A100, newest),
+        (machine("T4", driver="535.183.01"), newest),
+        (machine("H100", "A100", driver="570.148.08"), newest),
+        (machine("A100", driver="580.95.05"), None),
+        (machine("A100", driver="595.45.04"), None),
+        (machine("A100", driver="470.57.02"), None),
+        (machine("A100", driver=None), None),
+        (machine("RTX 4090", driver=OLD), None),
+        (machine("A100", "RTX 4090", driver=OLD), None),
+        (machine("A100", driver=OLD, os="windows"), None),
+        (WSL, None),
+        (JETSON, None),
+    ]
+    wrong = []
+    for on, expected in rows:
+        package = offered(on)
+        if package != expected:
+            wrong.append((on.gpus[0].name, str(on.driver), package, expected))
+
+    assert wrong == []
+
+
+def test_volta_can_have_no_libraries_of_590() -> None:
+    volta = machine("V100", driver=OLD)
+    catalog = frozen_catalog()
+    of_590 = [package for package in catalog.drivers.compat if package.driver.branch == 590]
+    drivers = replace(catalog.drivers, compat=tuple(of_590))
+
+    above = replace(catalog, drivers=drivers)
+
+    assert compat_offer(volta, Request(("torch",)), above, choose) is None
+
+
+def test_a_refusal_for_the_driver_s_sake_names_it_first() -> None:
+    refusal = choose(A100, Request(("torch>=2.15",)), frozen_catalog())
+
+    assert isinstance(refusal, Rejected)
+    assert (refusal.fix or "").splitlines()[:2] == [
+        "the same with --cuda-compat   # torch 2.15.0+cu130 with cuda-compat 13.0, without root",
+        "Update the NVIDIA driver to 580 or newer",
+    ]
+
+
+def test_a_refusal_for_another_s_sake_does_not_name_it() -> None:
+    for on in (machine("V100", driver=OLD), machine("RTX 4090", driver=OLD)):
+        refusal = choose(on, Request(("torch>=2.15",)), frozen_catalog())
+
+        assert isinstance(refusal, Rejected)
+        assert "cuda-compat" not in (refusal.fix or "")
+
+
+def test_a_plan_says_which_newer_torch_it_would_give() -> None:
+    request = Request(("torch",))
+    catalog = frozen_catalog()
+    plan = choose(A100, request, catalog)
+    assert isinstance(plan, Plan)
+
+    with_reason = with_compat_reason(plan, compat_offer(A100, request, catalog, choose))
+
+    assert plan.choice.build.name == "2.14.1+cu126"
+    assert with_reason.reasons[-1].message == (
+        "with cuda-compat 13.0: torch 2.15.0+cu130 (gpuinstall install --cuda-compat, without root)"
+    )

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
+    from gpuinstall.cuda_compat.package import CompatArchive, CompatLibraries
+    from gpuinstall.cuda_compat.trial import MachineHere
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.conda import CondaRequest
     from gpuinstall.lock.declaration import Declaration
@@ -75,6 +77,9 @@ class Settings:
 
     source_settings: tuple[SourceSetting, ...] = ()
     """What the block of a script says of sources."""
+
+    cuda_compat: str | None = None
+    """The archive of forward-compatibility libraries to put above the driver; empty: NVIDIA's, or the locks'."""
 
 
 @contextmanager
@@ -286,11 +291,50 @@ class Project:
     @cached_property
     def machine(self) -> Machine:
         """The machine to choose for: this one, unless the caller gives another."""
-        if self.settings.machine:
-            return self.settings.machine
-        from gpuinstall.probe import read_machine
+        return self.settings.machine or self._machine_here.machine
 
-        return read_machine(self.reporter)
+    @property
+    def compat_libraries(self) -> CompatLibraries | None:
+        """The forward-compatibility libraries that everything loads which is started for this project."""
+        return None if self.settings.machine else self._machine_here.libraries
+
+    @cached_property
+    def _machine_here(self) -> MachineHere:
+        from gpuinstall.cuda_compat.trial import read_machine_beside
+
+        given = self.settings.cuda_compat
+        if not given:
+            here = read_machine_beside(self.paths.folder, self.reporter, self.resources)
+            if given is None or here.libraries:
+                return here
+        from gpuinstall.cuda_compat.take import CompatRequest, take_libraries
+
+        request = CompatRequest(given, self._locked_compat(), self.paths.folder)
+        return take_libraries(request, self.session, self.resources)
+
+    def _locked_compat(self) -> CompatArchive | None:
+        """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
+        from gpuinstall.cuda_compat.package import CompatArchive
+        from gpuinstall.lock.fit import read_locks
+        from gpuinstall.sources.sources import FolderSetting
+
+        for lock in read_locks(self.paths.folder):
+            url = lock.cuda_compat.get("url")
+            sha256 = lock.cuda_compat.get("sha256")
+            if url and sha256:
+                file = self.paths.folder / lock.name
+                setting = FolderSetting("cuda-compat", file, url, "libraries above the driver")
+                self.sources.admit([setting], self.reporter)
+                return CompatArchive(url, sha256)
+        return None
+
+    def keep_compat(self) -> None:
+        """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
+        if self.settings.cuda_compat is None or self.compat_libraries is None:
+            return
+        from gpuinstall.cuda_compat.take import keep_taken
+
+        keep_taken(self.compat_libraries, self.paths.folder)
 
     def here(self, request: Request) -> Machine | None:
         """Return this machine, where kernels run; None if it is for another, or if GPUs are requested that it lacks."""
@@ -618,6 +662,9 @@ class Project:
         own = self.own_lock
         if own and not request.backend and not self.settings.anew:
             request = replace(request, backend=own.requested_backend)
+        if self.compat_libraries:
+            evidence = self.compat_libraries.to_evidence()
+            request = replace(request, cuda_compat=tuple(evidence.items()))
         parse_request(request, self.catalog.family, self.machine)
         return request
 

@@ -94,8 +94,12 @@ class Receipt:
         paths: list[str],
         *,
         is_script: bool,
+        libraries: str = "",
     ) -> None:
-        """Write that ``venv`` may run the command while ``paths`` stay as they are, unless one has just changed."""
+        """Write that ``venv`` may run the command while ``paths`` stay as they are, unless one has just changed.
+
+        ``libraries`` is the folder of those that it loads before the system's.
+        """
         from pathlib import Path
 
         from gpuinstall.errors import InstallationError
@@ -103,16 +107,21 @@ class Receipt:
 
         learned = f"{os.path.dirname(os.path.dirname(self.file))}/learned/builds"
         known = f"{os.path.dirname(__file__)}/catalog/data", learned, *_PLACES
-        libraries = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-        rows = [(_stamp(path), path) for path in (*paths, *known, *libraries)]
+        folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+        own = (libraries,) if libraries else ()
+        rows = [(_stamp(path), path) for path in (*paths, *known, *folders, *own)]
         if any(
             abs(self.since - int(stamp.partition(" ")[0] or 0)) < COARSE_NS for stamp, _ in rows
         ):
             return
         file = Path(self.file)
+        start = "python" * is_script
+        if libraries:
+            start = f"{start}\t{libraries}"
         try:
             write_atomically(
-                file, "\n".join((self.state, venv, "python" * is_script, *map("\t".join, rows)))
+                file,
+                "\n".join((self.state, venv, start, *map("\t".join, rows))),
             )
             file.chmod(0o600)
             for old in sorted(
@@ -162,7 +171,7 @@ def run_again(words: list[str]) -> None:
             is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
                 return
-            state, venv, python, *rows = file.read().split("\n")
+            state, venv, start, *rows = file.read().split("\n")
         if state != receipt.state or not is_ours:
             return
         folder = os.path.dirname(venv)
@@ -172,8 +181,9 @@ def run_again(words: list[str]) -> None:
         stamps = (row.partition("\t") for row in rows)
         if any(_stamp(path) != stamp for stamp, _, path in stamps):
             return
+        python, _, libraries = start.partition("\t")
         command = [python, *receipt.command] if python else receipt.command
-        os.execvpe(command[0], command, activated(venv))  # noqa: S606
+        os.execvpe(command[0], command, activated(venv, libraries))  # noqa: S606
     except (OSError, ValueError):
         return
 
@@ -188,10 +198,17 @@ def _cache_folder() -> str:
     return os.path.join(cache, "gpuinstall")
 
 
-def activated(venv: str) -> dict[str, str]:
-    """The variables of a command in the environment ``venv``, as activating it sets them."""
+def activated(venv: str, libraries: str = "") -> dict[str, str]:
+    """The variables of a command in the environment ``venv``, as activating it sets them.
+
+    Those in the folder ``libraries`` are loaded before the system's, which activating never does.
+    """
     programs = os.path.join(venv, "Scripts" if os.name == "nt" else "bin")
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    if libraries:
+        folders = variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        others = [folder for folder in folders if folder and folder != libraries]
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join((libraries, *others))
     return variables | {
         "PATH": f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}",
         "VIRTUAL_ENV": venv,

@@ -53,6 +53,9 @@ class Request:
     relax: bool = False
     """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
 
+    cuda_compat: tuple[tuple[str, str], ...] = ()
+    """What a lock records of the forward-compatibility libraries above the driver: rule 15."""
+
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
 

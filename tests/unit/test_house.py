@@ -29,6 +29,7 @@ api -> environments install lock plan probe project reporter request verify
 backend ->
 catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
+cuda_compat -> catalog environments errors files finding probe units values vendors versions
 doctor -> advice backend environments errors facts failures files finding learned lock plan probe process request shell text uv values vendors verify
 environments -> errors files launcher location shell values
 errors -> finding text
@@ -57,7 +58,7 @@ plan -> backend catalog errors finding values vendors
 poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience
-project -> config environments errors files learned location lock plan probe provenance reporter request requirements_file session sources sourcing text values
+project -> config cuda_compat environments errors files learned location lock plan provenance reporter request requirements_file session sources sourcing text values
 proof_record -> errors files gpuinstall
 provenance ->
 pytest_plugin ->
@@ -97,6 +98,7 @@ PURE = [
     "vendors.amd.rules",
     "vendors.apple.rules",
     "vendors.intel.rules",
+    "vendors.nvidia.compat",
     "vendors.nvidia.rules",
     "vendors.protocol",
     "versions",
@@ -132,6 +134,9 @@ MAY_NAME_MAKERS = {
         "tegra",
         "xpu",
     },  # the authored rows and their files
+    "cuda_compat": {"cuda", "nvidia"},  # a package of NVIDIA's
+    "project": {"cuda", "nvidia"},  # the option that takes it
+    "request": {"cuda"},  # what a lock records of it
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
     "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
     "export": {
@@ -150,13 +155,17 @@ MAY_NAME_MAKERS = {
     },  # what the names of files say, and torch's word for what a build was made with
     "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
     "failures": {"cuda", "jetson"},  # the conditions of entries
+    "install": {"cuda"},  # the option with which a lock's libraries are taken
     "learned": {
         "cuda",
         "hip",
         "rocm",
         "xpu",
     },  # torch's own names for what a build was made with, and a key of rows
-    "lock": {"apple"},  # uv's names for platforms, x86_64-apple-darwin
+    "lock": {
+        "apple",
+        "cuda",
+    },  # uv's names for platforms, x86_64-apple-darwin; the libraries that a lock was made with
     "machine": {
         "amd",
         "apple",

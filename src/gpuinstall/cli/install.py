@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.cuda_compat.package import CompatLibraries
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
 
@@ -41,6 +42,7 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 @options.request_options
 @options.only
 @options.machine_options
+@options.compat_options
 @options.venv
 @install_options.into
 @install_options.dry_run_option
@@ -60,6 +62,7 @@ def command(
     terminal: Terminal,
     request: options.RequestOptions,
     machine: options.MachineOptions,
+    compat: options.CompatOptions,
     *,
     only: bool,
     venv: Path,
@@ -95,6 +98,7 @@ def command(
             "--dry-run": dry_run,
             "--jupyter": jupyter,
             "--repair": repair,
+            "--cuda-compat": compat.source is not None,
         }
         _check_alone("--rollback", installs | changes)
         with open_project(Path.cwd(), Settings(venv=venv), terminal) as project:
@@ -102,6 +106,8 @@ def command(
             if into:
                 return _restore_files(_find_interpreter(request.python, venv), project, going_back)
             return _restore_environment(project, going_back)
+    if compat.source is not None:
+        _check_alone("--cuda-compat", {"--into": into, "--dry-run": dry_run})
     python = None
     if into:
         _check_alone("--into", changes)
@@ -114,7 +120,7 @@ def command(
     if jupyter:
         request = request._replace(requirements=(*request.requirements, PACKAGE))
     settings = options.read_settings(request, machine, terminal)
-    settings = replace(settings, only=only, anew=only, venv=venv)
+    settings = replace(settings, only=only, anew=only, venv=venv, cuda_compat=compat.source)
     with open_project(Path.cwd(), settings, terminal) as project:
         if python is not None:
             return _change_into(project, python, changing, dry_run=dry_run, repair=repair)
@@ -201,6 +207,7 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
         return show_dry_run(project, selected)
     result = _install_confirmed(project, selected)
     after_install(project, result)
+    project.keep_compat()
     if result.is_lock_new:
         names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
         if names:
@@ -208,9 +215,10 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
                 f"{', '.join(names)}: made for another request or other versions; "
                 "update them with: gpuinstall lock"
             )
+    libraries = project.compat_libraries
     return Outcome(
         result.to_dict(),
-        lambda screen: show_installed(screen, result),
+        lambda screen: show_installed(screen, result, libraries),
         status="partial" if result.fit.plan.status == "partial" else "success",
     )
 
@@ -262,8 +270,18 @@ def after_install(project: Project, result: InstallResult) -> None:
     refresh(project)
 
 
-def show_installed(terminal: Terminal, result: InstallResult) -> None:
-    """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, the cost."""
+def show_installed(
+    terminal: Terminal,
+    result: InstallResult,
+    libraries: CompatLibraries | None = None,
+) -> None:
+    """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, the cost.
+
+    Args:
+        terminal: Where to.
+        result: What came of the installation.
+        libraries: What its programs load above the driver: they are started by ``run``, never activated.
+    """
     from gpuinstall.install.options import Action
 
     lock, venv = result.fit.lock, result.paths.venv
@@ -292,6 +310,11 @@ def show_installed(terminal: Terminal, result: InstallResult) -> None:
             cost = duration(result.seconds)
         case Action.BUILD:
             cost = _cost(result)
+    if libraries:
+        terminal.field("Libraries", f"{libraries} above the driver, for what gpuinstall starts")
+        place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
+        terminal.field("Ready", f"gpuinstall run{place} python   {cost}")
+        return
     terminal.field("Ready", f"{_ready(venv)}   {cost}")
 
 

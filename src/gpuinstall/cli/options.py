@@ -346,11 +346,38 @@ class RequestOptions(NamedTuple):
         return files
 
 
-cuda_compat = click.option(
-    "--cuda-compat",
-    is_flag=True,
-    help="Put NVIDIA's forward-compatibility libraries above an old driver of data-centre GPUs.",
+_COMPAT_HELP = "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs."
+cuda_compat = click.option("--cuda-compat", is_flag=True, help=_COMPAT_HELP)
+
+
+class CompatOptions(NamedTuple):
+    """The forward-compatibility libraries that the command line asks for."""
+
+    flag: bool = False
+    place: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """Where they are; empty: wherever they are usually found; None: they are not asked for."""
+        if self.place is None and self.flag:
+            return ""
+        return self.place
+
+
+compat_options = bundled(
+    "compat",
+    CompatOptions,
+    {
+        "flag": click.option("--cuda-compat", "flag", is_flag=True, help=_COMPAT_HELP),
+        "place": click.option(
+            "--cuda-compat-from",
+            "place",
+            metavar="PATH|URL",
+            help="The same, from a deb, an rpm, a tar, conda's archive, a folder or a manifest.",
+        ),
+    },
 )
+"""Gives a command ``--cuda-compat`` and ``--cuda-compat-from``."""
 machine_options = bundled("machine", MachineOptions, _MACHINE)
 """Gives a command ``--machine`` and ``--gpu … --driver …``."""
 machine_words = bundled("described", MachineOptions, _MACHINE_WORDS)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.cuda_compat.package import CompatLibraries
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.scripts import Script
     from gpuinstall.receipt import Receipt
@@ -125,7 +126,8 @@ def command(
         else:
             paths = project.paths
             evidence = _checked_environment(project, words[0])
-    _become(command_words, paths, receipt, evidence)
+        libraries = project.compat_libraries
+    _become(command_words, paths, receipt, evidence, libraries)
 
 
 def _checked_environment(project: Project, program: str) -> list[str]:
@@ -322,11 +324,18 @@ def _become(
     paths: EnvironmentPaths,
     receipt: Receipt | None,
     evidence: list[str],
+    libraries: CompatLibraries | None = None,
 ) -> NoReturn:
     """Become the command, whose check is kept; on Windows, start it and end as it does."""
+    folder = libraries.path if libraries else ""
     if receipt and evidence:
-        receipt.keep(str(paths.venv), evidence, is_script=words != receipt.command)
-    variables = activated(str(paths.venv))
+        receipt.keep(
+            str(paths.venv),
+            evidence,
+            is_script=words != receipt.command,
+            libraries=folder,
+        )
+    variables = activated(str(paths.venv), folder)
     restore_umask()
     try:
         if os.name != "nt":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")
 @options.machine_options
+@options.compat_options
 @options.venv
 @click.option(
     "--target",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 def command(
     terminal: Terminal,
     machine: options.MachineOptions,
+    compat: options.CompatOptions,
     *,
     venv: Path,
     target: str | None,
@@ -69,6 +71,7 @@ def command(
         anew=not of_team,
         machine=options.read_other_machine(machine, terminal),
         venv=venv,
+        cuda_compat=compat.source,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         terminal.step("Machine", machine_line(project.machine))
@@ -87,6 +90,8 @@ def command(
             return show_dry_run(project, selected)
         result = install(project, selected)
         after_install(project, result)
+        project.keep_compat()
+        libraries = project.compat_libraries
         declared = recorded_request(project.paths.folder).declaring(project.declaration)
     difference = declared.unlike(result.fit.lock)
     if difference:
@@ -96,7 +101,7 @@ def command(
         "chosen": result.fit.lock.name,
         "rejected": misfit_rows(result.misfits),
     }
-    return Outcome(data, lambda screen: show_installed(screen, result))
+    return Outcome(data, lambda screen: show_installed(screen, result, libraries))
 
 
 def _check_platform(target: Target, machine: Machine) -> None:

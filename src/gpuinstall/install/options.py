@@ -15,6 +15,7 @@ from gpuinstall.plan import Rejected
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.install.inspection import ExistingEnvironment
@@ -226,6 +227,16 @@ class InstallState:
             evidence="\n".join(
                 f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits
             ),
-            hint="gpuinstall lock   # makes one that does",
+            hint="\n".join((*self._compat_hints(), "gpuinstall lock   # makes one that does")),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
+
+    def _compat_hints(self) -> Iterator[str]:
+        """Yield how to have the libraries that a lock was made with, if it is the driver that is too old for it."""
+        for misfit in self.misfits:
+            lock = misfit.candidate
+            if lock.cuda_compat and misfit.reason.code.startswith("driver-too-old"):
+                package = f"cuda-compat {lock.cuda_compat.get('driver', '')}"
+                option = "--cuda-compat" if "url" in lock.cuda_compat else "--cuda-compat-from PATH"
+                yield f"the same with {option}   # {package}, with which {lock.name} was made"
+                return

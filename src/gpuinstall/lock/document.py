@@ -227,6 +227,7 @@ def evidence_of(
         "floors": floors,
         "apart": sorted(resolution.apart),
         "relaxed": dict(resolution.relaxed),
+        "cuda-compat": dict(request.cuda_compat),
         "request-revision": recorded.revision,
         "requirements-files": dict(recorded.files),
     }

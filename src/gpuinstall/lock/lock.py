@@ -235,6 +235,14 @@ class Lock:
         return {name: text for name, text in values.items() if isinstance(text, str)}
 
     @property
+    def cuda_compat(self) -> dict[str, str]:
+        """The archive of the forward-compatibility libraries that it was made with: ``driver``, ``sha256``, ``url``."""
+        values = self.evidence.get("cuda-compat")
+        if not isinstance(values, dict):
+            return {}
+        return {name: text for name, text in values.items() if isinstance(text, str)}
+
+    @property
     def requirements_files(self) -> dict[str, Strings]:
         """What each file that it was made from asked for then, by the file's path from its folder."""
         recorded = self.evidence.get("requirements-files")

@@ -251,7 +251,7 @@ def test_a_driver_update_is_a_thing_of_the_host_in_a_container() -> None:
     on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04", environment=inside)
     rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
 
-    assert (rejected.fix or "").splitlines()[1] == (
+    assert (rejected.fix or "").splitlines()[2] == (
         "On the host: install NVIDIA driver 580 or newer, then start the container with the GPU (F25)"
     )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
-from gpuinstall.vendors.nvidia.libraries import CudaDevice, NvmlGpu
+from gpuinstall.vendors.nvidia.libraries import CudaDevice, NvmlGpu, is_requested_compat
 from gpuinstall.versions import ComputeCapability
 
 
@@ -36,10 +36,11 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
     """Return the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
     module = evidence.kernel.module
     cuda = evidence.cuda.driver_version or evidence.nvml.cuda
+    compat = is_requested_compat(evidence.cuda.path)
     if evidence.nvml.driver:
-        return Driver(evidence.nvml.driver, cuda, evidence.nvml.by)
+        return Driver(evidence.nvml.driver, cuda, evidence.nvml.by, compat)
     if module:
-        return Driver(module.version, cuda, module.found_via)
+        return Driver(module.version, cuda, module.found_via, compat)
     if evidence.cuda.driver_version and evidence.shows_gpu:
         return Driver(None, cuda, "libcuda")
     return None

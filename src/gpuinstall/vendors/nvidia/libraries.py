@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from gpuinstall.facts.bus import normal_address
-from gpuinstall.facts.children import ask_child, death, last_answer
+from gpuinstall.facts.children import ask_child, death, last_answer, run_children, time_limit
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.machine import Gpu, MigDevice
@@ -26,6 +26,9 @@ from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 JsonObject = dict[str, Any]
 LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
+
+COMPAT_FOLDER = ".cuda-compat"
+"""Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
 
 _LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
 _NVML_CHILD = Path(__file__).with_name("nvml_child.py")
@@ -43,6 +46,9 @@ _VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 NO_PERMISSION = 4
 PROHIBITED = 2
 VIRTUAL_GPU = 2
+
+SEVERAL_GPUS = 5
+"""The number of cards if nobody counts them: eight without persistence start within the seconds that five are given."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +247,33 @@ def is_compat(library: str | None) -> bool:
     """
     folders = PurePosixPath(library or "").parent.parts
     return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", folder) for folder in folders)
+
+
+def is_requested_compat(library: str | None) -> bool:
+    """Whether a libcuda is of the forward-compatibility package that this user has put above the driver."""
+    return PurePosixPath(library or "").parent.name == COMPAT_FOLDER
+
+
+def with_compat(environ: Mapping[str, str], folder: Path | None) -> dict[str, str]:
+    """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
+    folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    others = [path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER]
+    if folder is not None:
+        others.insert(0, str(folder))
+    environment = {name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"}
+    if others:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(others)
+    return environment
+
+
+def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFacts]:
+    """Ask the libcuda that is loaded in each environment, each in a child of its own."""
+    commands = []
+    for environ in environments:
+        environment = child_environment(environ, job_devices(environ))
+        commands.append((libcuda_command("devices"), environment))
+    ended = run_children(commands, time_limit(SEVERAL_GPUS), waiting=lambda: None)
+    return list(map(parse_libcuda, ended))
 
 
 def permitted(facts: NvmlFacts) -> NvmlFacts:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.failures.problems import finding_for, fix
-from gpuinstall.vendors.nvidia.libraries import is_compat, visible_entries
+from gpuinstall.vendors.nvidia.libraries import is_compat, is_requested_compat, visible_entries
 from gpuinstall.vendors.prober import format_gpus, withheld_cards
 from gpuinstall.versions import CudaVersion
 
@@ -108,7 +108,7 @@ def _libraries(evidence: NvidiaEvidence) -> Iterator[Finding]:
     nvml = evidence.nvml
     cuda = evidence.cuda
     has_compat = is_compat(cuda.path)
-    if has_compat and evidence.cuda_works:
+    if has_compat and evidence.cuda_works and not is_requested_compat(cuda.path):
         folder, _, name = (cuda.path or "").rpartition("/")
         yield _note(
             evidence,

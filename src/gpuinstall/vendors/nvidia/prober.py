@@ -23,6 +23,7 @@ from gpuinstall.vendors.nvidia.evidence import (
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.libraries import (
+    SEVERAL_GPUS,
     JsonObject,
     LibcudaFacts,
     NvmlFacts,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.reporter import Reporter
 
-UNCOUNTED = 5
-"""The number of cards if nobody counts them: eight without persistence start within the seconds that five are given."""
 SYSTEM_NOT_READY = 802
 """CUDA's number."""
 
@@ -84,7 +83,7 @@ def _recounted(_: Source, evidence: NvidiaEvidence) -> int:
     nvml = evidence.nvml
     cuda = evidence.cuda
     if nvml.fault == cuda.fault == "timeout" and nvml.init is None:
-        return UNCOUNTED
+        return SEVERAL_GPUS
     gpus = max(nvml.count, len(cuda.devices))
     return gpus if gpus > 1 else 0
 

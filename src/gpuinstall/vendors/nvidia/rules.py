@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build
     from gpuinstall.machine import Driver, Gpu
 
+_NOT_PROBED = (None, "words")
+"""What a driver was found by that nobody has tried."""
 _ANY_CUDA = CudaVersion(999, 0)
 _JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
 
@@ -261,7 +263,8 @@ class NvidiaRules(Rules):
 
     def _compat(self) -> Reason | None:
         """Return under which conditions the forward-compatibility package works."""
-        if not self._driver.is_compat:
+        driver = self.machine.driver
+        if driver is None or not driver.compat or driver.found_via not in _NOT_PROBED:
             return None
         return Reason(
             "forward-compatibility",

@@ -1,0 +1,106 @@
+"""This machine with the libraries of cuda-compat above its driver, if they count here: decided anew by each command.
+
+The system's libcuda and theirs are asked in a child each; then a kernel has to run on every GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.cuda_compat.package import CompatLibraries, kept_libraries
+from gpuinstall.environments.environment import fingerprint
+from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.finding import Reason
+from gpuinstall.probe import preflight, read_machine
+from gpuinstall.vendors.nvidia.compat import compat_rejection
+from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER, ask_libcuda_in, with_compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from gpuinstall.machine import Machine
+    from gpuinstall.reporter import Reporter
+
+
+class MachineHere(NamedTuple):
+    """This machine, as programs see it that are started here."""
+
+    machine: Machine
+    libraries: CompatLibraries | None = None
+    """What they load before the system's libraries."""
+
+
+@contextmanager
+def loaded_first(folder: Path | None) -> Iterator[None]:
+    """Have children load the libraries of a folder first; with None, the system's own."""
+    before = os.environ.get("LD_LIBRARY_PATH")
+    changed = with_compat(os.environ, folder).get("LD_LIBRARY_PATH")
+    _set(changed)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(folders: str | None) -> None:
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    if folders is not None:
+        os.environ["LD_LIBRARY_PATH"] = folders
+
+
+def read_machine_beside(
+    folder: Path,
+    reporter: Reporter,
+    resources: ExitStack,
+) -> MachineHere:
+    """Return this machine, with the libraries that lie in a folder of environments if they count here.
+
+    Args:
+        folder: The folder.
+        reporter: Is told why they do not count.
+        resources: As long as they are open, children load the libraries first.
+    """
+    libraries = kept_libraries(folder / COMPAT_FOLDER)
+    if libraries is None:
+        return MachineHere(read_machine(reporter))
+    with loaded_first(None):
+        machine = read_machine(reporter)
+    other = machine_with(libraries, machine, reporter)
+    if isinstance(other, Reason):
+        reporter.step("cuda-compat", f"off: {other.message}")
+        resources.enter_context(loaded_first(None))
+        return MachineHere(machine)
+    resources.enter_context(loaded_first(libraries.folder))
+    return MachineHere(other, libraries)
+
+
+def machine_with(
+    libraries: CompatLibraries,
+    machine: Machine,
+    reporter: Reporter,
+) -> Machine | Reason:
+    """Return this machine as programs see it with the libraries, or why they are not used."""
+    environments = (with_compat(os.environ, None), with_compat(os.environ, libraries.folder))
+    system, above = ask_libcuda_in(environments)
+    reason = compat_rejection(machine, system, above, load_drivers(), os.environ)
+    if reason:
+        return reason
+    with loaded_first(libraries.folder):
+        other = read_machine(reporter)
+        identity = f"{libraries.sha256 or libraries.driver}:{fingerprint(other)}"
+        if is_vouched(libraries.record, identity):
+            return other
+        proof = preflight(other, reporter)
+    faults = [problem for problem in (*other.problems, *proof.problems) if problem.blocking]
+    for fault in faults:
+        return Reason("cuda-compat-fails", f"{fault.message} with it ({fault.evidence})")
+    if proof.cards:
+        reporter.step("cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds)
+    if not proof.with_outcome("unproven"):
+        vouch(libraries.record, identity)
+    return other

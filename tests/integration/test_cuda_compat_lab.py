@@ -1,0 +1,144 @@
+"""``--cuda-compat`` on the lab's machines: a newer libcuda above an old driver, fetched, tried, used and off again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+
+from tests.lab.cuda_compat import (
+    REFUSING,
+    WITHOUT_CONTEXT,
+    Redistributables,
+    make_libraries,
+    make_tar,
+)
+from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
+V100 = FakeGpu("NVIDIA Tesla V100-SXM2-16GB", cc="7.0", memory_mib=16384, pci="10de:1db1")
+RTX_4090 = FakeGpu()
+OLD = FakeDriver((A100, A100), driver="550.163.01", cuda=12040)
+UPDATED = FakeDriver((A100, A100), driver="590.48.01", cuda=13010)
+LOCK = "pylock.cu130.toml"
+PATH = "import os; print(os.environ.get('LD_LIBRARY_PATH', '').split(':')[0])"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+    play(OLD)
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+@pytest.fixture
+def archive(tmp_path: Path, libraries: Path) -> Path:  # noqa: ARG001  (compiles, or skips)
+    return make_tar(make_libraries(tmp_path / "580"), tmp_path / "cuda-compat.tar.xz")
+
+
+@pytest.fixture
+def nvidia(archive: Path) -> Iterator[Redistributables]:
+    with closing(Redistributables(archive.read_bytes())) as host:
+        yield host
+
+
+def loaded(workshop: Workshop, *options: str) -> Finished:
+    """What a program that ``run`` starts has first on its way to libraries."""
+    return workshop.run("run", *options, "python", "-c", PATH)
+
+
+def test_the_newest_torch_runs_on_an_old_driver(
+    workshop: Workshop, nvidia: Redistributables, play: Play
+) -> None:
+    done = workshop.run("install", "--cuda-compat-from", nvidia.manifest)
+
+    said = " ".join((done.err + done.out).split())
+    assert done.status == 0, said
+    assert "-archive.tar.xz · " in said, "it is named before it is fetched"
+    assert "licence: NVIDIA Driver" in said
+    assert "torch 2.15.0+cu130" in said
+    assert "Ready gpuinstall run python" in said
+    assert "activate" not in said
+    folder = workshop.folder / ".cuda-compat"
+    assert (folder / "libcuda.so.580.95.05").is_file()
+    assert workshop.entries() == {".venv", ".venv.gpuinstall", ".cuda-compat", LOCK} or (
+        workshop.entries() == {".venv", ".cuda-compat", LOCK}
+    )
+    evidence = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["cuda-compat"]
+    assert (evidence["driver"], len(evidence["sha256"])) == ("580.95.05", 64)
+    assert evidence["url"].startswith(nvidia.url)
+    assert loaded(workshop).out == f"{folder}\n"
+    assert loaded(workshop).out == f"{folder}\n", "also by a receipt"
+    play(UPDATED)
+    updated = loaded(workshop)
+    assert updated.out != f"{folder}\n"
+    assert "off: the driver serves CUDA 13.1, and it CUDA 13.0" in " ".join(updated.err.split())
+
+
+def test_what_cannot_be_used_is_not_kept(
+    workshop: Workshop,
+    tmp_path: Path,
+    play: Play,
+) -> None:
+    rows = [
+        (OLD, {"fault": REFUSING.format(803)}, "its cuInit returned 803"),
+        (OLD, {"fault": REFUSING.format(804)}, "its cuInit returned 804"),
+        (OLD, {"fault": WITHOUT_CONTEXT}, "CUDA reports an unknown error with it (CUDA error 999"),
+        (FakeDriver((RTX_4090,), driver="550.54.14", cuda=12040), {}, "not for GeForce RTX 4090"),
+        (
+            FakeDriver((V100,), driver="550.54.14", cuda=12040),
+            {"driver": "590.48.01", "cuda": 13010},
+            "cuda-compat 13.1 is of driver 590, which does not drive Volta",
+        ),
+    ]
+    wrong = []
+    for number, (driver, facts, expected) in enumerate(rows):
+        play(driver)
+        folder = make_libraries(tmp_path / str(number), **facts)  # type: ignore[arg-type]
+        done = workshop.run("install", "--cuda-compat-from", str(folder))
+        said = " ".join(done.err.split())
+        if done.status != 8 or expected not in said or workshop.entries():
+            wrong.append((expected, done.status, said, workshop.entries()))
+
+    assert wrong == []
+
+
+def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> None:
+    older = make_libraries(tmp_path / "535", driver="535.183.01", cuda=12020)
+
+    done = workshop.run("install", "--cuda-compat-from", str(older))
+
+    said = " ".join((done.err + done.out).split())
+    assert done.status == 0, said
+    assert "not used: the driver serves CUDA 12.4, and it CUDA 12.2" in said
+    assert "torch 2.14.1+cu126" in said
+    assert ".cuda-compat" not in workshop.entries()
+
+
+def test_a_cut_and_a_changed_archive_are_refused(workshop: Workshop, archive: Path) -> None:
+    whole = archive.read_bytes()
+    changed = bytes([*whole[:-1], whole[-1] ^ 1])
+    rows = [(whole[:-100], "length"), (changed, "hash-mismatch")]
+    codes = []
+    for served, _ in rows:
+        with closing(Redistributables(served, listed=whole)) as host:
+            refused = workshop.run("install", "--cuda-compat-from", host.manifest, "--json")
+        codes.append(json.loads(refused.out)["errors"][0]["code"])
+
+    assert codes == [code for _, code in rows]
+    assert workshop.entries() == set()
+    archive.write_bytes(whole[:-100])
+    refused = workshop.run("install", "--cuda-compat-from", str(archive), "--json")
+    assert json.loads(refused.out)["errors"][0]["code"] == "cuda-compat-archive"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIBCUDA = "libcuda.so.1"
-MOST_BYTES = 2 << 30
+_MOST_BYTES = 2 << 30
 """What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""
 _LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z]+)\.so(?:\.[0-9]+)*")
 _DAMAGES = (
@@ -73,7 +73,7 @@ def unpack_libraries(archive: Path, folder: Path) -> None:
         InstallationError: It is damaged, has no libcuda, or its compression is not known here.
     """
     entries = _entries_of_folder(archive) if archive.is_dir() else _entries_of_file(archive)
-    remaining = MOST_BYTES
+    remaining = _MOST_BYTES
     try:
         for entry in entries:
             name = PurePosixPath(entry.name).name
@@ -107,7 +107,7 @@ def _copy(content: IO[bytes], path: Path, most: int) -> int:
     while chunk := content.read(1 << 20):
         count += len(chunk)
         if count > most:
-            raise ValueError(f"it unpacks to more than {MOST_BYTES >> 30} GiB")
+            raise ValueError(f"it unpacks to more than {_MOST_BYTES >> 30} GiB")
         try:
             with path.open("ab") as file:
                 file.write(chunk)

@@ -223,7 +223,7 @@ def _needs(
     *,
     offline: bool,
 ) -> Outcome:
-    from gpuinstall.export.needs import needs_of
+    from gpuinstall.export.needs import machine_needs
     from gpuinstall.export.needs_text import describe
     from gpuinstall.lock.lock import read_lock
 
@@ -233,10 +233,10 @@ def _needs(
             sizes = _sizes(locks, project)
             needs = []
             for lock in locks:
-                needs += needs_of([lock], project.catalog, sizes)
+                needs += machine_needs([lock], project.catalog, sizes)
             text = describe(needs)
         else:
-            needs = [_needs_for_gpus(needs_of(locks, project.catalog))]
+            needs = [_needs_for_gpus(machine_needs(locks, project.catalog))]
             text = _words_for(tool_name, needs[0], pairs)
     outcome = _outcome(tool_name or "needs", text, output)
     outcome.data["needs"] = [one.to_dict() for one in needs]

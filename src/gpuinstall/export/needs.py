@@ -149,7 +149,7 @@ class _MachineKind(NamedTuple):
     kind: str
 
 
-def needs_of(
+def machine_needs(
     locks: Iterable[Lock],
     catalog: Catalog,
     sizes: Mapping[str, int | None] = MappingProxyType({}),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.export.needs import MachineNeeds, needs_of
+from gpuinstall.export.needs import MachineNeeds, machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, Property, words_for
 from gpuinstall.finding import Rejection
 from gpuinstall.lock.fit import fit
@@ -107,7 +107,7 @@ def machines_of_every_kind() -> dict[str, Machine]:
     for floor in (*catalog.drivers.floors.values(), *catalog.drivers.first_drivers.values()):
         releases.add(str(floor.linux) if len(floor.linux.parts) > 1 else f"{floor.linux}.20.01")
     machines = {}
-    for code in needs_of(locks()[:1], catalog)[0].known_codes:
+    for code in machine_needs(locks()[:1], catalog)[0].known_codes:
         gpu = Gpu(0, compute_capability=ComputeCapability.parse(code))
         for release in sorted(releases):
             driver = Driver(DriverVersion.parse(release))
@@ -119,7 +119,7 @@ def judgements(machines: Mapping[str, Machine], made: Sequence[Lock]) -> Iterato
     """Yield what every tool that has words for a lock says of every machine."""
     catalog = load_catalog()
     for one in made:
-        needs = needs_of([one], catalog)[0]
+        needs = machine_needs([one], catalog)[0]
         texts = words_by_tool(needs)
         for name, machine in machines.items():
             verdict = fit(one, machine, Request(()), catalog)

@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.errors import UsageError
-from gpuinstall.export.needs import GpuNeeds, needs_of
+from gpuinstall.export.needs import GpuNeeds, machine_needs
 from gpuinstall.export.needs_text import describe
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def gpus_of(*locks: Lock) -> dict[tuple[str, ...], str]:
-    (needs,) = needs_of(locks, load_catalog())
+    (needs,) = machine_needs(locks, load_catalog())
     return {gpus.codes: gpus.drivers for gpus in needs.gpus}
 
 
@@ -46,7 +46,7 @@ def test_of_two_locks_a_machine_runs_one() -> None:
 
 
 def test_locks_of_different_systems_have_different_needs() -> None:
-    needs = needs_of([cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog())
+    needs = machine_needs([cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog())
 
     assert [(one.locks, one.maker) for one in needs] == [
         (("pylock.cu126.toml", "pylock.cu130.toml"), "nvidia"),
@@ -63,7 +63,7 @@ def test_windows_has_drivers_of_its_own() -> None:
 
 
 def test_gpus_of_another_maker_need_no_driver() -> None:
-    (needs,) = needs_of([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
+    (needs,) = machine_needs([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
 
     assert needs.maker == "amd"
     assert "gfx942" in needs.codes
@@ -74,7 +74,7 @@ def test_the_newest_glibc_of_any_package_is_needed() -> None:
     old_or_new = wheel("pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64")
     new = wheel("scipy", "1.16", "cp312-cp312-manylinux_2_35_x86_64")
 
-    (needs,) = needs_of([cuda_lock("cu126", old_or_new, new)], load_catalog())
+    (needs,) = machine_needs([cuda_lock("cu126", old_or_new, new)], load_catalog())
 
     assert needs.glibc == "2.35"
 
@@ -82,9 +82,9 @@ def test_the_newest_glibc_of_any_package_is_needed() -> None:
 def test_the_download_is_known_if_every_size_is() -> None:
     locked = cuda_lock()
     sizes: dict[str, int | None] = dict.fromkeys((file.url for file in locked.files), 1_000_000)
-    known = needs_of([locked], load_catalog(), sizes)[0]
+    known = machine_needs([locked], load_catalog(), sizes)[0]
     sizes[locked.files[0].url] = None
-    unknown = needs_of([locked], load_catalog(), sizes)[0]
+    unknown = machine_needs([locked], load_catalog(), sizes)[0]
 
     assert (known.download, known.disk) == (3_000_000, 6_900_000)
     assert (unknown.download, unknown.disk) == (None, None)
@@ -92,18 +92,18 @@ def test_the_download_is_known_if_every_size_is() -> None:
 
 def test_a_lock_of_an_unknown_torch_is_refused() -> None:
     with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
-        needs_of([cuda_lock("cu126", torch="9.9")], load_catalog())
+        machine_needs([cuda_lock("cu126", torch="9.9")], load_catalog())
 
 
 def test_drivers_without_an_end_have_no_last_cuda() -> None:
-    (needs,) = needs_of([cuda_lock()], load_catalog())
+    (needs,) = machine_needs([cuda_lock()], load_catalog())
 
     assert [gpus.to_dict()["last_cuda"] for gpus in needs.gpus] == ["13.0", None]
     assert GpuNeeds(("gfx942",)).to_dict()["driver"] is None
 
 
 def test_people_read_a_paragraph_for_each_lock() -> None:
-    assert describe(needs_of([cuda_lock()], load_catalog())) == (
+    assert describe(machine_needs([cuda_lock()], load_catalog())) == (
         "pylock.cu126.toml: torch 2.14.1+cu126, Python 3.12\n"
         "  system    Linux x86_64, glibc 2.28 or newer\n"
         "  GPU       compute capability 5.0, 5.2, 6.0, 6.1, 7.0: "

@@ -11,7 +11,7 @@ from kubernetes_validate import validate  # type: ignore[import-untyped]
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
-from gpuinstall.export.needs import needs_of
+from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, parse_features, unsaid_needs, words_for
 from tests.lab.tool_rules import RULES
 from tests.unit.export.judgement import (
@@ -31,7 +31,7 @@ FEATURES = {"a100": "8.0", "p100": "6.0", "b200": "10.0"}
 
 def told(name: str, *targets: str) -> str:
     made = [cuda_lock(target) for target in targets or ("cu126",)]
-    (needs,) = needs_of(made, load_catalog())
+    (needs,) = machine_needs(made, load_catalog())
     features = FEATURES if name == "slurm" else {}
     return words_for(BY_NAME[name], needs, features)
 
@@ -155,7 +155,7 @@ def test_what_a_tool_cannot_say_is_told_with_the_check() -> None:
 
 
 def test_a_driver_that_differs_by_gpu_is_told_for_each() -> None:
-    (needs,) = needs_of([cuda_lock("cu130")], load_catalog())
+    (needs,) = machine_needs([cuda_lock("cu130")], load_catalog())
 
     assert list(unsaid_needs(BY_NAME["modal"], needs)) == [
         "the processor, x86_64",
@@ -177,14 +177,14 @@ def test_a_driver_that_differs_by_gpu_is_told_for_each() -> None:
     ],
 )
 def test_amd_is_asked_for_where_a_tool_has_words_for_it(tool: str, words: str) -> None:
-    (needs,) = needs_of([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
+    (needs,) = machine_needs([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
     features = {"mi300": "gfx942"} if tool == "slurm" else {}
 
     assert words in words_for(BY_NAME[tool], needs, features)
 
 
 def test_a_tool_without_words_for_a_maker_says_so() -> None:
-    (needs,) = needs_of([lock("xpu", wheel("torch", "2.14.1+xpu"))], load_catalog())
+    (needs,) = machine_needs([lock("xpu", wheel("torch", "2.14.1+xpu"))], load_catalog())
 
     with pytest.raises(UsageError, match="Modal has no words for GPUs of intel"):
         words_for(BY_NAME["modal"], needs, {})

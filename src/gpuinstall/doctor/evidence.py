@@ -27,6 +27,7 @@ from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
+    from gpuinstall.doctor.add_ons import AddOn
     from gpuinstall.machine import Machine
 
 
@@ -268,6 +269,8 @@ class DoctorEvidence:
     """What names the environment in a fix."""
     renewing: tuple[str, ...] = ()
     """The arguments by which our ``install`` makes it again."""
+    add_ons: tuple[AddOn, ...] = ()
+    """What the add-ons of its application ask for."""
 
     @property
     def torch(self) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.advice import OURS, Advice, in_full
-from gpuinstall.doctor import damage, environment, project
+from gpuinstall.doctor import application, damage, environment, project
+from gpuinstall.doctor.add_ons import read_add_ons
 from gpuinstall.doctor.evidence import (
     DoctorEvidence,
     DoctorFindings,
@@ -63,6 +64,9 @@ CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     environment.numpy_too_new,
     environment.cudnn_too_new,
     environment.libraries_apart,
+    application.add_ons_replace_torch,
+    application.add_ons_need_extensions,
+    application.add_ons_clash,
     environment.executable_stack,
     environment.extensions_differ,
     environment.library_path,
@@ -239,6 +243,7 @@ def read_evidence(
         repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
         words=advice_words(interpreter(venv)) if is_there else {},
         renewing=renewing_arguments(venv),
+        add_ons=read_add_ons(venv, machine, contents.python),
     )
     words = dict(evidence.words)
     if evidence.carried and "into" in words:

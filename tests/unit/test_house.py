@@ -28,7 +28,6 @@ advice -> shell text values
 api -> environments install lock plan probe project reporter request verify
 backend ->
 catalog -> backend errors failures files location threads values versions web
-cli -> advice backend catalog doctor environments errors export extensions facts failures files finding fleet gpuinstall in_use install interruption launcher learned location lock machine marked_block page plan probe process project receipt reporter request requirements_file session shell sources sourcing support text threads units uv values vendors verify web words
 config -> errors files poetry request sourcing
 cuda_compat -> catalog environments errors files finding probe units values vendors versions
 doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify

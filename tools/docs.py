@@ -3,11 +3,12 @@
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. An example of docs/api.md is
 run for what it prints. The arrows of docs/architecture.md are those of the imports, the settings of docs/trust.md
-those of ``gpuinstall.provenance``.
+those of ``gpuinstall.provenance``. Of the largest files of the catalogue, what a plan reads in their place is made.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,11 +16,14 @@ import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
+from zlib import crc32
 
 import click
+import tomli
 from tests.lab.source import room_graph
 
 from gpuinstall import Machine, Request, choose, load_catalog
+from gpuinstall.catalog.authored import TABLES
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.provenance import SETTING_RULES
 from tools.cards_page import cards_page
@@ -46,6 +50,9 @@ EXAMPLE = re.compile(
 
 SETTINGS = re.compile(r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*")
 
+PARSED = ("builds.toml", "drivers.toml", "gpus.toml")
+"""The files of the catalogue that are parsed beforehand."""
+
 ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
 
 
@@ -67,7 +74,22 @@ def made() -> dict[str, str]:
         "docs/failures.md": failures_page(),
         "docs/support-table.md": support_page(load_catalog()),
         PAGE.relative_to(ROOT).as_posix(): man_page(),
+        **dict(map(parsed_table, PARSED)),
     }
+
+
+def parsed_table(name: str) -> tuple[str, str]:
+    """Return a file of the catalogue as JSON, a row a line, with the name that it gets."""
+    path = TABLES / name
+    text = path.read_bytes()
+    lines = [f'"crc32": {crc32(text)}']
+    for key, value in tomli.loads(text.decode()).items():
+        rows = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if isinstance(value, list):
+            rows = rows.replace("},{", "},\n{")
+        lines.append(f"{json.dumps(key)}: {rows}")
+    document = "{\n" + ",\n".join(lines) + "\n}\n"
+    return path.with_suffix(".json").relative_to(ROOT).as_posix(), document
 
 
 def commands_page() -> str:

@@ -151,6 +151,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML; raise ValueError if it is malformed, or nested deeper than anybody would."""
+    if not text:
+        return {}
     import tomli
 
     try:

@@ -6,7 +6,6 @@ that name too, and anybody may have put it there.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from enum import Enum
@@ -269,6 +268,8 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
             words = filter(None, (setting.row.key, setting.package, value))
             lines.append(" ".join(words))
     if hashes:
+        import hashlib  # loads OpenSSL, and few folders record hashes
+
         joined = "\n".join(sorted(hashes))
         digest = hashlib.sha256(joined.encode()).hexdigest()
         lines.append(f"{RECORDED_HASHES} {len(hashes)} files: {digest}")

@@ -11,7 +11,7 @@ from gpuinstall.shell import joined
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
 _PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*)")
 _VERSION = re.compile(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
@@ -40,10 +40,12 @@ class CondaRequest(NamedTuple):
         return f"no wheel is known of {some(self.without_wheel)}; if needed: {command}"
 
 
-def parse_conda(packages: Iterable[str]) -> CondaRequest:
+def parse_conda(packages: Collection[str]) -> CondaRequest:
     """Read conda's packages as conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``."""
-    names = authored.read_data("conda_names.toml")
     request = CondaRequest()
+    if not packages:
+        return request
+    names = authored.read_data("conda_names.toml")
     for text in packages:
         match = _PACKAGE.fullmatch(text)
         name = text

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpuinstall.errors import UsageError
 from gpuinstall.files import parse_ini, parse_toml, read_document
@@ -21,6 +21,9 @@ from gpuinstall.provenance import (
 )
 from gpuinstall.sources.configuration_files import ConfigurationFiles
 from gpuinstall.values import dataclass
+
+if TYPE_CHECKING:
+    from configparser import RawConfigParser
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _EXTRA_INDEX_VARIABLES = ("UV_INDEX", "UV_EXTRA_INDEX_URL")
@@ -196,7 +199,7 @@ def pip_words(
     for section in ("global", "install"):
         for path, content in texts.items():
             try:
-                options = _pip_options(content, section)
+                options = _pip_options(parse_ini(content), section)
             except ValueError as error:
                 raise _malformed(path, error) from error
             if options.get(option):
@@ -237,14 +240,14 @@ def parse_pip_environment(environ: _Environ, folder: Path) -> Indexes:
 def parse_pip_file(text: str, folder: Path) -> Indexes:
     """Parse a ``pip.conf``: its sections global, download and install; raise ValueError if it is malformed."""
     options: dict[str, str] = {}
+    parser = parse_ini(text)
     for section in ("global", "download", "install"):
-        options |= _pip_options(text, section)
+        options |= _pip_options(parser, section)
     return _parse_pip_options(options, folder)
 
 
-def _pip_options(text: str, section: str) -> dict[str, str]:
-    """Return what one section of a ``pip.conf`` sets; raise ValueError if the file is malformed."""
-    parser = parse_ini(text)
+def _pip_options(parser: RawConfigParser, section: str) -> dict[str, str]:
+    """Return what one section of a ``pip.conf`` sets."""
     options = {}
     if parser.has_section(section):
         for name, value in parser.items(section):
@@ -336,6 +339,8 @@ def _located(links: Iterable[str], folder: Path) -> tuple[str, ...]:
 
 def _read_pip_file(path: Path, folder: Path) -> Indexes:
     text = _text(path)
+    if not text:
+        return Indexes(origin=str(path))
     try:
         indexes = parse_pip_file(text, folder)
     except ValueError as error:

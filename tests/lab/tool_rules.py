@@ -228,7 +228,7 @@ def oci(text: str, offer: Offer) -> bool:
     found = re.search(r'^ENV NVIDIA_REQUIRE_GPUINSTALL="(.*)"$', text, re.MULTILINE)
     if found is None:
         return True
-    values = {"driver": str(offer.driver), "arch": offer.code}
+    values = {"driver": str(offer.driver), "cuda": str(offer.cuda), "arch": offer.code}
     for alternative in found[1].split(" "):
         conditions = re.findall(r"(\w+)(>=|<=|<|=)([\d.]+)", alternative)
         if all(_dsl_holds(values[name], operator, value) for name, operator, value in conditions):

@@ -52,6 +52,7 @@ location -> errors
 lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv values vendors versions web wheels
 machine -> errors fields finding values versions
 marked_block ->
+offers -> catalog errors machine versions words
 page -> advice catalog machine plan request support versions
 patience -> errors
 plan -> backend catalog errors finding values vendors
@@ -173,6 +174,7 @@ MAY_NAME_MAKERS = {
         "intel",
         "jetson",
     },  # keys and values of the Machine document
+    "offers": {"cuda", "nvidia"},  # what an offer says of a machine, and whose labels a node has
     "page": {"tegra"},  # the chips of the catalogue's table
     "plan": {
         "cuda",

@@ -21,6 +21,8 @@ from gpuinstall.sourcing import Sourcing
 from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.export.needs import MachineNeeds
     from gpuinstall.lock.lock import Lock
@@ -133,7 +135,10 @@ def _dockerfile(
         if image.left_out:
             names = ", ".join(lock.name for lock in image.left_out)
             terminal.warn(f"left out, for another platform: {names}")
-        text = image.devcontainer() if devcontainer else image.dockerfile(extras, pinned)
+        if devcontainer:
+            text = image.devcontainer()
+        else:
+            text = image.dockerfile(extras, pinned, _lines_of_machines(image.locks, terminal))
         return _outcome("dockerfile", text, output)
     if at_start or wheels or "ssh" in extras:
         raise UsageError(
@@ -145,8 +150,28 @@ def _dockerfile(
     if devcontainer:
         text = docker.devcontainer(lock)
     else:
-        text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
+        text = docker.dockerfile(
+            lock,
+            jupyter="jupyter" in extras,
+            proof=proof,
+            pinned=pinned,
+            needs=_lines_of_machines([lock], terminal),
+        )
     return _outcome("dockerfile", text, output)
+
+
+def _lines_of_machines(locks: Iterable[Lock], terminal: Terminal) -> str:
+    """Return the lines of a Dockerfile that say which machines it is for; nothing if that is any, or of two makers."""
+    from gpuinstall.export.image_needs import oci
+    from gpuinstall.export.needs import machine_needs
+
+    try:
+        needs = machine_needs(locks, load_catalog())
+    except UsageError as error:
+        terminal.warn(f"the image does not say which machines it is for: {error.message}")
+        return ""
+    # With a lock for the CPU, the image runs anywhere.
+    return oci(needs[0], {}) if len(needs) == 1 and needs[0].maker else ""
 
 
 @command.command("uv", help="Add a dependency group for each backend to pyproject.toml.")

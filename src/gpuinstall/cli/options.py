@@ -225,7 +225,10 @@ _MACHINE_WORDS = {
 }
 _MACHINE = {
     "machine": click.option(
-        "--machine", metavar="FILE", help="Plan for a recorded machine (probe --json); - is stdin."
+        "--machine",
+        metavar="FILE|OFFER",
+        help="Plan for a recorded machine (probe --json, or a Kubernetes node's labels; - is stdin),"
+        ' or an offer: "runpod:NVIDIA L4, CUDA 12.8".',
     ),
     **_MACHINE_WORDS,
 }
@@ -475,7 +478,12 @@ def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
 
 
 def read_machine_file(name: str, reporter: Reporter) -> Machine:
-    """Return the machine of a document, of stdin (``-``), or of a recorded machine's folder."""
+    """Return the machine of a document, of stdin (``-``), of a recorded machine's folder, or of an offer."""
+    from gpuinstall.offers import machine_of_offer
+
+    machine = machine_of_offer(name)
+    if machine:
+        return machine
     if name != "-" and Path(name).is_dir():
         from gpuinstall.probe import read_recording
 
@@ -489,8 +497,12 @@ def read_machine_document(name: str) -> Machine:
     Raises:
         UsageError: if it cannot be read.
     """
+    from gpuinstall.offers import labels_in, machine_of_labels
+
     try:
-        return Machine.from_dict(parse_json(_read_document(name)))
+        document = parse_json(_read_document(name))
+        labels = labels_in(document)
+        return machine_of_labels(labels) if labels else Machine.from_dict(document)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name

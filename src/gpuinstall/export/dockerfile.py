@@ -52,10 +52,12 @@ def dockerfile(
     jupyter: bool = False,
     proof: bool = False,
     pinned: Sequence[str] = (),
+    needs: str = "",
 ) -> str:
     """Return a Dockerfile for the folder that holds ``lock``.
 
     Args:
+        needs: The lines that say which machines the image is for.
         proof: Whether kernels run whenever a container starts.
         pinned: Images by digest, ``IMAGE@sha256:…``.
 
@@ -77,6 +79,7 @@ def dockerfile(
         needs=access["needs"],
         visible=access["environment"],
         extra=parts["jupyter"].format(venv=VENV) if jupyter else "",
+        machines=needs,
         proof=_proof(backend) if proof else "",
         command=parts["serve" if jupyter else "show"],
         **_bases(lock, backend),
@@ -298,12 +301,18 @@ class AnyImage(NamedTuple):
             wheels=wheels,
         )
 
-    def dockerfile(self, extras: Collection[str] = (), pinned: Iterable[str] = ()) -> str:
+    def dockerfile(
+        self,
+        extras: Collection[str] = (),
+        pinned: Iterable[str] = (),
+        needs: str = "",
+    ) -> str:
         """Return the Dockerfile.
 
         Args:
             extras: ``jupyter`` and ``ssh``.
             pinned: Images by digest.
+            needs: The lines that say which machines the image is for.
 
         Raises:
             UsageError: if a lock does not hold the JupyterLab that is to be served.
@@ -325,6 +334,7 @@ class AnyImage(NamedTuple):
             packages=parts["ssh"].format(home=HOME) if "ssh" in extras else "",
             visible="".join(way["environment"] for way in access),
             locks=" ".join(lock.name for lock in self.locks),
+            machines=needs,
             content=self._content(),
             entry=json.dumps(self.entry),
             command=parts["serving"]["-".join(sorted(extras)) or "show"],

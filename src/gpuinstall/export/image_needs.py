@@ -32,20 +32,28 @@ def oci(needs: MachineNeeds, names: Mapping[str, str]) -> str:  # noqa: ARG001
 
 def requirement(needs: MachineNeeds) -> str:
     """Return the value for NVIDIA's hook: a space is an OR, a comma an AND, so that each GPU's drivers are repeated."""
-    return " ".join(
-        alternative for gpus in needs.gpus for alternative in _alternatives(gpus, needs.known_codes)
-    )
+    alternatives = []
+    for gpus in needs.gpus:
+        drivers = _cudas(gpus) if needs.arch == "aarch64" else _drivers(gpus)
+        for first, last in _ranges(gpus.codes, needs.known_codes):
+            chips = [f"arch={first}"] if first == last else [f"arch>={first}", f"arch<={last}"]
+            alternatives.append(",".join((*drivers, *chips)))
+    return " ".join(alternatives)
 
 
-def _alternatives(gpus: GpuNeeds, known_codes: Sequence[str]) -> Iterator[str]:
-    drivers = []
-    if gpus.driver:
-        drivers.append(f"driver>={gpus.driver}")
+def _drivers(gpus: GpuNeeds) -> list[str]:
+    conditions = [f"driver>={gpus.driver}"]
     if gpus.before:
-        drivers.append(f"driver<{gpus.before}")
-    for first, last in _ranges(gpus.codes, known_codes):
-        chips = [f"arch={first}"] if first == last else [f"arch>={first}", f"arch<={last}"]
-        yield ",".join((*drivers, *chips))
+        conditions.append(f"driver<{gpus.before}")
+    return conditions
+
+
+def _cudas(gpus: GpuNeeds) -> list[str]:
+    """Return the same by what the drivers report: on a Jetson the hook knows the CUDA alone, and fails for a driver."""
+    conditions = [f"cuda>={gpus.cudas[0]}"]
+    if gpus.before:
+        conditions.append(f"cuda<={gpus.cudas[-1]}")
+    return conditions
 
 
 def _ranges(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tuple[str, str]]:

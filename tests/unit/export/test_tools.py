@@ -11,6 +11,7 @@ from kubernetes_validate import validate  # type: ignore[import-untyped]
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
+from gpuinstall.export.image_needs import requirement
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, parse_features, unsaid_needs, words_for
 from tests.lab.tool_rules import RULES
@@ -128,6 +129,14 @@ def test_an_image_repeats_the_drivers_for_each_alternative() -> None:
         'ENV NVIDIA_REQUIRE_GPUINSTALL="driver>=525.60.13,driver<590,arch>=5.0,arch<=7.0'
         ' driver>=525.60.13,arch>=7.5,arch<=9.0"'
     )
+
+
+def test_an_image_for_arm_names_no_driver() -> None:
+    torch = wheel("torch", "2.14.1+cu130", "cp312-cp312-manylinux_2_28_aarch64")
+    (needs,) = machine_needs([lock("cu130-linux-aarch64", torch)], load_catalog())
+
+    # A Jetson's hook knows the CUDA alone, and fails for a driver.
+    assert requirement(needs).split(" ")[0] == "cuda>=13.0,arch>=8.0,arch<=10.0"
 
 
 def test_the_label_of_an_image_is_the_document() -> None:

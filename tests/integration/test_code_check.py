@@ -298,7 +298,7 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
         ("2: torch 2.13.0+cu129: nothing stands", "1 run of uv"),
     ]
     assert (
-        "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13.0"
+        "engine 2.0 does not run on driver 570.86.15: engine/o.so is built with CUDA 13,"
         in done.err
     )
     assert "engine 1.0 is the newest that runs here" in done.err
@@ -386,7 +386,7 @@ def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
     workshop: Workshop,
 ) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
-    assert "built with CUDA 12.0; nvidia-cublas-cu12 provides the library that it loads" in done.err
+    assert "built with CUDA 12; nvidia-cublas-cu12 provides the library that it loads" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"

@@ -111,6 +111,15 @@ def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
     assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
 
 
+def test_the_newest_torch_never_makes_a_program_a_prerelease(
+    workshop: Workshop, simple: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0", requires=["torch<=2.13.0"])
+    make_wheel(simple, "painter", "1.1a20261020", requires=["torch"])
+    found = locked(workshop, "painter", *RTX_4090)
+    assert (found["painter"], found["torch"]) == ("1.0", "2.13.0+cu126")
+
+
 def test_a_program_is_the_newest_of_those_whose_torch_runs_here(
     workshop: Workshop, simple: Path
 ) -> None:

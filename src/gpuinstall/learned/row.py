@@ -246,7 +246,9 @@ def made_with(
     rules: Rules,
 ) -> str:
     """Return what a package was made with, as a statement."""
-    toolkit = ".".join(map(str, made.toolkit or ()))
+    major, minor = made.toolkit or (0, 0)
+    # The name of a library, libcudart.so.12, says the major alone.
+    toolkit = f"{major}.{minor}" if minor else f"{major}"
     return f"{row.witness or row.file} is built with {rules.software} {toolkit}"
 
 

@@ -25,7 +25,7 @@ def required_torches(account: str) -> list[str]:
     pairs = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
     return list(
         dict.fromkeys(
-            specifier.rstrip(",") for package, specifier in pairs if package != "the-request"
+            specifier.rstrip(",.") for package, specifier in pairs if package != "the-request"
         )
     )
 
@@ -44,29 +44,29 @@ def who_requires_torch(
     if not account:
         return ""
     torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
-    refusing = [
-        name
-        for name in dependents
-        if any(
-            _requirements(
-                account,
-                name,
-                versions[name][0],
-                of="torch",
-            )
-        )
-    ]
+    requirements = {}
+    for name in dependents:
+        version = versions[name][0]
+        requirement = next(_requirements(account, name, version, of="torch"), None)
+        if requirement:
+            requirements[name] = f"{name} {version} requires {_readable(requirement)}"
     requested = [program.name for program in programs]
-    names = [name for name in refusing if name in requested] or refusing
-    packages = [f"{name} {versions[name][0]}" for name in names]
-    match packages:
-        case []:
-            return f"{some(requested) or 'the request'} cannot be resolved with a torch newer than {torch}"
-        case [package]:
-            return f"{package} requires torch {torch}"
-        case [first, second]:
-            return f"{first} and {second} require torch {torch}"
-    return f"{some(packages)} require torch {torch}"
+    sentences = [requirements[name] for name in requirements if name in requested]
+    if not sentences:
+        sentences = list(requirements.values())
+    if sentences:
+        return some(sentences)
+    programs_with_versions = [
+        f"{name} {versions[name][0]}" for name in requested if name in versions
+    ]
+    subject = some(programs_with_versions) or "the request"
+    return f"{subject} cannot be resolved with a torch newer than {torch}"
+
+
+def _readable(requirement: str) -> str:
+    """Return a requirement, one of a single version as its name and the version."""
+    exact = re.fullmatch(r"([\w.-]+)==([^,*]+)", requirement)
+    return f"{exact[1]} {exact[2]}" if exact else requirement
 
 
 def held_back(
@@ -119,7 +119,8 @@ def _requirements(
     for match in re.finditer(subject + dependency, without_markers):
         specifiers = (word.removeprefix(name) for word in match[1].split())
         if any(_covers(specifier, version) for specifier in specifiers):
-            yield match[2].rstrip(",")
+            # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
+            yield match[2].rstrip(",.")
 
 
 def _covers(specifier: str, version: str) -> bool:

@@ -28,7 +28,7 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -146,10 +146,22 @@ def _resolve_newest(
     resolve_one = partial(resolve, session=session, bounds=bounds)
     resolutions = []
     for answer in side_by_side(resolve_one, requests, TARGETS_AT_ONCE):
-        if isinstance(answer, Conflict):
+        if isinstance(answer, Conflict) or _prereleases(answer.versions):
             return []
         resolutions.append(answer)
     return resolutions
+
+
+def _prereleases(versions: Mapping[str, str]) -> frozenset[str]:
+    """Return the packages of which uv took a pre-release.
+
+    It takes one where no release is left, also where that is for a torch or a program that was to be newer.
+    """
+    return frozenset(name for name, version in versions.items() if Version(version).is_prerelease)
+
+
+def _numbers(versions: ResolvedVersions) -> dict[str, str]:
+    return {name: version for name, (version, _) in versions.items()}
 
 
 def _programs(
@@ -377,7 +389,7 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
                     return answer.against(f"{name} {program.newest}")
                 obstacles[name] = answer.why
                 break
-            if Version(answer[name][0]).is_prerelease:  # uv takes one if no final release is left
+            if _prereleases(_numbers(answer)) - _prereleases(_numbers(versions)):
                 break
             versions = answer
         if name in versions:

@@ -108,6 +108,10 @@ def newest_reason(
         return _newest_but(best, obstacle)
     if any(rejection.reason.code in context.rules.driver_reasons for rejection in coded):
         newest = f"{best.build.torch} is the newest torch{_asked_for(running)}"
+        # The driver runs a newer one that has no code for the chip.
+        uncoded = [rejection.candidate for rejection in there if rejection not in coded]
+        if any(context.rules.against_driver(build) is None for build in uncoded):
+            newest += f" with code for {_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {context.rules.driver} runs")
     obstacle = _closest_of_requested(coded, context)
     if obstacle:
@@ -179,9 +183,13 @@ def _newest_with_code(
     else:
         return _newest_but(best, obstacle)
     gpus = sorted(context.architectures.values(), key=context.rules.rank)
-    chips = " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
-    newest = f"the newest torch{restriction} with code for {chips}"
+    newest = f"the newest torch{restriction} with code for {_chips(context)}"
     return Reason("newest-with-code", f"{newest}: {build.name} {context.rules.lacks(build, gpus)}")
+
+
+def _chips(context: PlanContext) -> str:
+    gpus = sorted(context.architectures.values(), key=context.rules.rank)
+    return " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
 
 
 def _newest_requested(

@@ -25,10 +25,14 @@ VERSIONS = {
             "Because painter==2.0 depends on torch==2.13.0, we can",
             "painter 2.0 requires torch 2.13.0",
         ),
-        ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch 2.13.0"),
+        ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch<2.14"),
+        (
+            "we can conclude that brush==1.0 depends on torch>=2.3.1,<2.14.",
+            "brush 1.0 requires torch>=2.3.1,<2.14",
+        ),
         (
             "Because painter==1.0 depends on torch==2.10.0 and x",
-            "painter cannot be resolved with a torch newer than 2.13.0",
+            "painter 2.0 cannot be resolved with a torch newer than 2.13.0",
         ),
         ("", ""),
     ],
@@ -67,3 +71,10 @@ def test_a_program_at_its_newest_is_not_mentioned() -> None:
 def test_the_torches_that_are_wanted_are_those_of_packages() -> None:
     told = "a==1 depends on torch==2.15.0, we can. And b>1 depends on torch>=2.15 and the-request depends on torch<3"
     assert required_torches(told) == ["==2.15.0", ">=2.15"]
+
+
+def test_a_full_stop_of_uv_s_is_no_part_of_a_requirement() -> None:
+    account = (
+        "Because chai==1 depends on torch>=2.3.1,<2.7. And because b==1 depends on torch==2.6.*,"
+    )
+    assert required_torches(account) == [">=2.3.1,<2.7", "==2.6.*"]

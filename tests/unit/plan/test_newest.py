@@ -136,6 +136,11 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
             "2.14.1 is the newest torch that driver 535.183.01 runs",
         ),
         (
+            machine("RTX 5090", driver="570.86.15"),
+            {},
+            "2.13.0 is the newest torch with code for sm_120 that driver 570.86.15 runs",
+        ),
+        (
             machine("GTX 1080", driver="535.183.01"),
             {},
             "the newest torch with code for sm_61: 2.15.0+cu132 begins at sm_75",

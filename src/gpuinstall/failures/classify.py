@@ -75,6 +75,8 @@ ASKERS = (
     "cupy",
     "paddle",
     "numba",
+    "llama",
+    "other-asker",
 )
 # Those without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}

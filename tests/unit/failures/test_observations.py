@@ -425,7 +425,12 @@ def test_every_sign_sees_what_can_be_observed() -> None:
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
-    names |= {"cpu build xgboost", "unknown architecture sm_120", "no version transformers"}
+    names |= {
+        "cpu build xgboost",
+        "unknown architecture sm_120",
+        "no version transformers",
+        "no file ray",
+    }
     signs = [
         (failure.id, sign.sees)
         for failure in load_failures().values()

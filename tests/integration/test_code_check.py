@@ -479,7 +479,7 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     envelope = workshop.document("lock", "strange-kernels", *V100, exit_code=3)
     (error,) = envelope["errors"]
     assert error["code"] == "no-code-in-package"
-    assert "strange_kernels/ops.so has sm_90" in error["message"]
+    assert "strange_kernels/ops.so is compiled for sm_90" in error["message"]
     assert "V100" in error["message"]
     assert "--no-code-check" in error["hint"]
 
@@ -500,9 +500,11 @@ def test_torch_and_its_companions_are_answered_for_by_the_catalogue(
     assert [asked.path for asked in index.log if asked.range] == []
 
 
-def test_a_package_without_gpu_code_is_looked_at_once_and_never_read(
+def test_a_package_without_gpu_code_is_read_once_for_its_glibc(
     workshop: Workshop, index: StandInIndex
 ) -> None:
+    assert locked(workshop, "plain", *V100)["plain"] == "1.0"
+    index.forget()
     assert locked(workshop, "plain", *V100)["plain"] == "1.0"
     assert [asked.path for asked in index.log if asked.range] == []
 
@@ -617,3 +619,73 @@ def test_a_library_of_another_package_is_added(workshop: Workshop, served: Path)
     versions = locked(workshop, "quantum", *V100)
 
     assert versions["custatevec-cu12"] == "1.9.0"
+
+
+def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(
+    workshop: Workshop, served: Path
+) -> None:
+    for version, glibc in (("1.0", "2.27"), ("2.0", "2.38")):
+        library = native_library(served / "made" / f"glibc-{version}.so", glibc=glibc)
+        modules = {"tagged/o.so": library.read_bytes(), **imports("tagged", "tagged/o.so")}
+        make_wheel(served / "simple", "tagged", version, TAGS, modules=modules)
+
+    assert locked(workshop, "tagged", *V100)["tagged"] == "1.0"
+
+
+def test_what_a_program_pins_is_a_part_of_it(workshop: Workshop, served: Path) -> None:
+    for version, code in (("1.0", (70, 80)), ("2.0", (80, 90))):
+        make(served, "motor", version, {"motor/o.so": code})
+        make_wheel(served / "simple", "vehicle", version, requires=["torch", f"motor=={version}"])
+
+    assert locked(workshop, "vehicle", *V100)["vehicle"] == "1.0"
+
+
+def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(
+    workshop: Workshop, served: Path
+) -> None:
+    make_wheel(served / "simple", "renamed", "2.0", requires=["torch"])
+    old = make_wheel(
+        served / "simple",
+        "renamed",
+        "1.0",
+        requires=["torch", "numpy ; extra == 'rapids12'"],
+        extras=["rapids12"],
+    )
+    assert old.exists()
+
+    done = workshop.run("lock", "renamed[rapids12]", *V100)
+
+    assert done.ok, done.err
+    assert "renamed 2.0 has no extra rapids12; renamed 1.0 has" in " ".join(done.err.split())
+    assert "numpy" in locked(workshop, "renamed[rapids12]", *V100)
+
+
+def test_an_extra_that_no_version_has_is_named(workshop: Workshop, served: Path) -> None:
+    make_wheel(served / "simple", "unnamed", "2.0", requires=["torch"])
+
+    done = workshop.run("lock", "unnamed[fast]", *V100)
+
+    assert done.ok, done.err
+    assert "unnamed 2.0 has no extra fast" in done.err
+
+
+def test_kernels_for_one_chip_alone_refuse_nothing(workshop: Workshop, served: Path) -> None:
+    code = fatbin((2, 90, 0x100000)) * 2 + fatbin((2, 100, 0x100000))
+    modules = {"special/_ext.so": code, **imports("special", "special/_ext.so")}
+    make_wheel(served / "simple", "special", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    assert locked(workshop, "special", *V100)["special"] == "1.0"
+
+
+def test_two_packages_that_write_the_same_files_take_another_torch(
+    workshop: Workshop, served: Path
+) -> None:
+    make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.20.0.48", TAGS)
+    for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
+        make_wheel(served / "simple", f"bringing-{name}", "1.0", requires=["torch", name])
+
+    words = ("bringing-nvidia-cudnn-cu12", "bringing-nvidia-cudnn-cu13")
+    done = workshop.run("lock", *words, *H100)
+
+    assert done.ok, done.err
+    assert "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 write the same files" in done.err

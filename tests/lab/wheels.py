@@ -31,6 +31,7 @@ def make_wheel(
     *,
     requires: Iterable[str] = (),
     requires_python: str | None = None,
+    extras: Iterable[str] = (),
     modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
@@ -40,7 +41,7 @@ def make_wheel(
     info = f"{module}-{version}.dist-info"
     texts = {
         **modules,
-        f"{info}/METADATA": _metadata(name, version, requires, requires_python),
+        f"{info}/METADATA": _metadata(name, version, requires, requires_python, extras),
         f"{info}/WHEEL": _wheel(tags),
     }
     files = {}
@@ -61,10 +62,17 @@ def make_wheel(
     return path
 
 
-def _metadata(name: str, version: str, requires: Iterable[str], requires_python: str | None) -> str:
+def _metadata(
+    name: str,
+    version: str,
+    requires: Iterable[str],
+    requires_python: str | None,
+    extras: Iterable[str] = (),
+) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     if requires_python:
         lines.append(f"Requires-Python: {requires_python}")
+    lines += [f"Provides-Extra: {extra}" for extra in extras]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     return "\n".join(lines) + "\n"
 

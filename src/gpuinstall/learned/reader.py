@@ -303,6 +303,8 @@ def _is_complete(row: LearnedRow, *, whole: bool) -> bool:
 def _may_have_code(package: str, requires: Iterable[str]) -> bool:
     """Whether a package is known to have GPU code, or demands what such are compiled beside."""
     members = load_members()
+    if package in members.stated:
+        return False
     if members.names(package) or name_cuda(package):
         return True
     for text in requires:

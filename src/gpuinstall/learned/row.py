@@ -229,8 +229,9 @@ def misfit(
     without = without_code(row, build, served)
     if without:
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-        part = "" if row.is_whole else " in the part that was read"
-        return f"has no code for {names}: {row.witness} has {' '.join(row.architectures)}{part}"
+        part = "" if row.is_whole else "what was read of "
+        code = f"{part}{row.witness} is compiled for {' '.join(row.architectures)}"
+        return f"has no code for {names}: {code}"
     made = as_build(row, build)
     for rules, _ in served:
         refused = rules.against_driver(made)
@@ -247,9 +248,10 @@ def made_with(
 ) -> str:
     """Return what a package was made with, as a statement."""
     major, minor = made.toolkit or (0, 0)
-    # The name of a library, libcudart.so.12, says the major alone.
+    # The names of libraries tell the major alone.
     toolkit = f"{major}.{minor}" if minor else f"{major}"
-    return f"{row.witness or row.file} is built with {rules.software} {toolkit}"
+    library = row.witness or f"a library of {row.file}"
+    return f"{library} is built with {rules.software} {toolkit}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,12 @@ from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import LearnedRow, as_build, made_with, misfit, without_code
 from gpuinstall.learned.store import learned_store
+from gpuinstall.lock.extras import (
+    MissingExtras,
+    missing_extras,
+    older_with_extras,
+    read_metadata,
+)
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import marker_holds, parse_requirement, requirement_names
 from gpuinstall.text import some
@@ -140,11 +146,16 @@ class CodeCheck:
                 why=self._why_none_older(certain[0].candidate),
                 hint=HINT,
             )
-        return helping or self._missing_libraries(stuck)
+        return (
+            helping
+            or self._missing_libraries(stuck)
+            or self._missing_extras()
+            or self._colliding_twins(stuck)
+        )
 
     def remarks(self) -> list[Reason]:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
-        reasons = []
+        reasons = [Reason("no-such-extra", str(missing)) for missing in self._lacking_extras]
         for wheel in self.rejected:
             message = wheel.reason.message
             package = wheel.candidate.package
@@ -175,7 +186,8 @@ class CodeCheck:
 
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            if self._reader.may_have_code(wheel):
+            # Of what was requested the glibc counts, too.
+            if wheel.package in self._requested or self._reader.may_have_code(wheel):
                 return self._row(wheel, self._build.backend)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
@@ -231,7 +243,23 @@ class CodeCheck:
         if any(package.startswith(f"{name}-cu") for name in self._requested):
             return True
         members = load_members()
-        return members.names(package) or package in members.stated
+        return members.names(package) or package in members.stated or package in self._pinned
+
+    @cached_property
+    def _pinned(self) -> frozenset[str]:
+        """The packages of which a requested one requires one version: they are what it consists of."""
+        pinned = set()
+        for file in self._resolution.files:
+            if file.package not in self._requested or file.package in PAIRED:
+                continue
+            metadata = read_metadata(file.url, self._session.client)
+            for text in metadata.get_all("Requires-Dist", ()) if metadata else ():
+                with suppress(UsageError):
+                    requirement = parse_requirement(str(text))
+                    is_extra = "extra" in str(requirement.marker)
+                    if "==" in str(requirement.specifier) and not is_extra:
+                        pinned.add(requirement.name)
+        return frozenset(pinned)
 
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
@@ -241,19 +269,25 @@ class CodeCheck:
     def _is_certain(self, wheel: Wheel) -> bool:
         """Whether a package cannot work with what was read of it."""
         row = self.rows[wheel]
-        if row.package in load_members().stated:
+        members = load_members()
+        if row.package in members.stated:
             return True
+        is_named = row.package in self._requested or members.names(row.package)
+        if not is_named and row.package in self._pinned:
+            return False
         is_read = row.is_whole or not without_code(row, self._build, self._gpus)
         return is_read and row.loading == Loading.REQUIRED.value
 
     def _against(self, row: LearnedRow, build: Build) -> str | None:
         """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-        for rule in (
+        rules = (
             self._below_lowest,
             self._misfit,
+            self._beyond_glibc,
             self._without_runtime,
             self._without_symbols,
-        ):
+        )
+        for rule in rules:
             why = rule(row, build)
             if why:
                 return why
@@ -274,6 +308,13 @@ class CodeCheck:
                 need = f"requires compute capability {lowest} or newer"
                 return f"{need}, and {gpu.label} has {capability}"
         return None
+
+    def _beyond_glibc(self, row: LearnedRow, build: Build) -> str | None:  # noqa: ARG002
+        """Return that the symbols of a package require a newer glibc, whatever its name promises."""
+        glibc = self._resolution.request.machine.glibc
+        if glibc is None or row.glibc is None or Version(row.glibc) <= Version(glibc):
+            return None
+        return f"requires glibc {row.glibc}, and this machine has {glibc}"
 
     def _without_runtime(self, row: LearnedRow, build: Build) -> str | None:
         """Return that torch brings another CUDA than the one that a package is linked to."""
@@ -363,6 +404,9 @@ class CodeCheck:
                 remedy=f"{' and '.join(libraries)} {provide} the library that it loads",
                 libraries=libraries,
             )
+        is_part = package in self._pinned and package not in self._requested
+        if is_part and not is_certain and not misfit(self.rows[wheel], self._build, self._gpus):
+            return None
         older, all_read = self._older(self._older_wheels(wheel))
         if older is None:
             return None
@@ -420,6 +464,68 @@ class CodeCheck:
             )
             exclusions.append(exclusion)
         return exclusions
+
+    def _missing_extras(self) -> list[Exclusion]:
+        """Return the newest older versions that have the extras which were requested and these lack."""
+        exclusions = []
+        for missing in self._lacking_extras:
+            listed = self._listed_wheels(missing.package)
+            older = older_with_extras(missing, listed, self._session.client)
+            if older is None:
+                continue
+            exclusion = Exclusion(
+                missing.package,
+                "older-for-extra",
+                str(missing),
+                constraint=f"{missing.package}<={older}",
+                remedy=f"{missing.package} {older} has",
+                is_older=True,
+            )
+            exclusions.append(exclusion)
+        return exclusions
+
+    @cached_property
+    def _lacking_extras(self) -> list[MissingExtras]:
+        """The requested extras that the versions of the resolution lack."""
+        resolution = self._resolution
+        requirements = resolution.choice.requirements
+        return missing_extras(
+            requirements, resolution.files, resolution.versions, self._session.client
+        )
+
+    def _colliding_twins(self, stuck: Collection[str]) -> list[Exclusion]:
+        """Return the other builds of torch if two packages write the same files, one for each CUDA."""
+        versions = self._resolution.versions
+        toolkit = self._build.toolkit
+        if toolkit is None:
+            return []
+        for name, version in versions.items():
+            stem, _, major = name.rpartition("-cu")
+            twin = f"{stem}-cu{toolkit[0]}"
+            program = f"{name} {version}"
+            is_other = major.isdecimal() and name != twin and program not in stuck
+            if (
+                not is_other
+                or twin not in versions
+                or not load_members().with_torch.fullmatch(name)
+            ):
+                continue
+            runnable = self._resolution.plan.runnable
+            same = {
+                build.name for build in runnable if build.toolkit and build.toolkit[0] == toolkit[0]
+            }
+            if len(same) == len(runnable):
+                continue
+            exclusion = Exclusion(
+                name,
+                "other-build-for-code",
+                f"{name} and {twin} write the same files",
+                constraint=f"{name}>=0",
+                builds=frozenset(same),
+                program=program,
+            )
+            return [exclusion]
+        return []
 
     def _is_apart(self, package: str) -> bool:
         """Whether torch does not bring a package of libraries, in packages of their own or in its own folder."""

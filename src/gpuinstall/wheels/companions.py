@@ -16,6 +16,7 @@ from gpuinstall.values import dataclass
 from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.imports import Loading, read_imports
 from gpuinstall.wheels.needs import (
+    NativeFiles,
     Needs,
     TorchNeeds,
     is_linked_to_torch,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     _Pattern = re.Pattern[str]
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
+_OF_ONE_CHIP = re.compile(r"sm_\d+a").fullmatch
 _TRIED = 4
 _MOST = 128 << 20
 """How many inflated bytes of a library to search if nothing tells that it has GPU code."""
@@ -218,11 +220,7 @@ def read_package(
         needed = {name for name in names if not members.is_dispensable(package, name)}
         return PackageCode(code, needs_of(files, wheel, needed), Loading.REQUIRED)
 
-    imports = read_imports(wheel, package)
-    required = files.with_linked(imports.required)
-    optional = files.with_linked(imports.optional) - required
-    other = names - required - optional
-    other = {name for name in other if not members.is_dispensable(package, name)}
+    required, other, optional = _by_loading(wheel, package, files, names)
     code, loading = CompanionCode(), Loading.UNKNOWN
     for libraries, kind in (
         (required, Loading.REQUIRED),
@@ -234,6 +232,10 @@ def read_package(
             code, loading = found, kind
             break
     of_required = needs_of(files, wheel, required)
+    is_special = bool(code.architectures) and all(map(_OF_ONE_CHIP, code.architectures))
+    if is_special and not members.optional.search(package.replace("-", "_")):
+        # Kernels for one kind of chip stand beside others for every one.
+        return PackageCode(code, of_required if required else needs, Loading.OPTIONAL)
     if loading is Loading.UNKNOWN and not code.architectures and of_required.is_for_gpus:
         loading = Loading.REQUIRED
     if loading is Loading.REQUIRED:
@@ -244,6 +246,25 @@ def read_package(
     if needs.torch.fits == () and len(linked) > 1:
         needs = replace(needs, torch=TorchNeeds("unknown"))
     return PackageCode(code, needs, loading)
+
+
+def _by_loading(
+    wheel: WheelReader,
+    package: str,
+    files: NativeFiles,
+    names: Collection[str],
+) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the libraries that the import of a package needs, those of which it is not known, and the others."""
+    members = load_members()
+    imports = read_imports(wheel, package)
+    required = files.with_linked(imports.required)
+    optional = files.with_linked(imports.optional) - required
+    other = frozenset(names) - required - optional
+    if required:
+        # A package that loads something, but not these, works without them until somebody asks for what they do.
+        other &= files.with_linked(imports.possible)
+    other = frozenset(name for name in other if not members.is_dispensable(package, name))
+    return required, other, frozenset(names) - required - other
 
 
 def read_companion(

@@ -74,6 +74,8 @@ class ImportedLibraries:
     """Their paths in the wheel."""
     optional: frozenset[str] = frozenset()
     """Those that it opens in a ``try`` alone."""
+    possible: frozenset[str] = frozenset()
+    """Those that it opens under a condition."""
 
     def loading(self, path: str) -> Loading:
         """Return whether the package works without a library."""
@@ -214,7 +216,12 @@ class _Walk:
         )
         required = {self.files[path] for path in opened[Loading.REQUIRED]}
         optional = {self.files[path] for path in only_optional}
-        return ImportedLibraries(frozenset(required), frozenset(optional))
+        possible = {self.files[path] for path in opened[Loading.UNKNOWN]}
+        return ImportedLibraries(
+            frozenset(required),
+            frozenset(optional),
+            frozenset(possible) - required,
+        )
 
     def unread_modules(self) -> list[str]:
         """Return the paths in the wheel of the modules to read next."""

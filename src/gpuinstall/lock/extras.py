@@ -1,0 +1,98 @@
+"""The extras that were requested of packages, and those that the versions which were resolved have.
+
+uv goes on without an extra that a version does not have, and what it stands for is missing then.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from email.parser import Parser
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from gpuinstall.errors import InstallationError
+from gpuinstall.plan.requirement import parse_requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from email.message import Message
+
+    from gpuinstall.catalog import Wheel
+    from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.web import Client
+
+OLDER_VERSIONS = 12
+"""How many older versions are asked for their METADATA, of some kB each."""
+
+
+class MissingExtras(NamedTuple):
+    """The requested extras that a version of a package lacks."""
+
+    package: str
+    version: str
+    requested: frozenset[str]
+    missing: frozenset[str]
+
+    def __str__(self) -> str:
+        names = " or ".join(sorted(self.missing))
+        return f"{self.package} {self.version} has no extra {names}"
+
+
+def missing_extras(
+    requirements: Iterable[str],
+    files: Iterable[LockedFile],
+    versions: Mapping[str, str],
+    client: Client,
+) -> list[MissingExtras]:
+    """Return the requested extras that resolved versions lack; a server that tells no METADATA counts for nothing."""
+    requested = {}
+    for text in requirements:
+        requirement = parse_requirement(text)
+        extras = frozenset(map(str, map(canonicalize_name, requirement.extra_names)))
+        if extras:
+            requested[requirement.name] = extras
+    missing = []
+    for file in files:
+        extras = requested.get(file.package, frozenset())
+        available = _extras(file.url, client) if extras else None
+        if available is not None and not extras <= available:
+            version = versions.get(file.package, "")
+            missing.append(MissingExtras(file.package, version, extras, extras - available))
+    return missing
+
+
+def older_with_extras(
+    missing: MissingExtras,
+    wheels: Iterable[Wheel],
+    client: Client,
+) -> Version | None:
+    """Return the newest of some older versions that has all that was requested; None if none of them has."""
+    older: dict[Version, Wheel] = {}
+    for wheel in wheels:
+        is_older = wheel.version < Version(missing.version)
+        if is_older and not wheel.version.is_prerelease:
+            older[wheel.version] = wheel
+    for version in sorted(older, reverse=True)[:OLDER_VERSIONS]:
+        extras = _extras(older[version].url, client)
+        if extras is not None and missing.requested <= extras:
+            return version
+    return None
+
+
+def read_metadata(url: str, client: Client) -> Message | None:
+    """Return the METADATA of a wheel as its server tells it apart; None if it does not."""
+    with suppress(InstallationError):
+        page = client.page(f"{url}.metadata")
+        if page:
+            return Parser().parsestr(page.text)
+    return None
+
+
+def _extras(url: str, client: Client) -> frozenset[str] | None:
+    metadata = read_metadata(url, client)
+    if metadata is None:
+        return None
+    names = metadata.get_all("Provides-Extra", ())
+    return frozenset(str(canonicalize_name(str(name))) for name in names)

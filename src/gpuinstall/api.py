@@ -141,15 +141,21 @@ def verify(
 
     Raise UsageError if there is no interpreter.
     """
+    from gpuinstall.cuda_compat.trial import machine_beside
     from gpuinstall.environments.environment import read_origin
     from gpuinstall.environments.paths import interpreter
-    from gpuinstall.probe import read_machine
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
-    machine = read_machine(reporter)
-    origin = read_origin(python.parent.parent, machine)
-    return verify_environment(
-        python, machine, for_cpu=origin.for_cpu, gpus=origin.gpus, deep=deep, reporter=reporter
-    )
+    venv = python.parent.parent
+    with machine_beside(venv.parent, reporter) as here:
+        origin = read_origin(venv, here.machine)
+        return verify_environment(
+            python,
+            here.machine,
+            for_cpu=origin.for_cpu,
+            gpus=origin.gpus,
+            deep=deep,
+            reporter=reporter,
+        )

@@ -300,11 +300,12 @@ class Project:
 
     @cached_property
     def _machine_here(self) -> MachineHere:
-        from gpuinstall.cuda_compat.trial import read_machine_beside
+        from gpuinstall.cuda_compat.trial import machine_beside
 
         given = self.settings.cuda_compat
         if not given:
-            here = read_machine_beside(self.paths.folder, self.reporter, self.resources)
+            beside = machine_beside(self.paths.folder, self.reporter)
+            here = self.resources.enter_context(beside)
             if given is None or here.libraries:
                 return here
         from gpuinstall.cuda_compat.take import CompatRequest, take_libraries

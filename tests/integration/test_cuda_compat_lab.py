@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,7 @@ from tests.lab.cuda_compat import (
     make_tar,
 )
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -59,12 +62,26 @@ def loaded(workshop: Workshop, *options: str) -> Finished:
     return workshop.run("run", *options, "python", "-c", PATH)
 
 
-def test_the_newest_torch_runs_on_an_old_driver(
-    workshop: Workshop, nvidia: Redistributables, play: Play
-) -> None:
-    done = workshop.run("install", "--cuda-compat-from", nvidia.manifest)
+def said_by(done: Finished) -> str:
+    return " ".join((done.err + done.out).split())
 
-    said = " ".join((done.err + done.out).split())
+
+def test_the_newest_torch_runs_on_an_old_driver(
+    workshop: Workshop,
+    nvidia: Redistributables,
+    stand_in_folder: Path,
+    tmp_path: Path,
+    play: Play,
+) -> None:
+    make_wheel(stand_in_folder / "simple", "ipykernel", "7.1.0")
+    refused = workshop.run("install", "torch>=2.15")
+    assert "do gpuinstall install 'torch>=2.15' --cuda-compat # torch 2.15.0+cu130" in said_by(
+        refused
+    )
+    mirrored = {**workshop.variables, "GPUINSTALL_CUDA_COMPAT_FROM": nvidia.manifest}
+    done = replace(workshop, variables=mirrored).run("install", "--cuda-compat", "--jupyter")
+
+    said = said_by(done)
     assert done.status == 0, said
     assert "-archive.tar.xz · " in said, "it is named before it is fetched"
     assert "licence: NVIDIA Driver" in said
@@ -73,18 +90,72 @@ def test_the_newest_torch_runs_on_an_old_driver(
     assert "activate" not in said
     folder = workshop.folder / ".cuda-compat"
     assert (folder / "libcuda.so.580.95.05").is_file()
-    assert workshop.entries() == {".venv", ".venv.gpuinstall", ".cuda-compat", LOCK} or (
-        workshop.entries() == {".venv", ".cuda-compat", LOCK}
-    )
+    left_over = {name for name in workshop.entries() if name.startswith(".cuda-compat-")}
+    assert left_over == set()
+
+    _check_lock(workshop, nvidia)
+    _check_everything_that_is_started(workshop, folder)
+    _check_what_is_said_of_it(workshop)
+    _check_a_colleague(workshop, nvidia, tmp_path)
+    _check_other_drivers(workshop, folder, play)
+
+
+def _check_lock(workshop: Workshop, nvidia: Redistributables) -> None:
     evidence = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["cuda-compat"]
     assert (evidence["driver"], len(evidence["sha256"])) == ("580.95.05", 64)
     assert evidence["url"].startswith(nvidia.url)
+
+
+def _check_everything_that_is_started(workshop: Workshop, folder: Path) -> None:
     assert loaded(workshop).out == f"{folder}\n"
     assert loaded(workshop).out == f"{folder}\n", "also by a receipt"
+    (kernel,) = (workshop.caches / "jupyter").glob("kernels/*/kernel.json")
+    words = json.loads(kernel.read_text(encoding="utf-8"))["argv"][1:5]
+    assert workshop.run(*words, "-c", PATH).out == f"{folder}\n"
+    installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
+    assert installed.out == f"{folder}\n", installed.err
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "CUDA_VISIBLE_DEVICES": "1"}
+    in_step = replace(workshop, variables={**workshop.variables, **step})
+    assert loaded(in_step, "--any").out == f"{folder}\n"
+
+
+def _check_what_is_said_of_it(workshop: Workshop) -> None:
+    for command in ("probe", "plan", "verify", "doctor"):
+        done = workshop.run(command)
+        assert done.status == 0, (command, done.err)
+    assert "CUDA 13.0 by cuda-compat" in said_by(workshop.run("probe"))
+    assert "torch 2.15.0+cu130" in said_by(workshop.run("plan"))
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+
+
+def _check_a_colleague(
+    workshop: Workshop,
+    nvidia: Redistributables,
+    tmp_path: Path,
+) -> None:
+    """Sync the same lock in another folder, with caches of its own."""
+    (tmp_path / "theirs").mkdir()
+    theirs = Workshop(tmp_path / "theirs", tmp_path / "their caches", workshop.variables)
+    shutil.copy(workshop.folder / LOCK, theirs.folder)
+    refused = theirs.run("sync")
+    assert refused.status != 0
+    assert "gpuinstall sync --cuda-compat # cuda-compat 580.95.05, with which" in said_by(refused)
+    done = theirs.run("sync", "--cuda-compat")
+    assert done.status == 0, done.err
+    assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)
+    assert loaded(theirs).out == f"{theirs.folder / '.cuda-compat'}\n"
+
+
+def _check_other_drivers(workshop: Workshop, folder: Path, play: Play) -> None:
     play(UPDATED)
     updated = loaded(workshop)
+    assert updated.status == 0
     assert updated.out != f"{folder}\n"
-    assert "off: the driver serves CUDA 13.1, and it CUDA 13.0" in " ".join(updated.err.split())
+    assert "off: the driver serves CUDA 13.1, and it CUDA 13.0" in said_by(updated)
+    play(FakeDriver((RTX_4090,), driver="550.163.01", cuda=12040))
+    geforce = loaded(workshop)
+    assert geforce.status == 6
+    assert "off: cuda-compat is for data-centre GPUs" in said_by(geforce)
 
 
 def test_what_cannot_be_used_is_not_kept(

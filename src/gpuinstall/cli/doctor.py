@@ -78,20 +78,20 @@ def command(
             request = project.environment_request(project.read_folder_request(quiet=True))
         except (UsageError, LockError):
             request = None
-    examine_again = functools.partial(
-        examine,
-        Path.cwd(),
-        folder,
-        machine,
-        request=request,
-        sources=sources,
-        reporter=terminal,
-        named=is_named,
-    )
-    examination = examine_again()
-    repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
-    if repairs:
+        examine_again = functools.partial(
+            examine,
+            Path.cwd(),
+            folder,
+            machine,
+            request=request,
+            sources=sources,
+            reporter=terminal,
+            named=is_named,
+        )
         examination = examine_again()
+        repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
+        if repairs:
+            examination = examine_again()
     if report:
         write_text(Path(report), render_report(examination, __version__))
     data = examination.to_dict()

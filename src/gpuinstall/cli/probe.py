@@ -15,7 +15,7 @@ from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import MachineError, UsageError
 from gpuinstall.finding import Finding
-from gpuinstall.machine import Gpu, Machine
+from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
 
 
@@ -41,14 +41,16 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
         raise UsageError(
             "usage", "--record records this machine and cannot be combined with --machine"
         )
-    from gpuinstall.probe import read_machine, record_machine
+    from gpuinstall.cuda_compat.trial import machine_beside
+    from gpuinstall.probe import record_machine
 
     if record is not None:
         probed = record_machine(record, terminal)
     elif machine is not None:
         probed = options.read_machine_file(machine, terminal)
     else:
-        probed = read_machine(terminal)
+        with machine_beside(Path.cwd(), terminal) as here:
+            probed = here.machine
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals
     status: Status | None = None
@@ -97,10 +99,15 @@ def machine_line(machine: Machine) -> str:
     kinds = counted(Counter(map(_kind, machine.gpus)))
     parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
-        cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
+        cuda = f" ({_cuda(machine.driver)})" if machine.driver.cuda else ""
         parts.append(f"driver {machine.driver.version or 'of unknown release'}{cuda}")
     parts.append(machine.distribution or f"{machine.os} {machine.arch}")
     return " · ".join(parts)
+
+
+def _cuda(driver: Driver) -> str:
+    """Return the CUDA of a driver, and whose libcuda serves it if that is not its own."""
+    return f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
 
 
 def counted(kinds: Counter[str]) -> list[str]:
@@ -123,7 +130,7 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
         version = machine.driver.version or "of unknown release"
-        cuda = f" · CUDA {machine.driver.cuda}" if machine.driver.cuda else ""
+        cuda = f" · {_cuda(machine.driver)}" if machine.driver.cuda else ""
         yield "Driver", f"{version}{cuda} · by {machine.driver.found_via}"
     yield "System", " · ".join(_system_facts(machine))
     if machine.pythons:

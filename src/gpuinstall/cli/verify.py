@@ -72,8 +72,8 @@ def command(
     save: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
+    from gpuinstall.cuda_compat.trial import machine_beside
     from gpuinstall.environments.records import say_stranger
-    from gpuinstall.probe import read_machine
     from gpuinstall.verify.bench import bench_environment
 
     if (against or save) and not bench:
@@ -90,35 +90,36 @@ def command(
         name_active("verify", venv, terminal)
     target = _find_interpreter(python, venv)
     folder = target.parent.parent
-    machine = read_machine(terminal)
-    origin = read_origin(folder, machine)
-    _warn_of_other_gpus(terminal, machine, origin.gpus)
-    if not python:
-        say_stranger(folder, terminal)
-    verdict = verify_environment(
-        target,
-        machine,
-        for_cpu=origin.for_cpu,
-        gpus=origin.gpus,
-        deep=deep,
-        surroundings=True,
-        wheels=_locked_wheels(folder) if deep else None,
-        reporter=terminal,
-    )
-    if verdict.status == "failed":
-        if not origin.for_cpu:
-            machine, verdict = _blame_machine(machine, verdict)
-        return _outcome(verdict, machine, target)
-    if require_gpu and not verdict.proves_gpus:
-        raise _no_gpu_proven(verdict)
-    outcome = _outcome(verdict, machine, target)
-    if bench:
-        run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
-        if save:
-            document = json.dumps(run.to_dict(), indent=2)
-            write_text(Path(save), f"{document}\n")
-        outcome = _with_bench(outcome, run, earlier)
-    return outcome
+    with machine_beside(folder.parent, terminal) as here:
+        machine = here.machine
+        origin = read_origin(folder, machine)
+        _warn_of_other_gpus(terminal, machine, origin.gpus)
+        if not python:
+            say_stranger(folder, terminal)
+        verdict = verify_environment(
+            target,
+            machine,
+            for_cpu=origin.for_cpu,
+            gpus=origin.gpus,
+            deep=deep,
+            surroundings=True,
+            wheels=_locked_wheels(folder) if deep else None,
+            reporter=terminal,
+        )
+        if verdict.status == "failed":
+            if not origin.for_cpu:
+                machine, verdict = _blame_machine(machine, verdict)
+            return _outcome(verdict, machine, target)
+        if require_gpu and not verdict.proves_gpus:
+            raise _no_gpu_proven(verdict)
+        outcome = _outcome(verdict, machine, target)
+        if bench:
+            run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
+            if save:
+                document = json.dumps(run.to_dict(), indent=2)
+                write_text(Path(save), f"{document}\n")
+            outcome = _with_bench(outcome, run, earlier)
+        return outcome
 
 
 def _read_bench(path: Path) -> Bench:

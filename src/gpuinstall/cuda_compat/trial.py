@@ -20,7 +20,6 @@ from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER, ask_libcuda_in, w
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import ExitStack
     from pathlib import Path
 
     from gpuinstall.machine import Machine
@@ -53,30 +52,30 @@ def _set(folders: str | None) -> None:
         os.environ["LD_LIBRARY_PATH"] = folders
 
 
-def read_machine_beside(
-    folder: Path,
-    reporter: Reporter,
-    resources: ExitStack,
-) -> MachineHere:
-    """Return this machine, with the libraries that lie in a folder of environments if they count here.
+@contextmanager
+def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
+    """Yield this machine, with the libraries that lie in a folder of environments if they count here.
+
+    Children load them first until it ends.
 
     Args:
         folder: The folder.
         reporter: Is told why they do not count.
-        resources: As long as they are open, children load the libraries first.
     """
     libraries = kept_libraries(folder / COMPAT_FOLDER)
     if libraries is None:
-        return MachineHere(read_machine(reporter))
+        yield MachineHere(read_machine(reporter))
+        return
     with loaded_first(None):
         machine = read_machine(reporter)
     other = machine_with(libraries, machine, reporter)
     if isinstance(other, Reason):
         reporter.step("cuda-compat", f"off: {other.message}")
-        resources.enter_context(loaded_first(None))
-        return MachineHere(machine)
-    resources.enter_context(loaded_first(libraries.folder))
-    return MachineHere(other, libraries)
+        with loaded_first(None):
+            yield MachineHere(machine)
+    else:
+        with loaded_first(libraries.folder):
+            yield MachineHere(other, libraries)
 
 
 def machine_with(

@@ -25,7 +25,7 @@ from tests.lab.source import (
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
 advice -> shell text values
-api -> environments install lock plan probe project reporter request verify
+api -> cuda_compat environments install lock plan project reporter request verify
 backend ->
 catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing

@@ -75,7 +75,9 @@ def _initializer(cls: type) -> Any:
 
 
 def _comparison(cls: type) -> dict[str, Any]:
-    compared = attrgetter(*(field.name for field in dataclasses.fields(cls) if field.compare))
+    fields = [field for field in dataclasses.fields(cls) if field.compare]
+    compared = attrgetter(*(field.name for field in fields))
+    hashed = attrgetter(*(field.name for field in fields if field.hash is not False))
 
     def __eq__(self: object, other: object) -> Any:  # noqa: N807
         if type(other) is not type(self):
@@ -83,7 +85,7 @@ def _comparison(cls: type) -> dict[str, Any]:
         return compared(self) == compared(other)
 
     def __hash__(self: object) -> int:  # noqa: N807
-        return hash(compared(self))
+        return hash(hashed(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__}
 

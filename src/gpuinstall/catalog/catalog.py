@@ -101,6 +101,10 @@ class Build:
 
     def __hash__(self) -> int:
         """Hash what tells builds apart: what a choice keeps of each build is looked up often."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.name, self.platform, self.source))
 
     @cached_property

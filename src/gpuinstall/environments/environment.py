@@ -5,7 +5,6 @@ Also the words by which advice names one environment, so that every command in i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from contextlib import suppress
@@ -104,6 +103,8 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
 
 def fingerprint(machine: Machine) -> str:
     """Return a digest of what a proof depends on: system, driver and GPUs."""
+    import hashlib  # loads OpenSSL, which a plan does without
+
     facts = [
         machine.os,
         machine.arch,

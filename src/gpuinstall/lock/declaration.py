@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -657,6 +656,8 @@ def is_requirement(text: object) -> bool:
 
 def digest(inputs: Iterable[str]) -> str:
     """Return the digest of requirements, in any order."""
+    import hashlib  # loads OpenSSL, which a plan does without
+
     text = json.dumps(sorted(inputs))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -92,11 +92,8 @@ def judge_build(build: Build, context: PlanContext) -> Candidate | RejectedBuild
     if isinstance(verdict, Rejection) or not context.gpus:
         return verdict
     codes = codes_of(build, context)
-    covers = []
-    for position, code in enumerate(codes):
-        if isinstance(code, Code):
-            covers.append(position)
-    candidate = Candidate(build, verdict.python, codes, tuple(covers))
+    covers = _covered_positions(codes)
+    candidate = Candidate(build, verdict.python, codes, covers)
     if covers:
         obstacle = context.rules.against_driver(build)
     else:
@@ -104,6 +101,18 @@ def judge_build(build: Build, context: PlanContext) -> Candidate | RejectedBuild
     if obstacle:
         return Rejection(build, obstacle)
     return candidate
+
+
+def _covered_positions(codes: tuple[Code | Reason, ...]) -> GpuPositions:
+    first = codes[0]
+    # Most machines have GPUs of one architecture.
+    if codes.count(first) == len(codes):
+        return tuple(range(len(codes))) if isinstance(first, Code) else ()
+    covers = []
+    for position, code in enumerate(codes):
+        if isinstance(code, Code):
+            covers.append(position)
+    return tuple(covers)
 
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | RejectedBuild:

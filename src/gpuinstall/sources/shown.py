@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from contextlib import suppress
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 def were_shown_today(texts: Iterable[str]) -> bool:
     """Return whether the user has been shown all of these sources, with their files, today; from now on they have."""
+    import hashlib  # loads OpenSSL, which a plan does without
+
     known = _digests_of_today()
     digests = set(known)
     for text in texts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.finding import Finding, Reason
@@ -13,7 +13,7 @@ from gpuinstall.vendors.protocol import Code, Rules
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Build
     from gpuinstall.machine import Driver, Gpu
@@ -143,11 +143,19 @@ class NvidiaRules(Rules):
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the driver is below the floor of the build's CUDA major."""
+        return self._against_toolkit(build.toolkit) if build.toolkit else None
+
+    @cached_property
+    def _against_toolkit(self) -> Callable[[tuple[int, int]], Reason | None]:
+        """Judge a toolkit; many builds share one, and each is judged once."""
+        return cache(self._judge_toolkit)
+
+    def _judge_toolkit(self, toolkit: tuple[int, int]) -> Reason | None:
         driver = self._driver
-        if build.toolkit is None or driver.serves(build.toolkit):
+        if driver.serves(toolkit):
             return None
-        major = build.toolkit[0]
-        text = f"CUDA {major}.x needs {driver.needed(build.toolkit)}"
+        major = toolkit[0]
+        text = f"CUDA {major}.x needs {driver.needed(toolkit)}"
         if major not in driver.floors:
             text += f"; {driver} says CUDA {driver.cuda}"
         return Reason("driver-too-old", text)

@@ -58,6 +58,13 @@ def _add(format_: ExportFormat) -> None:
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
         from gpuinstall.extensions.rows import load_extensions
 
+        other_sources = load_catalog().family.union(load_extensions().rows)
+        if path is None and format_.name == "pixi" and len(_find_locks()) > 1:
+            from gpuinstall.export.pixi_workspace import pixi_workspace
+            from gpuinstall.lock.lock import read_lock
+
+            locks = list(map(read_lock, _find_locks()))
+            return _outcome("pixi", pixi_workspace(locks, other_sources, load_catalog()), output)
         lock = _read_lock(path)
         folders = {} if format_.has_folders else local_folders(lock)
         for name, words in folders.items():
@@ -68,7 +75,6 @@ def _add(format_: ExportFormat) -> None:
         if unserved:
             names = f"{', '.join(unserved)} in {lock.name}"
             terminal.warn(f"{names} is in a local folder: the export works on this machine only")
-        other_sources = load_catalog().family.union(load_extensions().rows)
         return _outcome(format_.name, format_.write(lock, other_sources), output)
 
 

@@ -145,10 +145,25 @@ def devcontainer(lock: Lock) -> str:
             f"{lock.name}: {cause}",
             hint=hint,
         )
-    settings = {"remoteUser": "app"}
-    if access["run"]:
-        settings = {"runArgs": access["run"].split(), **settings}
+    settings = {**_gpu_settings([access["run"]]), "remoteUser": "app"}
     return _devcontainer(f"torch {lock.versions.get('torch')}", platform_of(lock), settings)
+
+
+def _gpu_settings(options: Iterable[str]) -> dict[str, Any]:
+    """Return how a dev container gets the GPUs that options of ``docker run`` would give it.
+
+    NVIDIA's are optional, so that it starts without one too: the tool adds ``--gpus all`` where there is one
+    (devcontainers/spec docs/specs/gpu-host-requirement.md).
+    """
+    words = [word for option in dict.fromkeys(options) for word in option.split()]
+    settings: dict[str, Any] = {}
+    if "--gpus" in words:
+        settings["hostRequirements"] = {"gpu": "optional"}
+        position = words.index("--gpus")
+        del words[position : position + 2]
+    if words:
+        settings["runArgs"] = words
+    return settings
 
 
 def _devcontainer(
@@ -383,9 +398,9 @@ class AnyImage(NamedTuple):
     def devcontainer(self) -> str:
         """Return ``.devcontainer/devcontainer.json``: each start links the host's environment."""
         access = image_parts()["access"]
-        options = dict.fromkeys(access[served_backend(lock).kind]["run"] for lock in self.locks)
+        options = [access[served_backend(lock).kind]["run"] for lock in self.locks]
         settings = {
-            "runArgs": " ".join(options).split(),
+            **_gpu_settings(options),
             "mounts": [f"source=torch-any,target={CACHE},type=volume"],
             "remoteUser": "app",
             "postStartCommand": [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from gpuinstall.export.needs import neighbours
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from gpuinstall.export.needs import GpuNeeds, MachineNeeds
 
@@ -35,7 +37,7 @@ def requirement(needs: MachineNeeds) -> str:
     alternatives = []
     for gpus in needs.gpus:
         drivers = _cudas(gpus) if needs.arch == "aarch64" else _drivers(gpus)
-        for first, last in _ranges(gpus.codes, needs.known_codes):
+        for first, last in neighbours(gpus.codes, needs.known_codes):
             chips = [f"arch={first}"] if first == last else [f"arch>={first}", f"arch<={last}"]
             alternatives.append(",".join((*drivers, *chips)))
     return " ".join(alternatives)
@@ -54,16 +56,3 @@ def _cudas(gpus: GpuNeeds) -> list[str]:
     if gpus.before:
         conditions.append(f"cuda<={gpus.cudas[-1]}")
     return conditions
-
-
-def _ranges(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the first and the last of each run of neighbours, as they stand among all known kinds of GPU."""
-    run: list[str] = []
-    for code in known_codes:
-        if code in codes:
-            run.append(code)
-        elif run:
-            yield run[0], run[-1]
-            run = []
-    if run:
-        yield run[0], run[-1]

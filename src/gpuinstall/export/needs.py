@@ -347,6 +347,19 @@ def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:
             yield int(level[1] or _OLD_NAMES[level[2]])
 
 
+def neighbours(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the first and the last of each run of neighbours, as they stand among all known kinds of GPU."""
+    run: list[str] = []
+    for code in known_codes:
+        if code in codes:
+            run.append(code)
+        elif run:
+            yield run[0], run[-1]
+            run = []
+    if run:
+        yield run[0], run[-1]
+
+
 def sizes_in(locks: Iterable[Lock]) -> dict[str, int | None]:
     """Return the bytes of each file of locks by its address; None if the lock does not have them."""
     sizes = {}

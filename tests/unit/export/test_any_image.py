@@ -113,7 +113,7 @@ def test_what_would_be_compiled_or_is_not_locked_is_refused() -> None:
 
 def test_the_devcontainer_links_the_environment_that_is_taken() -> None:
     document = json.loads(BAKED.devcontainer())
-    assert document["runArgs"] == ["--gpus", "all"]
+    assert document["hostRequirements"] == {"gpu": "optional"}
     assert document["postStartCommand"][: len(BAKED.entry)] == BAKED.entry
     assert document["postStartCommand"][-1] == 'ln -sfn "$VIRTUAL_ENV" /home/app/.venv'
     assert document["remoteEnv"]["PATH"].startswith("/home/app/.venv/bin:")

@@ -1,0 +1,101 @@
+"""Several locks as one workspace of pixi; read by its documentation, and with pixi's own schema once (teams.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomli
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.cli.main import run_command_line
+from gpuinstall.errors import UsageError
+from gpuinstall.export.pixi_workspace import pixi_workspace
+from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.lock.lock import Lock
+
+
+def workspace(*locks: Lock) -> tuple[str, dict[str, Any]]:
+    text = pixi_workspace(locks, FAMILY, load_catalog())
+    return text, tomli.loads(text)
+
+
+def first_platform(document: dict[str, Any], cuda: str, capability: str) -> str:
+    """The platform that a machine has: the first whose CUDA and compute capability it reaches."""
+    for platform in document["workspace"]["platforms"]:
+        needed = platform.get("cuda")
+        if needed is None:
+            return str(platform["name"])
+        has_cuda = _number(cuda) >= _number(needed["driver"])
+        if has_cuda and _number(capability) >= _number(needed["arch"]):
+            return str(platform["name"])
+    return ""
+
+
+def _number(version: str) -> list[int]:
+    return list(map(int, version.split(".")))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capability", "expected"),
+    [
+        ("13.0", "12.0", "torch-cu130-linux-64-sm120"),
+        ("13.0", "8.6", "torch-cu130-linux-64-sm75"),
+        ("13.0", "6.1", "torch-cu126-linux-64-sm50"),
+        ("12.4", "8.9", "torch-cu126-linux-64-sm75"),
+        ("11.8", "8.9", "torch-cpu-linux-64"),
+    ],
+)
+def test_a_machine_gets_the_lock_that_runs_on_it(cuda: str, capability: str, expected: str) -> None:
+    _, document = workspace(cpu_lock(), cuda_lock("cu126"), cuda_lock("cu130"))
+
+    assert first_platform(document, cuda, capability) == expected
+
+
+def test_each_platform_has_the_packages_of_its_lock() -> None:
+    _, document = workspace(cpu_lock(), cuda_lock("cu126"))
+
+    packages = document["target"]["torch-cu126-linux-64-sm50"]["pypi-dependencies"]
+    assert packages["numpy"] == "==2.3.4"
+    assert packages["torch"]["url"].startswith(f"{INDEX}/torch-2.14.1%2Bcu126")
+    names = [platform["name"] for platform in document["workspace"]["platforms"]]
+    assert list(document["target"]) == names
+
+
+def test_what_pixi_cannot_be_told_stands_above() -> None:
+    text, _ = workspace(cpu_lock(), cuda_lock("cu126"))
+
+    assert "#   torch-cu126-linux-64-sm50: up to compute capability 7.0, driver 580\n" in text
+    assert "gpuinstall run --any" in text
+
+
+def test_amd_has_a_platform_of_which_nothing_is_said() -> None:
+    text, document = workspace(cpu_lock(), lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2")))
+
+    assert "no words for AMD's and Intel's GPUs" in text
+    assert document["workspace"]["platforms"][1]["name"] == "torch-rocm7-2-linux-64"
+
+
+def test_locks_for_different_pythons_are_refused() -> None:
+    other = lock("cu126", wheel("torch", "2.14.1+cu126"), python="3.11")
+
+    with pytest.raises(UsageError, match="different Pythons"):
+        workspace(cpu_lock(), other)
+
+
+def test_the_command_takes_all_locks_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for locked in (cpu_lock(), cuda_lock("cu126")):
+        (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")
+
+    run_command_line(["export", "pixi", "--json"])
+
+    text = json.loads(capsys.readouterr().out)["data"]["text"]
+    assert text.startswith("# From pylock.cpu.toml, pylock.cu126.toml: pixi install\n")

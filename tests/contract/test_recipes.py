@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,12 @@ import pytest
 import yaml
 
 from gpuinstall import process
+from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import COMMANDS, entrance, handed_over
+from gpuinstall.export.needs import machine_needs
+from gpuinstall.export.tools import MACHINE_TOOLS, words_for
 from gpuinstall.uv import uv
+from tests.unit.export.locks import cuda_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
@@ -24,7 +30,8 @@ JOB = RECIPES / "kubernetes-job.yml"
 WORKFLOW = RECIPES / "github-workflow.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 SHELL = RECIPES / "ci.sh"
-PAGES = (HOOKS, JOB, WORKFLOW, GITLAB, SHELL, ROOT / "docs" / "teams.md")
+RENEWAL = RECIPES / "github-renewal.yml"
+PAGES = (HOOKS, JOB, WORKFLOW, RENEWAL, GITLAB, SHELL, ROOT / "docs" / "teams.md")
 
 
 def read(path: Path) -> Any:
@@ -86,6 +93,65 @@ def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
     assert actions
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in actions)
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_the_renewal_may_write_in_its_job_alone() -> None:
+    workflow = read(RENEWAL)
+
+    assert workflow["permissions"] == {}
+    assert workflow["jobs"]["renew"]["permissions"] == {
+        "contents": "write",
+        "pull-requests": "write",
+    }
+    for step in workflow["jobs"]["renew"]["steps"]:
+        done = process.run(["bash", "-n"], text=step.get("run", ""))
+        assert (done.status, done.err) == (0, "")
+
+
+def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    shutil.copy(RECIPES / "module-python", python)
+    stand_in = tmp_path / "programs" / "gpuinstall"
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    stand_in.chmod(0o755)
+    path = f"{_paths_of_module(folder)}:{stand_in.parent}:{os.environ['PATH']}"
+
+    done = process.run(["sh", "-c", "python -c pass"], env={"PATH": path})
+
+    assert done.out == f"run --any --venv {folder}/.venv python -c pass\n"
+
+
+def _paths_of_module(folder: Path) -> str:
+    """What the Tcl module puts on PATH, for a folder."""
+    if shutil.which("tclsh") is None:
+        pytest.skip("no tclsh here")
+    module = (RECIPES / "module.tcl").read_text(encoding="utf-8")
+    assert module.startswith("#%Module\n")
+    commands = "proc module-whatis args {}; proc conflict args {}; proc prepend-path {name path} {puts $path}\n"
+    script = commands + module.replace("/shared/project", str(folder))
+    done = process.run(["tclsh"], text=script)
+    assert done.ok, done.err
+    return done.out.strip()
+
+
+def test_what_starts_a_notebook_starts_the_nodes_environment() -> None:
+    kernel = json.loads((RECIPES / "kernel.json").read_text(encoding="utf-8"))
+    hub = (RECIPES / "jupyterhub_config.py").read_text(encoding="utf-8")
+    compile(hub, "jupyterhub_config.py", "exec")
+
+    assert fault_of(kernel["argv"][1:]) == ""
+    assert '"gpuinstall", "run", "--any"' in hub
+
+
+def test_the_submit_file_has_the_lines_that_are_exported() -> None:
+    (needs,) = machine_needs([cuda_lock("cu130")], load_catalog())
+    row = next(row for row in MACHINE_TOOLS if row.name == "htcondor")
+    lines = [line for line in words_for(row, needs, {}).splitlines() if not line.startswith("#")]
+
+    assert "\n".join(lines) in (RECIPES / "htcondor.sub").read_text(encoding="utf-8")
 
 
 def test_gitlabs_schema_accepts_its_recipe() -> None:

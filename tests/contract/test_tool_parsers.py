@@ -73,7 +73,16 @@ def test_the_tools_own_parser_reads_its_words(
     row = next(row for row in MACHINE_TOOLS if row.name == tool)
     file = tmp_path / "words"
     file.write_text(words_for(row, needs, {}), encoding="utf-8")
-    run: list[str | Path] = [uv(), "run", "--no-project", "--isolated", "--python", "3.11", "--with", package]
+    run: list[str | Path] = [
+        uv(),
+        "run",
+        "--no-project",
+        "--isolated",
+        "--python",
+        "3.11",
+        "--with",
+        package,
+    ]
 
     done = process.run([*run, "python", "-c", program, file], seconds=600)
 

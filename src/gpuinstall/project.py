@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.cuda_compat.package import CompatArchive, CompatLibraries
+    from gpuinstall.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.cuda_compat.package import CompatArchive
     from gpuinstall.cuda_compat.trial import MachineHere
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.lock.conda import CondaRequest

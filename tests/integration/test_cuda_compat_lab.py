@@ -158,6 +158,19 @@ def _check_other_drivers(workshop: Workshop, folder: Path, play: Play) -> None:
     assert "off: cuda-compat is for data-centre GPUs" in said_by(geforce)
 
 
+def test_an_image_is_built_without_gpus_and_each_start_decides(
+    workshop: Workshop, archive: Path, play: Play
+) -> None:
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    built = workshop.run("install", "--backend", "cu130", "--cuda-compat-from", str(archive))
+    assert built.status == 0, built.err
+    folder = workshop.folder / ".cuda-compat"
+    play(OLD)
+    assert loaded(workshop).out == f"{folder}\n"
+    play(replace(OLD, gpus=(RTX_4090,)))
+    assert loaded(workshop).status == 6
+
+
 def test_what_cannot_be_used_is_not_kept(
     workshop: Workshop,
     tmp_path: Path,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.cuda_compat.package import CompatLibraries
+    from gpuinstall.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
 

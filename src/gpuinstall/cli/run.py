@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.cuda_compat.package import CompatLibraries
+    from gpuinstall.cuda_compat.libraries import CompatLibraries
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install.scripts import Script
     from gpuinstall.receipt import Receipt

@@ -1,30 +1,24 @@
-"""The package cuda-compat: where its archive is, how it is fetched, and what lies unpacked beside an environment."""
+"""The package cuda-compat: where its archive is, and how it is fetched and unpacked."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from gpuinstall.cuda_compat.archive import library_version, unpack_libraries
-from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.cuda_compat.libraries import CompatLibraries
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.files import (
     make_private_folder,
     parse_json,
-    read_json,
-    remove_path,
     sha256_of,
     unwritable,
-    write_atomically,
 )
 from gpuinstall.units import readable
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import CompatPackage
     from gpuinstall.session import Session
 
-RECORD = "cuda-compat.json"
 _COMPONENT = "cuda_compat"
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -58,38 +51,6 @@ class CompatArchive(NamedTuple):
     def __str__(self) -> str:
         parts = [self.address, readable(self.size) if self.size else "", f"licence: {self.license}"]
         return " · ".join(filter(None, parts))
-
-
-@dataclass(frozen=True)
-class CompatLibraries:
-    """The libraries, unpacked in a folder."""
-
-    driver: str
-    """The release of the driver that they are of."""
-    sha256: str
-    """The archive's; empty for a folder."""
-    address: str
-    """The archive's, if others can reach it."""
-    path: str
-    """The folder."""
-
-    def __str__(self) -> str:
-        return f"cuda-compat {self.driver}"
-
-    @property
-    def folder(self) -> Path:
-        """Where they lie."""
-        return Path(self.path)
-
-    @property
-    def record(self) -> Path:
-        """The file that says so."""
-        return self.folder / RECORD
-
-    def to_evidence(self) -> dict[str, str]:
-        """Return what a lock records of them."""
-        evidence = {"driver": self.driver, "sha256": self.sha256, "url": self.address}
-        return {key: value for key, value in evidence.items() if value}
 
 
 def find_archive(
@@ -191,14 +152,12 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
         )
     unpack_libraries(path, folder)
     version = library_version(folder)
-    libraries = CompatLibraries(
+    return CompatLibraries(
         driver=str(version or "of an unknown driver"),
         sha256=sha256,
         address="" if archive.is_local else archive.address,
         path=str(folder),
     )
-    write_atomically(libraries.record, json.dumps(asdict(libraries)))
-    return libraries
 
 
 def _download(archive: CompatArchive, path: Path, session: Session) -> str:
@@ -211,30 +170,3 @@ def _download(archive: CompatArchive, path: Path, session: Session) -> str:
             file.write(chunk)
             progress(path.name, len(chunk))
     return digest.hexdigest()
-
-
-def keep_libraries(libraries: CompatLibraries, folder: Path) -> CompatLibraries:
-    """Put libraries that were tried in the place of those in a folder, and record that this user did.
-
-    Raises:
-        InstallationError: They cannot be moved or recorded.
-    """
-    kept = CompatLibraries(**{**asdict(libraries), "path": str(folder)})
-    write_atomically(libraries.record, json.dumps(asdict(kept)))
-    vouch(folder, kept.sha256 or kept.driver)
-    try:
-        # Programs that run go on with the files that they have mapped.
-        remove_path(folder)
-        libraries.folder.replace(folder)
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    return kept
-
-
-def kept_libraries(folder: Path) -> CompatLibraries | None:
-    """Return the libraries in a folder; None if there are none that this user has put there."""
-    with suppress(OSError, ValueError, TypeError):
-        libraries = CompatLibraries(**read_json(folder / RECORD, folder))
-        if libraries.folder == folder and is_vouched(folder, libraries.sha256 or libraries.driver):
-            return libraries
-    return None

@@ -6,13 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.cuda_compat.package import (
-    CompatArchive,
-    CompatLibraries,
-    fetch_libraries,
-    find_archive,
-    keep_libraries,
-)
+from gpuinstall.cuda_compat.libraries import CompatLibraries, keep_libraries
+from gpuinstall.cuda_compat.package import CompatArchive, fetch_libraries, find_archive
 from gpuinstall.cuda_compat.trial import MachineHere, loaded_first, machine_with
 from gpuinstall.errors import MachineError
 from gpuinstall.files import remove_path

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.cuda_compat.package import CompatLibraries, kept_libraries
+from gpuinstall.cuda_compat.libraries import CompatLibraries, kept_libraries
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import is_vouched, vouch
 from gpuinstall.finding import Reason

@@ -376,7 +376,9 @@ class AnyImage(NamedTuple):
             return ""
         content: str = parts["environments"].format(folder=FOLDER)
         for lock in self.locks:
-            content += parts["environment"].format(target=lock.target)
+            # Each start decides whether the libraries count on its machine.
+            options = " --cuda-compat" if "url" in lock.cuda_compat else ""
+            content += parts["environment"].format(target=lock.target, options=options)
         return content
 
     @property

@@ -11,6 +11,7 @@ from gpuinstall import process
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import AnyImage
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked
     ]
     assert "UV_LINK_MODE=symlink" in text
     assert text.index("USER 1000:1000") < text.index("RUN gpuinstall sync")
+
+
+def test_an_image_brings_the_libraries_that_a_lock_was_made_with() -> None:
+    evidence = '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
+    recorded = parse(LOCKS[1].name, f"{LOCKS[1].text}\n{evidence}")
+
+    text = AnyImage.of([LOCKS[0], recorded]).dockerfile()
+
+    assert "--target cu126 --venv .venv-cu126" in text
+    assert "--target cu130 --cuda-compat --venv .venv-cu130" in text
 
 
 def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_the_wheels() -> None:

@@ -658,6 +658,7 @@ def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(
     assert done.ok, done.err
     assert "renamed 2.0 has no extra rapids12; renamed 1.0 has" in " ".join(done.err.split())
     assert "numpy" in locked(workshop, "renamed[rapids12]", *V100)
+    assert "missing-extras" not in (workshop.folder / "pylock.cu126.toml").read_text("utf-8")
 
 
 def test_an_extra_that_no_version_has_is_named(workshop: Workshop, served: Path) -> None:

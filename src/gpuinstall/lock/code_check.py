@@ -252,14 +252,21 @@ class CodeCheck:
         for file in self._resolution.files:
             if file.package not in self._requested or file.package in PAIRED:
                 continue
-            metadata = read_metadata(file.url, self._session.client)
-            for text in metadata.get_all("Requires-Dist", ()) if metadata else ():
+            for text in self._requires_of(file):
                 with suppress(UsageError):
                     requirement = parse_requirement(str(text))
                     is_extra = "extra" in str(requirement.marker)
                     if "==" in str(requirement.specifier) and not is_extra:
                         pinned.add(requirement.name)
         return frozenset(pinned)
+
+    def _requires_of(self, file: LockedFile) -> Sequence[str]:
+        """Return what the METADATA of a file requires, if its server tells it, or the file was read."""
+        for wheel, row in self.rows.items():
+            if wheel.package == file.package:
+                return row.requires
+        metadata = read_metadata(file.url, self._session.client)
+        return [str(text) for text in metadata.get_all("Requires-Dist", ())] if metadata else []
 
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
@@ -488,10 +495,7 @@ class CodeCheck:
     def _lacking_extras(self) -> list[MissingExtras]:
         """The requested extras that the versions of the resolution lack."""
         resolution = self._resolution
-        requirements = resolution.choice.requirements
-        return missing_extras(
-            requirements, resolution.files, resolution.versions, self._session.client
-        )
+        return missing_extras(resolution.choice.requirements, resolution.document)
 
     def _colliding_twins(self, stuck: Collection[str]) -> list[Exclusion]:
         """Return the other builds of torch if two packages write the same files, one for each CUDA."""

@@ -20,6 +20,7 @@ from gpuinstall.lock.declaration import canonical, digest
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
+from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.vendors import rules_for
@@ -160,7 +161,9 @@ def _with_archives(resolution: Resolution) -> dict[str, Any]:
         if entry["name"] in by_address:
             entry["archive"] = entry.pop("wheels")[0]
         packages.append(entry)
-    return {**resolution.document, "packages": packages}
+    document = {**resolution.document, "packages": packages}
+    document.pop(MISSING_EXTRAS, None)
+    return document
 
 
 def document(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from email.parser import Parser
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.errors import InstallationError
+from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from email.message import Message
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.web import Client
 
 OLDER_VERSIONS = 12
@@ -42,25 +42,23 @@ class MissingExtras(NamedTuple):
 
 def missing_extras(
     requirements: Iterable[str],
-    files: Iterable[LockedFile],
-    versions: Mapping[str, str],
-    client: Client,
+    document: Mapping[str, Any],
 ) -> list[MissingExtras]:
-    """Return the requested extras that resolved versions lack; a server that tells no METADATA counts for nothing."""
+    """Return the requested extras that resolved versions lack, as uv has said of a resolved document."""
     requested = {}
     for text in requirements:
         requirement = parse_requirement(text)
         extras = frozenset(map(str, map(canonicalize_name, requirement.extra_names)))
-        if extras:
-            requested[requirement.name] = extras
-    missing = []
-    for file in files:
-        extras = requested.get(file.package, frozenset())
-        available = _extras(file.url, client) if extras else None
-        if available is not None and not extras <= available:
-            version = versions.get(file.package, "")
-            missing.append(MissingExtras(file.package, version, extras, extras - available))
-    return missing
+        requested[requirement.name] = extras
+    missing: dict[str, MissingExtras] = {}
+    for package, version, extra in document.get(MISSING_EXTRAS, ()):
+        # An extra that a dependency names is its authors' affair.
+        if extra not in requested.get(package, ()):
+            continue
+        known = missing.get(package)
+        names = known.missing | {extra} if known else frozenset({extra})
+        missing[package] = MissingExtras(package, version, requested[package], names)
+    return list(missing.values())
 
 
 def older_with_extras(

@@ -223,12 +223,19 @@ class ResolverProject:
         return resolver.resolve(inputs)
 
 
+MISSING_EXTRAS = "missing-extras"
+"""The key of a resolved document for what uv says of extras: packages with versions, and the names."""
+_MISSING_EXTRA = re.compile(r"package `([\w.-]+)==(\S+)` does not have an extra named `([\w.-]+)`")
+
+
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
     """Return uv's lock as a document; raise InstallationError if there is none for want of something else."""
     text = _resolved(project, session)
     if isinstance(text, Conflict):
         return text
-    return tomli.loads(without_logins(text))
+    document = tomli.loads(without_logins(text.out))
+    document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(text.err))
+    return document
 
 
 def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions | Conflict:
@@ -236,7 +243,7 @@ def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVers
     text = _resolved(project, session, reasons=True)
     if isinstance(text, Conflict):
         return text
-    return parse_versions(text)
+    return parse_versions(text.out)
 
 
 def _resolved(
@@ -244,7 +251,7 @@ def _resolved(
     session: Session,
     *,
     reasons: bool = False,
-) -> str | Conflict:
+) -> Finished | Conflict:
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(
             Path(folder),
@@ -252,7 +259,7 @@ def _resolved(
             reasons=reasons,
         )
     if done.ok:
-        return done.out
+        return done
     requested = requirement_names(project.requirements)
     known_names = requested.union(project.pins.preferred)
     names = PackageNames(session, known_names, project.pages)

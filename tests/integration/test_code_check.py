@@ -134,6 +134,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
     make_pinned(folder)
+    make_parts(folder)
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
@@ -149,6 +150,21 @@ def make_pinned(folder: Path) -> None:
         )
         modules = {"pinned/o.so": library.read_bytes()}
         make_wheel(folder / "simple", "pinned", version, TAGS, requires=requires, modules=modules)
+
+
+def make_parts(folder: Path) -> None:
+    """Make a part in versions for CUDA 12 and 13, and programs of which one needs no certain version of it."""
+    for version, major in (("1.0", "12"), ("2.0", "13")):
+        library = native_library(
+            folder / "made" / f"bender-{version}.so", needs=[f"libcudart.so.{major}"]
+        )
+        modules = {"bender/o.so": library.read_bytes()}
+        make_wheel(folder / "simple", "bender", version, TAGS, requires=["torch"], modules=modules)
+    make_wheel(folder / "simple", "simulator", "1.0", requires=["torch"])
+    make_wheel(folder / "simple", "simulator", "2.0", requires=["torch", "bender>=1.0"])
+    make_wheel(folder / "simple", "strict", "1.0", requires=["torch", "bender<2"])
+    make_wheel(folder / "simple", "strict", "2.0", requires=["torch", "bender>=2.0"])
+    make_wheel(folder / "simple", "paired", "1.0", requires=["torch==2.13.0", "bender==1.0"])
 
 
 @pytest.fixture
@@ -482,6 +498,28 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     assert "strange_kernels/ops.so is compiled for sm_90" in error["message"]
     assert "V100" in error["message"]
     assert "--no-code-check" in error["hint"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("program", "versions", "torch"),
+    [
+        ("simulator", ("2.0", "1.0"), "2.13.0+cu129"),
+        ("strict", ("2.0", "2.0"), "2.13.0+cu129"),
+    ],
+)
+def test_a_part_gives_way_as_long_as_the_program_stays_the_newest(
+    workshop: Workshop, program: str, versions: tuple[str, str], torch: str
+) -> None:
+    rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
+    found = locked(workshop, program, *rtx_5090)
+    assert (found[program], found["bender"], found["torch"]) == (*versions, torch)
+
+
+def test_a_part_has_the_build_of_the_same_torch_that_it_runs_beside(workshop: Workshop) -> None:
+    found = locked(workshop, "paired", *H100)
+    assert (found["paired"], found["bender"]) == ("1.0", "1.0")
+    assert found["torch"] == "2.13.0+cu129"
 
 
 @pytest.mark.heavy

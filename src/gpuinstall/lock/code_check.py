@@ -97,6 +97,9 @@ class Exclusion(NamedTuple):
     libraries: tuple[str, ...] = ()
     """Packages to add."""
 
+    kept: tuple[str, ...] = ()
+    """The constraints that keep what was requested as new as it is, where a part of it gives way."""
+
     target: int = 0
     """The position of the target that it was found for."""
 
@@ -151,6 +154,7 @@ class CodeCheck:
             or self._missing_libraries(stuck)
             or self._missing_extras()
             or self._colliding_twins(stuck)
+            or self._part_exclusions(stuck)
         )
 
     def remarks(self) -> list[Reason]:
@@ -236,8 +240,7 @@ class CodeCheck:
         """Whether a package was requested, or is the core of what was and no part that it does without."""
         if package in self._requested:
             return True
-        row = load_extensions().rows.get(package)
-        if row and row.optional_for & {*self._requested, "*"}:
+        if self._has_fallback(package):
             return False
         # tensorrt-cu13-libs is what tensorrt consists of.
         if any(package.startswith(f"{name}-cu") for name in self._requested):
@@ -267,6 +270,11 @@ class CodeCheck:
                 return row.requires
         metadata = read_metadata(file.url, self._session.client)
         return [str(text) for text in metadata.get_all("Requires-Dist", ())] if metadata else []
+
+    def _has_fallback(self, package: str) -> bool:
+        """Whether what was requested is known to do without a package."""
+        row = load_extensions().rows.get(package)
+        return bool(row and row.optional_for & {*self._requested, "*"})
 
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
@@ -414,6 +422,14 @@ class CodeCheck:
         is_part = package in self._pinned and package not in self._requested
         if is_part and not is_certain and not misfit(self.rows[wheel], self._build, self._gpus):
             return None
+        exclusion = self._older_exclusion(rejected)
+        # What is not certain is taken back where nothing goes with it.
+        return exclusion and exclusion._replace(program="" if is_certain else program)
+
+    def _older_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
+        """Return the newest older version that runs here, if there is one."""
+        wheel = rejected.candidate
+        package = wheel.package
         older, all_read = self._older(self._older_wheels(wheel))
         if older is None:
             return None
@@ -425,12 +441,46 @@ class CodeCheck:
         return Exclusion(
             package,
             "older-for-code",
-            fault,
+            rejected.reason.message,
             constraint=f"{package}<={older}",
             remedy=remedy,
             is_older=True,
-            # What is not certain is taken back where nothing goes with it.
-            program="" if is_certain else program,
+        )
+
+    def _part_exclusions(self, stuck: Collection[str]) -> list[Exclusion]:
+        """Return what gives way for the parts that do not run, with what was requested as new as it is.
+
+        That is another build of the same torch, or an older version of the part. Where neither goes with the request,
+        a part only warns.
+        """
+        names = self._requested - self._resolution.request.catalog.family
+        versions = self._resolution.versions
+        kept = [f"{name}>={versions[name].partition('+')[0]}" for name in names & versions.keys()]
+        exclusions = []
+        for rejected in self.rejected:
+            wheel = rejected.candidate
+            program = f"{wheel.package} {wheel.version.public}"
+            is_optional = self.rows[wheel].loading == Loading.OPTIONAL.value
+            if program in stuck or is_optional or self._has_fallback(wheel.package):
+                continue
+            exclusion = self._part_exclusion(rejected)
+            if exclusion:
+                exclusions.append(exclusion._replace(kept=tuple(sorted(kept)), program=program))
+        return exclusions
+
+    def _part_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
+        wheel = rejected.candidate
+        serving = self._serving(wheel) or []
+        same_torch = {build.name for build in serving if build.torch == self._build.torch}
+        if not same_torch:
+            return self._older_exclusion(rejected)
+        runnable = {build.name for build in self._resolution.plan.runnable}
+        return Exclusion(
+            wheel.package,
+            "other-build-for-code",
+            rejected.reason.message,
+            constraint=f"{wheel.package}>={wheel.version.public}",
+            builds=frozenset(runnable - same_torch),
         )
 
     def _helping_libraries(self, row: LearnedRow) -> tuple[str, ...]:

@@ -102,7 +102,12 @@ class SearchState:
         for position, exclusions in enumerate(by_target):
             found += [exclusion._replace(target=position) for exclusion in exclusions]
         older = {exclusion.package for exclusion in found if exclusion.is_older}
-        kept = [one for one in self.exclusions if one.package not in older]
+        taken_back = {f"{package}>" for package in older}
+        kept = []
+        for one in self.exclusions:
+            bounds = {bound.partition("=")[0] for bound in one.kept}
+            if one.package not in older and bounds.isdisjoint(taken_back):
+                kept.append(one)
         new = [one for one in found if one.is_older or one.package not in older]
         requests = [replace(one, rejected_torches=frozenset()) for one in self.requests]
         return replace(
@@ -119,7 +124,9 @@ class SearchState:
         """The requests within what was learned."""
         if not self.exclusions:
             return list(self.requests)
-        constraints = dict.fromkeys(exclusion.constraint for exclusion in self.exclusions)
+        constraints = dict[str, None]()
+        for exclusion in self.exclusions:
+            constraints |= dict.fromkeys((exclusion.constraint, *exclusion.kept))
         narrowed = []
         for position, request in enumerate(self.requests):
             own = [exclusion for exclusion in self.exclusions if exclusion.target == position]

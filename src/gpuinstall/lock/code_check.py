@@ -461,7 +461,8 @@ class CodeCheck:
             wheel = rejected.candidate
             program = f"{wheel.package} {wheel.version.public}"
             is_optional = self.rows[wheel].loading == Loading.OPTIONAL.value
-            if program in stuck or is_optional or self._has_fallback(wheel.package):
+            is_judged = self.decides(wheel.package) or self._has_fallback(wheel.package)
+            if program in stuck or is_optional or is_judged:
                 continue
             exclusion = self._part_exclusion(rejected)
             if exclusion:

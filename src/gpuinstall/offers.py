@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuinstall.catalog.gpu_names import counted_names
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import MOST_GPUS, Driver, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
-from gpuinstall.words import driver_in_words, gpu_in_words
 
 SELLERS = ("runpod", "vast", "skypilot", "dstack", "modal", "slurm", "htcondor")
 """Whose offers are read: as their pages, their commands and their names of GPUs have them."""
@@ -54,6 +52,9 @@ def machine_of_offer(text: str) -> Machine | None:
     offer = _OFFER.fullmatch(text)
     if offer is None:
         return None
+    # Imported here: the document of a machine is read without the names of GPUs.
+    from gpuinstall.words import driver_in_words, gpu_in_words
+
     names: list[str] = []
     driver = Driver(found_via="words")
     arch = "x86_64"
@@ -84,6 +85,8 @@ def machine_of_offer(text: str) -> Machine | None:
 
 def _counted(name: str) -> list[str]:
     """Return the name of each GPU of ``4x A100``, ``A100:4`` or ``RTX_4090``."""
+    from gpuinstall.catalog.gpu_names import counted_names
+
     trailing = _TRAILING_COUNT.fullmatch(name)
     if trailing:
         return [trailing["name"]] * int(trailing["count"])
@@ -125,6 +128,8 @@ def machine_of_labels(labels: Mapping[str, str]) -> Machine:
     Raises:
         UsageError: The labels tell of no GPU, or not enough of it.
     """
+    from gpuinstall.words import gpu_in_words
+
     arch = _ARCHES.get(labels["kubernetes.io/arch"], labels["kubernetes.io/arch"])
     machine = Machine(labels.get("kubernetes.io/os", "linux"), arch)
     product = labels.get("amd.com/gpu.product-name")

@@ -295,12 +295,32 @@ def test_what_is_named_wrongly_is_refused_with_what_to_say(
     assert document["errors"][0]["hint"]
 
 
-def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path) -> None:
+HEAVY = {
+    "concurrent.futures",
+    "email",
+    "hashlib",
+    "http.client",
+    "packaging.requirements",
+    "packaging.tags",
+    "pynvml",
+    "requests",
+    "rich",
+    "socket",
+    "ssl",
+    "subprocess",
+    "urllib.request",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["plan", "--json", "--gpu", "GTX 1080", "--driver", "580"], ["--help"], ["plan", "--help"]],
+)
+def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path, arguments: list[str]) -> None:
     code = (
         "import sys; from gpuinstall.cli.main import run_command_line; "
-        "run_command_line(['plan', '--json', '--gpu', 'GTX 1080', '--driver', '580']); "
-        "heavy = {'requests', 'rich', 'pynvml', 'packaging.tags', 'subprocess', 'http.client', 'ssl'}; "
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+        f"run_command_line({arguments}); "
+        f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
 
     _Evidence = Mapping[str, tuple[str, str]]
-    _Platform = tuple[str, str]
 
 
 class ConfiguredIndex(Enum):
@@ -342,16 +341,20 @@ class Catalog:
         arch: str,
     ) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        platform = os, index_arch(os, arch)
-        return self._builds_by_platform.get(platform, ())
+        return self._builds_of(os, index_arch(os, arch))
 
     @cached_property
-    def _builds_by_platform(self) -> dict[_Platform, tuple[Build, ...]]:
-        platforms: dict[_Platform, list[Build]] = {}
-        for build in sorted(self.builds, key=_newness, reverse=True):
-            platform = build.os, build.arch
-            platforms.setdefault(platform, []).append(build)
-        return {platform: tuple(builds) for platform, builds in platforms.items()}
+    def _builds_of(self) -> Callable[[str, str], tuple[Build, ...]]:
+        """Sort the builds of a platform; each is sorted once."""
+        return cache(self._sort_builds)
+
+    def _sort_builds(
+        self,
+        os: str,
+        arch: str,
+    ) -> tuple[Build, ...]:
+        builds = [build for build in self.builds if build.os == os and build.arch == arch]
+        return tuple(sorted(builds, key=_newness, reverse=True))
 
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:

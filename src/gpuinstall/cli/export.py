@@ -171,6 +171,10 @@ def _lines_of_machines(locks: Iterable[Lock], terminal: Terminal) -> str:
     from gpuinstall.export.image_needs import oci
     from gpuinstall.export.needs import machine_needs
 
+    locks = list(locks)
+    if any(lock.cuda_compat for lock in locks):
+        # The libraries in the image serve hosts with older drivers, which the variable would refuse.
+        return ""
     try:
         needs = machine_needs(locks, load_catalog())
     except UsageError as error:
@@ -259,6 +263,11 @@ def _needs(
     from gpuinstall.lock.lock import read_lock
 
     locks = [read_lock(path) for path in paths or _find_locks()]
+    for lock in locks:
+        if lock.cuda_compat:
+            terminal.warn(
+                f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
+            )
     with options.open_folder(Sourcing(offline=offline), terminal) as project:
         if tool_name is None:
             sizes = _sizes(locks, project)

@@ -10,6 +10,7 @@ from gpuinstall.cli.main import run_command_line
 from gpuinstall.errors import UsageError
 from gpuinstall.export.needs import GpuNeeds, machine_needs
 from gpuinstall.export.needs_text import describe
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 if TYPE_CHECKING:
@@ -176,3 +177,32 @@ def test_locks_for_different_processors_are_not_mixed(
 
     assert error["code"] == "several-machines"
     assert export_needs(capsys, "--for", "vast", "--lock", other.name)["status"] == "success"
+
+
+def with_compat_libraries(locked: Lock) -> Lock:
+    text = (
+        locked.text + '\n[tool.gpuinstall.cuda-compat]\ndriver = "580.95.05"\nurl = "https://x"\n'
+    )
+    return parse(locked.name, text)
+
+
+def test_an_image_with_libraries_for_older_drivers_refuses_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    locked = with_compat_libraries(cuda_lock("cu130"))
+    (folder / locked.name).write_text(locked.text, encoding="utf-8")
+
+    run_command_line(["export", "dockerfile", "--any", "--lock", locked.name])
+
+    assert "NVIDIA_REQUIRE" not in capsys.readouterr().out
+
+
+def test_a_lock_with_libraries_for_older_drivers_needs_less(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    locked = with_compat_libraries(cuda_lock("cu130"))
+    (folder / locked.name).write_text(locked.text, encoding="utf-8")
+
+    run_command_line(["export", "needs", "--offline", "--lock", locked.name])
+
+    assert "pylock.cu130.toml brings cuda-compat" in capsys.readouterr().err

@@ -165,6 +165,9 @@ def test_an_image_is_built_without_gpus_and_each_start_decides(
     built = workshop.run("install", "--backend", "cu130", "--cuda-compat-from", str(archive))
     assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"
+    again = loaded(workshop)
+    assert again.status == 0
+    assert "cuda-compat" not in again.err, "a login node has nothing to say of it"
     play(OLD)
     assert loaded(workshop).out == f"{folder}\n"
     play(replace(OLD, gpus=(RTX_4090,)))
@@ -209,6 +212,17 @@ def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> Non
     assert "not used: the driver serves CUDA 12.4, and it CUDA 12.2" in said
     assert "torch 2.14.1+cu126" in said
     assert ".cuda-compat" not in workshop.entries()
+
+
+def test_a_manifest_that_lists_none_names_the_other_way(workshop: Workshop) -> None:
+    with closing(Redistributables(b"")) as host:
+        missing = f"{host.url}/redist/redistrib_13.9.0.json"
+        refused = workshop.run("install", "--cuda-compat-from", missing)
+
+    assert refused.status == 4
+    said = said_by(refused)
+    assert f"no manifest lists cuda-compat for linux x86_64: {missing}" in said
+    assert workshop.entries() == set()
 
 
 def test_a_cut_and_a_changed_archive_are_refused(workshop: Workshop, archive: Path) -> None:

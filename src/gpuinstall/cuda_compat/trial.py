@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.cuda_compat.libraries import CompatLibraries, kept_libraries
 from gpuinstall.environments.environment import fingerprint
-from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.environments.records import is_vouched, remember
 from gpuinstall.finding import Reason
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.vendors.nvidia.compat import compat_rejection
@@ -68,6 +68,10 @@ def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
         return
     with loaded_first(None):
         machine = read_machine(reporter)
+    if not machine.gpus:
+        # A login node: nothing here would load them.
+        yield MachineHere(machine)
+        return
     other = machine_with(libraries, machine, reporter)
     if isinstance(other, Reason):
         reporter.step("cuda-compat", f"off: {other.message}")
@@ -101,5 +105,5 @@ def machine_with(
     if proof.cards:
         reporter.step("cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds)
     if not proof.with_outcome("unproven"):
-        vouch(libraries.record, identity)
+        remember(libraries.record, identity)
     return other

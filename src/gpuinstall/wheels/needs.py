@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from posixpath import basename
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
+from gpuinstall.wheels.pe import read_imports
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     load_exports,
@@ -42,8 +44,9 @@ _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])x?(?:-|$)", re.ASCII)
 
-_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
-_OF_WINDOWS = re.compile(r"cudart64_(\d\d)")
+_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so|(torch|c10)(_\w+)?\.dll")
+_OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
+"""cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
 
 
 class SharedLibrary(NamedTuple):
@@ -237,6 +240,8 @@ class NativeFiles:
 
     elves: Mapping[str, Elf]
     """The tables of libraries, by path."""
+    imports: Mapping[str, tuple[str, ...]]
+    """By path: the libraries that a DLL is linked to."""
     opened: Mapping[str, frozenset[str]]
     """By path: the libraries that its strings name."""
     unread: tuple[str, ...]
@@ -283,13 +288,21 @@ def read_native(
     shared = load_libraries()
     opened = {}
     elves = {}
+    imports = {}
     unread = []
     budget = _SMALL_IN_ALL
     last_request = wheel.requests + _REQUESTS
     for member in _native_members(wheel, only):
         elf = None
         path = member.filename
-        if wheel.requests < last_request and ".so" in path:
+        is_tried = wheel.requests < last_request
+        if is_tried and path.endswith((".dll", ".pyd")):
+            with closing(wheel.stream(path)) as pieces:
+                linked = read_imports(pieces)
+            if linked is not None:
+                imports[path] = linked
+                continue
+        elif is_tried:
             elf, data, cost = _read_library(wheel, member, budget)
             budget -= cost
             opened[path] = frozenset(shared.opened_by(data))
@@ -297,7 +310,7 @@ def read_native(
             elves[path] = elf
         else:
             unread.append(path)
-    return NativeFiles(elves, opened, tuple(sorted(unread)))
+    return NativeFiles(elves, imports, opened, tuple(sorted(unread)))
 
 
 def needs_of(
@@ -329,15 +342,19 @@ def needs_of(
             for need in elf.needs:
                 if need.startswith(f"{stem}.so"):
                     own_names.add(need)
+    imported = set[str]()
+    for path, linked in files.imports.items():
+        if only is None or path in only:
+            imported.update(linked)
     elves = libraries.values()
     versions = [elf.newest("GLIBC") or () for elf in elves]
     newest = max(versions, default=())
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
-        cuda=shared.cuda_of_all(needs),
+        cuda=shared.cuda_of_all(needs | imported),
         glibc=".".join(map(str, newest)) or None,
-        torch=_torch_needs(elves, is_whole=not unread),
+        torch=_torch_needs(elves, imported, is_whole=not unread),
         unread=tuple(unread),
     )
 
@@ -387,8 +404,21 @@ def _from_outside(
     return tuple(outside)
 
 
-def _torch_needs(elves: Collection[Elf], *, is_whole: bool) -> TorchNeeds:
-    """Return which torch libraries load beside; ``is_whole`` if all of the wheel's were read."""
+def _torch_needs(
+    elves: Collection[Elf],
+    imported: Iterable[str],
+    *,
+    is_whole: bool,
+) -> TorchNeeds:
+    """Return which torch libraries load beside.
+
+    Args:
+        elves: The libraries for Linux.
+        imported: What the DLLs for Windows are linked to: the names that they use of torch are in no table.
+        is_whole: Whether all of the wheel's were read.
+    """
+    if any(map(_OF_TORCH.match, imported)):
+        return TorchNeeds("unknown")
     undefined = set()
     for elf in elves:
         undefined |= elf.undefined()

@@ -1,0 +1,114 @@
+"""The libraries that a DLL is linked to, out of its beginning."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.wheels.needs import read_needs
+from gpuinstall.wheels.pe import read_imports
+from gpuinstall.wheels.ranges import FileRanges, Limits
+from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.pe import make_dll
+from tests.lab.wheels import make_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = ("c10.dll", "torch_cpu.dll", "cudart64_12.dll", "KERNEL32.dll")
+
+
+def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+@pytest.mark.parametrize("before", [0, 5, 300_000])
+def test_the_libraries_are_read_wherever_the_table_lies(before: int) -> None:
+    assert read_imports(in_pieces(make_dll(NAMES, before))) == NAMES
+
+
+def test_no_more_is_read_than_the_table_needs() -> None:
+    pieces = in_pieces(make_dll(NAMES, after=1 << 20))
+
+    assert read_imports(pieces) == NAMES
+    assert len(list(pieces)) > 1000
+
+
+def test_a_dll_that_is_linked_to_nothing_is_one() -> None:
+    assert read_imports([make_dll(())]) == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF" + bytes(9000), bytes(9000)])
+def test_what_is_no_dll_tells_nothing(data: bytes) -> None:
+    assert read_imports([data]) is None
+
+
+def test_a_damaged_dll_is_no_error() -> None:
+    whole = make_dll(NAMES)
+    for cut in range(0, len(whole), 7):
+        assert read_imports([whole[:cut]]) in {None, NAMES}
+        damaged = whole[:cut] + b"\xff\xff\xff\xff" + whole[cut + 4 :]
+        read_imports([damaged])
+
+
+@pytest.mark.parametrize(
+    ("imports", "cuda", "torch"),
+    [
+        (("torch_cuda.dll", "cudart64_12.dll"), 12, "unknown"),
+        (("cublasLt64_13.dll", "KERNEL32.dll"), 13, "none"),
+        (("cudart64_110.dll",), 11, "none"),
+        (("nvrtc64_130_0.dll",), 13, "none"),
+        (("amdhip64_7.dll",), None, "none"),
+    ],
+)
+def test_a_wheel_for_windows_needs_the_cuda_that_its_dlls_are_linked_to(
+    tmp_path: Path, imports: tuple[str, ...], cuda: int | None, torch: str
+) -> None:
+    modules: dict[str, str | bytes] = {"painter/_C.pyd": make_dll(imports)}
+    wheel = make_wheel(tmp_path, "painter", "1", "cp312-cp312-win_amd64", modules=modules)
+
+    needs = read_needs(WheelReader(FileRanges(wheel)))
+
+    assert (needs.cuda, needs.torch.kind) == (cuda, torch)
+    assert needs.libraries == ()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        "xformers==0.0.33.post2",
+        "bitsandbytes==0.50.2",
+        "comfy-kitchen==0.2.40",
+        "nvidia-cublas-cu12",
+    ],
+)
+def test_real_wheels_tell_what_objdump_tells(tmp_path: Path, requirement: str) -> None:
+    if not shutil.which("objdump"):
+        pytest.skip("no objdump here: apt-get install binutils")
+    words = ["--no-deps", "--only-binary", ":all:", "--platform", "win_amd64"]
+    command = [sys.executable, "-m", "pip", "download", *words, "--python-version", "3.12"]
+    subprocess.run([*command, requirement], cwd=tmp_path, check=True, capture_output=True)
+    [path] = tmp_path.glob("*.whl")
+    wheel = WheelReader(FileRanges(path), Limits(bytes=4 << 30, inflated=8 << 30, requests=1000))
+    compared = 0
+    for member in wheel.members:
+        if not member.endswith((".dll", ".pyd")):
+            continue
+        data = b"".join(wheel.stream(member))
+        (tmp_path / "it.dll").write_bytes(data)
+        told = subprocess.run(
+            ["objdump", "-p", tmp_path / "it.dll"], check=True, capture_output=True, text=True
+        ).stdout
+        assert sorted(read_imports([data]) or ()) == sorted(
+            set(re.findall(r"DLL Name: (\S+)", told))
+        )
+        compared += 1
+    assert compared

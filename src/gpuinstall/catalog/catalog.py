@@ -316,9 +316,14 @@ class Catalog:
 
     def beside(self, torch: Version) -> tuple[str, ...]:
         """Return the constraints beside a release of torch, whatever its metadata says."""
-        if torch not in self.releases:
+        release = self.releases.get(torch)
+        if release is None:
             return ()
-        return self.releases[torch].beside
+        if not release.triton:
+            return release.beside
+        # Triton that others compile for Windows has releases of its own (3.4.0.post20) and names no torch.
+        minor = ".".join(release.triton.lstrip("=~").split(".")[:2])
+        return (*release.beside, f"triton-windows=={minor}.*")
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""

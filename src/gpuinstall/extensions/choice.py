@@ -204,13 +204,19 @@ def reject_by_name(
             "other-cuda",
             f"is for {_kind(build)} {file.cuda}, not for torch {build.name}",
         )
-    if file.torch and file.torch != minor_of(build):
+    if file.torch and not _is_for_torch(file, build):
         return Reason("other-torch", f"is for torch {file.torch}, not {build.torch}")
     locked = here.locked.get(wheel.filename)
     if locked and wheel.sha256 not in {None, locked}:
         hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
         return Reason("replaced", f"was replaced under its name: {hashes}")
     return None
+
+
+def _is_for_torch(file: ExtensionFile, build: Build) -> bool:
+    if file.and_newer:
+        return build.torch >= Version(file.torch or "0")
+    return file.torch == minor_of(build)
 
 
 def _has_major(build: Build, cuda: str) -> bool:

@@ -16,14 +16,28 @@ from gpuinstall.web import Client, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpuinstall.catalog import Wheel
+    from gpuinstall.catalog import Build, Wheel
     from gpuinstall.sources import Sources
 
 PAGES_AT_ONCE = 8
-Beside = tuple[str, str]
-"""A minor release of torch and its backend: what the pages of a source are called by."""
 NAMED = "named"
 """The id of a source that the user names."""
+
+
+class Beside(NamedTuple):
+    """What an extension runs beside, by which the pages of a source are called."""
+
+    minor: str
+    """The minor release of torch."""
+
+    backend: str
+    os: str
+
+    @classmethod
+    def of(cls, build: Build) -> Beside:
+        """Return it for a build of torch."""
+        minor = "{}.{}".format(*build.torch.release)
+        return cls(minor, build.backend.tag, build.os)
 
 
 class ExtensionSource(NamedTuple):
@@ -34,6 +48,9 @@ class ExtensionSource(NamedTuple):
     hashed: bool
     url: str | None = None
     """The form of its pages' addresses; None: the default index."""
+
+    os: str | None = None
+    """The operating system that it is asked for; None: all."""
 
 
 class Extension(NamedTuple):
@@ -57,6 +74,8 @@ class ExtensionFile(NamedTuple):
     torch: str | None = None
     """As in ``2.11``."""
     cpu: bool = False
+    and_newer: bool = False
+    """Whether it is for newer releases of torch too."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,7 @@ class Extensions:
             cuda,
             torch,
             cpu=bool(named.get("cpu")),
+            and_newer=bool(named.get("and_newer")),
         )
 
 
@@ -165,9 +185,10 @@ def _wheels(
         return
     form = source.url.replace("{name}", name)
     addresses = []
-    for minor, tag in beside:
-        address = form.replace("{minor}", minor).replace("{backend}", tag)
-        addresses.append(address)
+    for place in beside:
+        if source.os in {None, place.os}:
+            address = form.replace("{minor}", place.minor).replace("{backend}", place.backend)
+            addresses.append(address)
     answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
     pages = list(filter(None, answers))
     if source.id == NAMED and not pages:

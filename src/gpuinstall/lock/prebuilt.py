@@ -12,10 +12,10 @@ from gpuinstall.extensions.choice import (
     ExtensionFit,
     Surroundings,
     choose_extension,
-    minor_of,
 )
 from gpuinstall.extensions.rows import (
     NAMED,
+    Beside,
     Extension,
     ExtensionFile,
     ExtensionSource,
@@ -131,7 +131,7 @@ def _is_served(
         return True
     if extension.name in requests[0].catalog.family:
         return False
-    places = {(minor_of(build), build.backend.tag) for one in requests for build in one.builds}
+    places = {Beside.of(build) for one in requests for build in one.builds}
     for source in extension.sources:
         if source.id != NAMED:
             continue
@@ -217,7 +217,7 @@ def _list_files(
     session: Session,
 ) -> Iterator[ExtensionFile]:
     """Yield the files of an extension that a requirement allows, with the hashes that a lock has of them."""
-    places = [(minor_of(build), build.backend.tag) for build in here.builds]
+    places = [Beside.of(build) for build in here.builds]
     sources = replace(session.sources, default_index=session.default_index)
     listing = list_files(extension, places, sources, session.client)
     for host in listing.silent:

@@ -15,7 +15,7 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.extensions.rows import list_files, load_extensions
+from gpuinstall.extensions.rows import Beside, list_files, load_extensions
 from gpuinstall.location import Location
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import Lock, LockedFile
@@ -171,7 +171,9 @@ def _strange_hosts(
         is_https = server.startswith("https://") and server.endswith(":443")
         if server in ours or (is_https and is_of_pytorch(server)):
             continue
-        for listed in _listed_hosts(file.package, backend, session, torch):
+        os = "windows" if "-win" in file.name else "linux"
+        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
+        for listed in _listed_hosts(file.package, beside, session):
             ours |= listed
             if server in ours:
                 break
@@ -182,9 +184,8 @@ def _strange_hosts(
 
 def _listed_hosts(
     package: str,
-    backend: str,
+    beside: Beside,
     session: Session,
-    torch: str,
 ) -> Iterator[set[str]]:
     """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
     sources = replace(session.sources, default_index=session.default_index)
@@ -193,11 +194,9 @@ def _listed_hosts(
         extension = extension_row(package, session)
         yield _servers(source.url for source in extension.sources)
         with suppress(InstallationError):
-            numbers = torch.split(".")
-            beside = (".".join(numbers[:2]), backend)
             listing = list_files(extension, [beside], sources, client)
             yield _servers(file.wheel.url for file in listing.files)
-    wheels = family_wheels(sources, client, backend, package)
+    wheels = family_wheels(sources, client, beside.backend, package)
     yield _servers(wheel.url for wheel in wheels)
     for index in sources.indexes_for(package, session.default_index):
         with suppress(InstallationError):

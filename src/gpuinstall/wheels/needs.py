@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
-from gpuinstall.wheels.pe import read_imports
+from gpuinstall.wheels.pe import linked_libraries
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     load_exports,
@@ -298,7 +298,7 @@ def read_native(
         is_tried = wheel.requests < last_request
         if is_tried and path.endswith((".dll", ".pyd")):
             with closing(wheel.stream(path)) as pieces:
-                linked = read_imports(pieces)
+                linked = linked_libraries(pieces)
             if linked is not None:
                 imports[path] = linked
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MOST_BYTES = 64 << 20
+MOST_OF_FILE = 64 << 20
 """How much of a file is read for its table: that of ONNX Runtime for CUDA, of 380 MB, ends at 22 MB."""
 
 _PLACE_OF_HEADER = 0x3C
@@ -47,7 +47,7 @@ class _Section(NamedTuple):
     """In the file."""
 
 
-class _Layout(NamedTuple):
+class _Header(NamedTuple):
     sections: tuple[_Section, ...]
     tables: tuple[tuple[int, _Table], ...]
     """The tables with the addresses where they begin."""
@@ -65,7 +65,7 @@ class _Layout(NamedTuple):
         raise ValueError("no section has this address")
 
 
-def read_imports(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
+def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
     """Return the libraries that a 64-bit file is linked to, those that it loads later among them.
 
     Args:
@@ -75,33 +75,33 @@ def read_imports(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
         None if it is no such file, or its table lies beyond what is read.
     """
     data = bytearray()
-    layout = None
+    header = None
     end = 1 << 12
     for piece in pieces:
         data += piece
         if len(data) < end:
             continue
-        if layout is None:
-            layout = _read_layout(bytes(data))
-            if layout is None:
+        if header is None:
+            header = _read_header(bytes(data))
+            if header is None:
                 return None
             with suppress(ValueError):
-                parts = [layout.section(address) for address, _ in layout.tables]
+                parts = [header.section(address) for address, _ in header.tables]
                 end = max((part.place + part.size for part in parts), default=0)
         if len(data) >= end:
             break
-        if end > MOST_BYTES:
+        if end > MOST_OF_FILE:
             return None
-    if layout is None:
-        layout = _read_layout(bytes(data))
+    if header is None:
+        header = _read_header(bytes(data))
     with suppress(ValueError, struct.error):
-        if layout:
-            names = dict.fromkeys(_names(bytes(data), layout))
+        if header:
+            names = dict.fromkeys(_names(bytes(data), header))
             return tuple(names)
     return None
 
 
-def _read_layout(data: bytes) -> _Layout | None:
+def _read_header(data: bytes) -> _Header | None:
     with suppress(struct.error):
         [start] = struct.unpack_from("<I", data, _PLACE_OF_HEADER)
         signature, _, count, _, _, _, size, _ = _COFF.unpack_from(data, start)
@@ -120,17 +120,17 @@ def _read_layout(data: bytes) -> _Layout | None:
             [address] = struct.unpack_from("<I", data, place)
             if address and place < header + size:
                 tables.append((address, table))
-        return _Layout(tuple(sections), tuple(tables))
+        return _Header(tuple(sections), tuple(tables))
     return None
 
 
-def _names(data: bytes, layout: _Layout) -> Iterator[str]:
-    for address, table in layout.tables:
-        start = layout.place(address)
+def _names(data: bytes, header: _Header) -> Iterator[str]:
+    for address, table in header.tables:
+        start = header.place(address)
         for number in range(_MOST_LIBRARIES):
             [name] = table.row.unpack_from(data, start + number * table.row.size)
             if not name:
                 break
-            place = layout.place(name)
+            place = header.place(name)
             text = data[place : data.index(b"\0", place, place + 260)]
             yield text.decode("ascii")

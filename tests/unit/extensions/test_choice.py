@@ -8,8 +8,8 @@ import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension, minor_of
-from gpuinstall.extensions.rows import Extension, list_files, load_extensions
+from gpuinstall.extensions.choice import ExtensionChoice, Surroundings, choose_extension
+from gpuinstall.extensions.rows import Beside, Extension, list_files, load_extensions
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import LearnedStore
 from gpuinstall.lock.target import Target
@@ -63,7 +63,7 @@ def choice(
     """Choose as the command does, with the stand-in in Astral's place."""
     here = surroundings(machine)
     sources = read_sources(None, {}, folder)
-    places = [(minor_of(build), build.backend.tag) for build in here.builds]
+    places = [Beside.of(build) for build in here.builds]
     with Client(sources.certificates, logins={}) as client:
         reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
         files = list_files(extension(index, name, form), places, sources, client).files

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.wheels.needs import read_needs
-from gpuinstall.wheels.pe import read_imports
+from gpuinstall.wheels.pe import linked_libraries
 from gpuinstall.wheels.ranges import FileRanges, Limits
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
@@ -31,31 +31,31 @@ def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("before", [0, 5, 300_000])
 def test_the_libraries_are_read_wherever_the_table_lies(before: int) -> None:
-    assert read_imports(in_pieces(make_dll(NAMES, before))) == NAMES
+    assert linked_libraries(in_pieces(make_dll(NAMES, before))) == NAMES
 
 
 def test_no_more_is_read_than_the_table_needs() -> None:
     pieces = in_pieces(make_dll(NAMES, after=1 << 20))
 
-    assert read_imports(pieces) == NAMES
+    assert linked_libraries(pieces) == NAMES
     assert len(list(pieces)) > 1000
 
 
 def test_a_dll_that_is_linked_to_nothing_is_one() -> None:
-    assert read_imports([make_dll(())]) == ()
+    assert linked_libraries([make_dll(())]) == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF" + bytes(9000), bytes(9000)])
 def test_what_is_no_dll_tells_nothing(data: bytes) -> None:
-    assert read_imports([data]) is None
+    assert linked_libraries([data]) is None
 
 
 def test_a_damaged_dll_is_no_error() -> None:
     whole = make_dll(NAMES)
     for cut in range(0, len(whole), 7):
-        assert read_imports([whole[:cut]]) in {None, NAMES}
+        assert linked_libraries([whole[:cut]]) in {None, NAMES}
         damaged = whole[:cut] + b"\xff\xff\xff\xff" + whole[cut + 4 :]
-        read_imports([damaged])
+        linked_libraries([damaged])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_real_wheels_tell_what_objdump_tells(tmp_path: Path, requirement: str) -
         told = subprocess.run(
             ["objdump", "-p", tmp_path / "it.dll"], check=True, capture_output=True, text=True
         ).stdout
-        assert sorted(read_imports([data]) or ()) == sorted(
+        assert sorted(linked_libraries([data]) or ()) == sorted(
             set(re.findall(r"DLL Name: (\S+)", told))
         )
         compared += 1

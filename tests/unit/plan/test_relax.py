@@ -110,10 +110,11 @@ def test_a_refusal_offers_the_nearest_torch_and_not_the_cpu() -> None:
     assert rejected.fix == "the same with --relax   # torch 2.7.1, the nearest that runs here"
 
 
-def test_a_refusal_of_an_old_driver_names_the_driver_first() -> None:
+def test_a_refusal_of_an_old_driver_names_the_driver_before_another_torch() -> None:
     rejected = choose(OLD_DRIVER, Request(("torch>=2.15",)), frozen_catalog())
 
-    assert (rejected.fix or "").splitlines()[:2] == [
+    assert (rejected.fix or "").splitlines()[:3] == [
+        "the same with --cuda-compat   # torch 2.15.0+cu130 with cuda-compat 13.0, without root",
         "Update the NVIDIA driver to 580 or newer",
         "the same with --relax   # torch 2.14.1, the nearest that runs here",
     ]

@@ -331,7 +331,13 @@ class Project:
         return None
 
     def keep_compat(self) -> None:
-        """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
+        """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them.
+
+        What runs that were killed have left of theirs goes.
+        """
+        from gpuinstall.cuda_compat.libraries import remove_abandoned
+
+        remove_abandoned(self.paths.folder)
         if self.settings.cuda_compat is None or self.compat_libraries is None:
             return
         from gpuinstall.cuda_compat.take import keep_taken
@@ -664,11 +670,15 @@ class Project:
         own = self.own_lock
         if own and not request.backend and not self.settings.anew:
             request = replace(request, backend=own.requested_backend)
-        if self.compat_libraries:
-            evidence = self.compat_libraries.to_evidence()
-            request = replace(request, cuda_compat=tuple(evidence.items()))
         parse_request(request, self.catalog.family, self.machine)
-        return request
+        return self.with_compat(request)
+
+    def with_compat(self, request: Request) -> Request:
+        """Return a request for this machine, of whose forward-compatibility libraries a lock records what they are."""
+        if self.compat_libraries is None:
+            return request
+        evidence = self.compat_libraries.to_evidence()
+        return replace(request, cuda_compat=tuple(evidence.items()))
 
 
 def lock_requests(
@@ -694,7 +704,7 @@ def lock_requests(
         if not targets:
             here = LockRequest(
                 project.machine,
-                request,
+                project.with_compat(request),
                 catalog,
                 builds_here=project.settings.machine is None,
             )
@@ -732,9 +742,11 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     platform = (here.machine.os, here.machine.arch)
     requests = []
     for target in targets_of(project.folder):
-        request = LockRequest.for_target(target, here.request, here.catalog)
+        # The libraries above the driver of this machine are not those of every machine of a target.
+        anywhere = replace(here.request, cuda_compat=())
+        request = LockRequest.for_target(target, anywhere, here.catalog)
         if own and own.name == target.filename and (target.os, target.arch) == platform:
-            exact = replace(request, machine=here.machine)
+            exact = replace(request, machine=here.machine, request=here.request)
             if isinstance(exact.outcome, Plan):
                 request = exact
         requests.append(request)

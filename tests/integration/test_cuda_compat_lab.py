@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import tomli
 
 from tests.lab.cuda_compat import (
     REFUSING,
+    SLOW,
     WITHOUT_CONTEXT,
     Redistributables,
     make_libraries,
@@ -62,6 +64,12 @@ def loaded(workshop: Workshop, *options: str) -> Finished:
     return workshop.run("run", *options, "python", "-c", PATH)
 
 
+def compat_evidence(workshop: Workshop) -> dict[str, str]:
+    """What the lock records of the libraries."""
+    recorded: dict[str, str] = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["cuda-compat"]
+    return recorded
+
+
 def said_by(done: Finished) -> str:
     return " ".join((done.err + done.out).split())
 
@@ -101,7 +109,7 @@ def test_the_newest_torch_runs_on_an_old_driver(
 
 
 def _check_lock(workshop: Workshop, nvidia: Redistributables) -> None:
-    evidence = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["cuda-compat"]
+    evidence = compat_evidence(workshop)
     assert (evidence["driver"], len(evidence["sha256"])) == ("580.95.05", 64)
     assert evidence["url"].startswith(nvidia.url)
 
@@ -200,6 +208,40 @@ def test_what_cannot_be_used_is_not_kept(
             wrong.append((expected, done.status, said, workshop.entries()))
 
     assert wrong == []
+
+
+def test_what_a_killed_run_leaves_goes_with_the_next(workshop: Workshop, tmp_path: Path) -> None:
+    stranger = workshop.folder / ".cuda-compat-01234567"
+    stranger.mkdir()
+    slow = make_libraries(tmp_path / "slow", fault=SLOW)
+    running = workshop.start("install", "--cuda-compat-from", str(slow))
+    deadline = time.monotonic() + 60
+    while len(workshop.entries()) == 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.kill()
+    running.communicate()
+    (left,) = workshop.entries() - {stranger.name}
+    assert left.startswith(".cuda-compat-")
+
+    assert workshop.run("install").status == 0
+    assert left not in workshop.entries()
+    assert stranger.is_dir(), "it may be of the repository"
+
+
+def test_the_libraries_go_with_the_last_environment(workshop: Workshop, tmp_path: Path) -> None:
+    libraries = str(make_libraries(tmp_path / "580"))
+    assert workshop.run("install", "--cuda-compat-from", libraries).status == 0
+    evidence = compat_evidence(workshop)
+    assert workshop.run("lock", "torch", "torchvision").status == 0
+    assert compat_evidence(workshop) == evidence
+    assert workshop.run("install", "--venv", "other").status == 0
+
+    assert workshop.run("env", "remove", "--yes").status == 0
+    assert ".cuda-compat" in workshop.entries(), "the other environment is started with them"
+    removed = workshop.document("env", "remove", "--yes", "--venv", "other")["data"]["removed"]
+    assert [row["path"] for row in removed][-1] == str(workshop.folder / ".cuda-compat")
+    assert workshop.entries() == {LOCK}
 
 
 def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ REFUSING = "int cuInit(unsigned flags) {{ (void)flags; return {}; }}"
 WITHOUT_CONTEXT = "int cuDevicePrimaryCtxRetain(void **context, int device) { (void)context, (void)device; return 999; }"
 """A libcuda that starts, and makes no context."""
 
+SLOW = "int cuInit(unsigned flags) { unsigned sleep(unsigned); (void)flags; sleep(3); return 0; }"
+"""A libcuda that takes its time to start."""
+
 
 def make_libraries(
     folder: Path,

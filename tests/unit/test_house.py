@@ -29,7 +29,7 @@ api -> cuda_compat environments install lock plan project reporter request verif
 backend ->
 catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
-cuda_compat -> catalog environments errors files finding probe units values vendors versions
+cuda_compat -> catalog environments errors files finding in_use probe shell units values vendors versions
 doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify
 environments -> errors files launcher location shell values
 errors -> finding text
@@ -44,7 +44,7 @@ fleet -> backend catalog environments errors facts fields files folders gpuinsta
 folders -> errors shell
 gpuinstall ->
 in_use ->
-install -> catalog environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
+install -> catalog cuda_compat environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files location plan threads units values vendors wheels

@@ -90,7 +90,8 @@ def command(
         raise UsageError(
             "options-apart",
             "--repair is for an environment that others made",
-            hint="gpuinstall install --repair --into\ngpuinstall doctor --fix   # for one of gpuinstall",
+            hint="gpuinstall install --repair --into\n"
+            "gpuinstall doctor --fix   # for an environment of gpuinstall",
         )
     if rollback:
         installs = {

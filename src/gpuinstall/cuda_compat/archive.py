@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import unwritable
+from gpuinstall.shell import quoted
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
@@ -308,12 +309,13 @@ def _zstd(file: IO[bytes], archive: Path) -> IO[bytes]:
         reader = import_module("zstandard").ZstdDecompressor().stream_reader(file)
         return cast("IO[bytes]", reader)
     folder = "cuda-compat"
+    path = quoted(archive)
     commands = {
-        ".deb": f"dpkg-deb -x {archive} {folder}",
-        ".rpm": f"mkdir {folder} && rpm2cpio {archive} | (cd {folder} && cpio -idm)",
-        ".conda": f"mkdir {folder} && unzip -p {archive} 'pkg-*' | tar --zstd -xC {folder}",
+        ".deb": f"dpkg-deb -x {path} {folder}",
+        ".rpm": f"mkdir {folder} && rpm2cpio {path} | (cd {folder} && cpio -idm)",
+        ".conda": f"mkdir {folder} && unzip -p {path} 'pkg-*' | tar --zstd -xC {folder}",
     }
-    other = f"mkdir {folder} && tar --zstd -xf {archive} -C {folder}"
+    other = f"mkdir {folder} && tar --zstd -xf {path} -C {folder}"
     raise InstallationError(
         "cuda-compat-zstd",
         f"{archive.name} is compressed with zstd, which this Python cannot read",

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import os
+import re
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpuinstall.environments.records import is_vouched, vouch
-from gpuinstall.files import read_json, remove_path, unwritable, write_atomically
+from gpuinstall.environments.records import forget, is_vouched, remember, vouch
+from gpuinstall.files import (
+    is_folder,
+    make_private_folder,
+    read_json,
+    remove_path,
+    unwritable,
+    write_atomically,
+)
+from gpuinstall.in_use import hold_alone
 from gpuinstall.values import dataclass
+from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RECORD = "cuda-compat.json"
+_WORK = re.compile(rf"{re.escape(COMPAT_FOLDER)}-[0-9a-f]{{8}}")
+_UNPACKING = "unpacking"
+"""What this user vouches for of a folder that libraries are unpacked in."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,11 @@ def keep_libraries(libraries: CompatLibraries, folder: Path) -> CompatLibraries:
     return kept
 
 
+def libraries_beside(environments: Path) -> CompatLibraries | None:
+    """Return the libraries that serve a folder of environments; None if this user has put none there."""
+    return kept_libraries(environments / COMPAT_FOLDER)
+
+
 def kept_libraries(folder: Path) -> CompatLibraries | None:
     """Return the libraries in a folder; None if there are none that this user has put there."""
     with suppress(OSError, ValueError, TypeError):
@@ -71,3 +94,50 @@ def kept_libraries(folder: Path) -> CompatLibraries | None:
         if libraries.folder == folder and is_vouched(folder, libraries.sha256 or libraries.driver):
             return libraries
     return None
+
+
+def remove_libraries(libraries: CompatLibraries) -> None:
+    """Remove libraries that this user has kept, and forget them."""
+    remove_path(libraries.folder)
+    forget(libraries.folder)
+    forget(libraries.record)
+
+
+@contextmanager
+def unpacking_folder(environments: Path) -> Iterator[Path]:
+    """Yield a new folder beside environments, to unpack libraries in; it goes when the run ends.
+
+    Raises:
+        InstallationError: It cannot be made.
+    """
+    remove_abandoned(environments)
+    work = environments / f"{COMPAT_FOLDER}-{os.urandom(4).hex()}"
+    # Recorded before it is there: a run may be killed at any moment after.
+    remember(work, _UNPACKING)
+    make_private_folder(work)
+    # Until this run ends, or is killed, no other one takes the folder for abandoned.
+    descriptor = hold_alone(str(work))
+    try:
+        yield work
+    finally:
+        _remove_unpacked(work)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def remove_abandoned(environments: Path) -> None:
+    """Remove the folders beside environments that runs of this user were unpacking in when they were killed."""
+    for work in environments.glob(f"{COMPAT_FOLDER}-*"):
+        is_ours = _WORK.fullmatch(work.name) and is_folder(work) and is_vouched(work, _UNPACKING)
+        if not is_ours:
+            continue
+        descriptor = hold_alone(str(work))
+        if descriptor is not None:
+            _remove_unpacked(work)
+            os.close(descriptor)
+
+
+def _remove_unpacked(work: Path) -> None:
+    remove_path(work)
+    if not os.path.lexists(work):
+        forget(work)

@@ -6,11 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.cuda_compat.libraries import CompatLibraries, keep_libraries
+from gpuinstall.cuda_compat.libraries import CompatLibraries, keep_libraries, unpacking_folder
 from gpuinstall.cuda_compat.package import CompatArchive, fetch_libraries, find_archive
 from gpuinstall.cuda_compat.trial import MachineHere, loaded_first, machine_with
 from gpuinstall.errors import MachineError
-from gpuinstall.files import remove_path
 from gpuinstall.finding import Reason
 from gpuinstall.probe import read_machine
 from gpuinstall.values import dataclass
@@ -76,8 +75,7 @@ def take_libraries(
             return MachineHere(machine)
     archive = _archive(request, machine, packages or tables.compat, session)
     session.reporter.notice(_PACKAGE, str(archive))
-    work = request.folder / f"{COMPAT_FOLDER}-{os.urandom(4).hex()}"
-    resources.callback(remove_path, work)
+    work = resources.enter_context(unpacking_folder(request.folder))
     libraries = fetch_libraries(archive, work / COMPAT_FOLDER, session)
     if not machine.gpus:
         # An image is built without GPUs: each start of a program decides.

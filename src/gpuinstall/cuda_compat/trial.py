@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.cuda_compat.libraries import CompatLibraries, kept_libraries
+from gpuinstall.cuda_compat.libraries import CompatLibraries, libraries_beside
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import is_vouched, remember
 from gpuinstall.finding import Reason
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.vendors.nvidia.compat import compat_rejection
-from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER, ask_libcuda_in, with_compat
+from gpuinstall.vendors.nvidia.libraries import ask_libcuda_in, with_compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
         folder: The folder.
         reporter: Is told why they do not count.
     """
-    libraries = kept_libraries(folder / COMPAT_FOLDER)
+    libraries = libraries_beside(folder)
     if libraries is None:
         yield MachineHere(read_machine(reporter))
         return

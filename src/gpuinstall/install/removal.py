@@ -7,6 +7,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gpuinstall.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.jupyter import remove_kernel
 from gpuinstall.environments.ownership import compiled_paths
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.cuda_compat.libraries import CompatLibraries
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
@@ -68,8 +70,12 @@ def remove(
                 remove_file(folder / path)
     with _unused(paths), environment_lock(paths, wait, reporter):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+        libraries = None if previous_only else _libraries_of_last(paths)
         for folder in removed:
-            dispose(folder, paths, reporter, leave_user_files=folder != paths.previous)
+            if libraries and folder == libraries.folder:
+                remove_libraries(libraries)
+            else:
+                dispose(folder, paths, reporter, leave_user_files=folder != paths.previous)
     if not previous_only:
         forget(paths.venv)
         remove_kernel(paths.venv)
@@ -110,7 +116,19 @@ def find_removable(
             hint="the same with --yes   # removes them too",
             data={"packages": list(packages)},
         )
-    return {folder: size_of(folder) for folder in (venv, paths.previous) if is_folder(folder)}
+    folders = [folder for folder in (venv, paths.previous) if is_folder(folder)]
+    libraries = _libraries_of_last(paths)
+    if libraries:
+        folders.append(libraries.folder)
+    return {folder: size_of(folder) for folder in folders}
+
+
+def _libraries_of_last(paths: EnvironmentPaths) -> CompatLibraries | None:
+    """Return the libraries of cuda-compat beside an environment, if no other environment there is started with them."""
+    for other in paths.folder.iterdir():
+        if other != paths.venv and read_marker(other):
+            return None
+    return libraries_beside(paths.folder)
 
 
 @contextmanager

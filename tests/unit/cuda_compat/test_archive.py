@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import tarfile
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -92,7 +93,7 @@ def test_an_archive_that_was_cut_is_damaged(
 def test_zstd_is_read_or_the_command_for_it_is_named(
     kind: str, libraries: Path, tmp_path: Path, place: Path
 ) -> None:
-    archive = tmp_path / f"cuda-compat{kind}"
+    archive = tmp_path / f"cuda compat{kind}"
     if kind == ".deb":
         make_deb(libraries, archive, compression="zstd")
     else:
@@ -105,6 +106,7 @@ def test_zstd_is_read_or_the_command_for_it_is_named(
     assert error.code == "cuda-compat-zstd"
     command, again = (error.hint or "").splitlines()
     assert command.startswith("dpkg-deb -x" if kind == ".deb" else "mkdir cuda-compat && unzip -p")
+    assert str(archive) in shlex.split(command), "it is quoted"
     assert again == "the same with --cuda-compat-from cuda-compat"
 
 

@@ -58,5 +58,5 @@ def test_without_a_name_every_extension_of_the_catalogue_is_listed_and_no_source
     assert run_command_line(["extensions"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert "flash-attn                 astral; needs compute capability 8.0" in lines
+    assert "flash-attn-3               astral; needs compute capability 9.0" in lines
     assert "flash-attn-4               default; needs compute capability 9.0" in lines

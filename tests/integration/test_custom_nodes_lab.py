@@ -1,0 +1,157 @@
+"""Custom nodes that bring packages by pip and uv, as ComfyUI-Manager calls them: the build stays, and all is undone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+import uv as uv_package
+
+from gpuinstall import process
+from gpuinstall.install.stage import carried_pip
+from gpuinstall.uv import uv as uv_program
+from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.process import Finished
+    from tests.lab.fixtures import Play
+    from tests.lab.index import StandInIndex
+
+
+class Application(NamedTuple):
+    """An application with an environment and one custom node."""
+
+    workshop: Workshop
+    default_index: str
+    environment: Path
+    node: Path
+
+    def manager(self, installer: str, *words: str, past: bool = False) -> Finished:
+        """Run an installer in the folder of the node, as a manager does for a line of its requirements.
+
+        Args:
+            installer: The words after Python.
+            words: What to install.
+            past: Whether the installer reads no settings.
+        """
+        variables = {**self.workshop.environment, "PIP_INDEX_URL": self.default_index}
+        # With the settings of no user, pip reads none at all.
+        variables["PIP_CONFIG_FILE"] = os.devnull if past else ""
+        if past:
+            variables["UV_NO_CONFIG"] = "1"
+        command = [self.environment / "bin" / "python", *installer.split(), "install", *words]
+        return process.run(list(map(str, command)), env=variables, cwd=self.node)
+
+    def torch(self) -> str:
+        """The version of torch that runs."""
+        code = "import torch; print(torch.__version__)"
+        return process.run([self.environment / "bin" / "python", "-s", "-c", code]).out.strip()
+
+    def contents(self, passed: Sequence[str] = ()) -> dict[str, bytes]:
+        """Every file of the application, but what Python compiles, an undo keeps, and belongs to some packages."""
+        contents = {}
+        for path in self.workshop.folder.rglob("*"):
+            name = str(path.relative_to(self.workshop.folder))
+            if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
+                continue
+            if not any(part in name for part in (".gpuinstall", *passed)):
+                contents[name] = path.read_bytes()
+        return contents
+
+
+@pytest.fixture
+def application(
+    stand_in: StandInIndex, play: Play, tmp_path: Path, request: pytest.FixtureRequest
+) -> Application:
+    """A clone with its environment, or a node beside a prefix of conda's; with pip and uv."""
+    play(RTX_4090)
+    folder = tmp_path / "project"
+    node = folder / "custom_nodes" / "painter"
+    for path in (node, folder / "comfy"):
+        path.mkdir(parents=True)
+    (folder / "main.py").touch()
+    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
+    if request.param == "conda":
+        environment = conda_like(workshop)
+    else:
+        environment = plain_venv(workshop).rename(folder / "venv")
+    pip = carried_pip(Path(sys.base_prefix, "bin", "python3"))
+    assert pip
+    target = ("--python", str(environment / "bin" / "python"))
+    done = process.run([uv_program(), "pip", "install", "--no-index", *target, str(pip)])
+    assert done.ok, done.err
+    site = next(environment.glob("lib/python*/site-packages"))
+    (site / "uv").symlink_to(Path(uv_package.__file__).parent)
+    (environment / "bin" / "uv").symlink_to(uv_program())
+    simple = stand_in.folder / "simple"
+    make_wheel(simple, "painter-models", "1.0", requires=["torch>=2"])
+    make_wheel(simple, "painter-of-old", "1.0", requires=["torch<2.13"])
+    return Application(workshop, stand_in.default_index, environment, node)
+
+
+def into(application: Application, *words: str) -> Finished:
+    """Run ``install --into`` for the environment of the application."""
+    python = str(application.environment / "bin" / "python")
+    return application.workshop.run("install", *words, "--into", "--python", python)
+
+
+CLONE_BY_PIP = pytest.param("clone", "-m pip", id="pip")
+CLONE_BY_UV = pytest.param("clone", "-m uv pip", id="uv")
+CONDA_BY_PIP = pytest.param("conda", "-s -m pip", id="conda's pip")
+MANAGERS = pytest.mark.parametrize(
+    ("application", "installer"),
+    [CLONE_BY_PIP, CLONE_BY_UV, CONDA_BY_PIP],
+    indirect=["application"],
+)
+
+
+@pytest.mark.heavy
+@MANAGERS
+def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
+    application: Application, installer: str
+) -> None:
+    before = application.contents()
+    done = into(application, "torch==2.13.0")
+    assert done.status == 0, done.out + done.err
+
+    for line in ("torch==2.12.0", "torch!=2.13.0", "painter-of-old"):
+        refused = application.manager(installer, line)
+        assert not refused.ok, line
+        assert "torch==2.13.0+cu126" in refused.out + refused.err
+    for line in ("torch", "torch>=2.0", "painter-models", "cowsay"):
+        installed = application.manager(installer, line)
+        assert installed.ok, installed.out + installed.err
+    assert application.torch() == "2.13.0+cu126"
+    undone = into(application, "--rollback")
+    assert undone.status == 0, undone.out + undone.err
+    assert application.contents(passed=("painter_models", "cowsay")) == before
+
+
+@pytest.mark.heavy
+@MANAGERS
+def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_undone_to_the_byte(
+    application: Application, installer: str
+) -> None:
+    assert into(application, "torch==2.13.0").status == 0
+    replaced = application.manager(installer, "torch!=2.13.0", "cowsay", past=True)
+    assert replaced.ok, replaced.out + replaced.err
+    before = application.contents()
+    other = application.torch()
+    assert other != "2.13.0+cu126"
+
+    repaired = into(application, "--repair")
+    assert repaired.status == 0, repaired.out + repaired.err
+    assert application.torch() == "2.13.0+cu126"
+    assert not application.manager(installer, "torch!=2.13.0").ok
+
+    undone = into(application, "--rollback")
+    assert undone.status == 0, undone.out + undone.err
+    assert application.torch() == other
+    assert application.contents() == before

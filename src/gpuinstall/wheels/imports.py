@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import itertools
 import re
+from collections import defaultdict
 from enum import Enum
 from fnmatch import fnmatch
-from posixpath import basename, dirname
+from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.values import dataclass
@@ -34,9 +34,21 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 _ENTRY = re.compile(r"^[^\[=\n]+=\s*([\w.]+)", re.MULTILINE)
 """The module of a line of ``entry_points.txt``."""
 
-_LOADERS = frozenset({"CDLL", "PyDLL", "LoadLibrary", "load_library", "load_op_library", "dlopen"})
+_LOADERS = frozenset(
+    {
+        "CDLL",
+        "PyDLL",
+        "LoadLibrary",
+        "load_library",
+        "load_op_library",
+        "dlopen",
+    }
+)
 """The functions of ctypes, torch, NumPy, TensorFlow and cffi that open a library."""
 _IMPORTERS = frozenset({"import_module", "__import__"})
+"""The functions that import a module by its name."""
+_NOT_IN_IMPORT = frozenset({"TYPE_CHECKING", "__name__"})
+"""Conditions that hold for a type checker or a program, and not for what is imported."""
 _GPU_TESTS = frozenset({"is_available", "device_count"})
 """Conditions that hold on the machines that a lock for GPUs is made for."""
 
@@ -45,6 +57,7 @@ MOST_MODULES = 160
 MOST_SOURCE = 6 << 20
 """How many packed bytes of them."""
 MOST_REQUESTS = 32
+"""After how many requests of this package no further wave is read."""
 MOST_WAVES = 10
 """How many times modules may lead to further ones: each costs some requests."""
 
@@ -63,7 +76,9 @@ def weaker(loading: Loading, other: Loading) -> Loading:
     """Return what holds of code inside other code: a ``try`` outweighs a condition."""
     if Loading.OPTIONAL in {loading, other}:
         return Loading.OPTIONAL
-    return loading if other is Loading.REQUIRED else other
+    if Loading.UNKNOWN in {loading, other}:
+        return Loading.UNKNOWN
+    return Loading.REQUIRED
 
 
 @dataclass(frozen=True)
@@ -99,16 +114,19 @@ def read_imports(wheel: WheelReader, package: str) -> ImportedLibraries:
     files = {_DATA.sub("", path): path for path in wheel.members}
     walk = _Walk(files)
     for name in _roots(files, package) or _entry_points(wheel):
-        walk.visit_module(name, loading=Loading.REQUIRED)
+        walk.import_module(name, Loading.REQUIRED)
+
     source_bytes = 0
     last_request = wheel.requests + MOST_REQUESTS
     for _ in range(MOST_WAVES):
         wave = walk.unread_modules()
         if not wave:
             break
-        source_bytes += sum(wheel.members[path].compress_size for path in wave)
-        is_large = len(walk.sources) + len(wave) > MOST_MODULES or source_bytes > MOST_SOURCE
-        if is_large or wheel.requests > last_request:
+        for path in wave:
+            source_bytes += wheel.members[path].compress_size
+        has_many = len(walk.sources) + len(wave) > MOST_MODULES
+        is_large = source_bytes > MOST_SOURCE
+        if has_many or is_large or wheel.requests > last_request:
             return ImportedLibraries()
         for path, data in wheel.read_together(wave).items():
             walk.add_source(path, data)
@@ -120,24 +138,29 @@ def read_imports(wheel: WheelReader, package: str) -> ImportedLibraries:
 
 def _roots(files: Mapping[str, str], package: str) -> list[str]:
     """Return the module that a package is named after; else all that the wheel has at its top."""
-    tops = set()
+    modules = set()
     for path in files:
         first, _, rest = path.partition("/")
         if rest == "__init__.py":
-            tops.add(first)
+            modules.add(first)
         elif not rest and (path.endswith(".py") or _LIBRARY.fullmatch(path)):
-            tops.add(first.partition(".")[0])
-    named = package.replace("-", "_")
-    own = [top for top in tops if top.lower() == named]
-    return own or sorted(tops)
+            modules.add(_module_name(first))
+    expected = package.replace("-", "_")
+    namesakes = [module for module in modules if module.lower() == expected]
+    return namesakes or sorted(modules)
+
+
+def _module_name(file: str) -> str:
+    """Return ``_C`` for ``_C.cpython-311-x86_64-linux-gnu.so``."""
+    return file.partition(".")[0]
 
 
 def _entry_points(wheel: WheelReader) -> list[str]:
     """Return the modules by which a wheel that adds to other packages is found."""
     modules = []
-    for name in wheel.members:
-        if name.endswith(".dist-info/entry_points.txt"):
-            text = wheel.read(name).decode("utf-8", "replace")
+    for path in wheel.members:
+        if path.endswith(".dist-info/entry_points.txt"):
+            text = wheel.read(path).decode("utf-8", "replace")
             modules += _ENTRY.findall(text)
     return modules
 
@@ -156,42 +179,41 @@ class _Step(NamedTuple):
 class _Source:
     """A module that was parsed."""
 
-    name: str
-    is_package: bool
+    path: str
     tree: ast.Module
     functions: dict[str, ast.FunctionDef] = dataclasses.field(default_factory=dict)
     """Those at its top."""
-    imported: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    """Names that come from other modules: the module, and the name there."""
+    origins: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    """By the names that come from other modules: the module, and the name there."""
 
     @classmethod
-    def parse(cls, name: str, data: bytes, *, is_package: bool) -> _Source:
+    def parse(cls, path: str, data: bytes) -> _Source:
         """Return a module; one that is no Python has no statements."""
         try:
             tree = ast.parse(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.Module([], [])
-        source = cls(name, is_package, tree)
+        source = cls(path, tree)
         for statement in tree.body:
             if isinstance(statement, ast.FunctionDef):
                 source.functions[statement.name] = statement
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                module = source.absolute(node)
-                for alias in node.names:
-                    source.imported[alias.asname or alias.name] = (module, alias.name)
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            module = source.absolute(node.module or "", node.level)
+            for alias in node.names:
+                own_name = alias.asname or alias.name
+                source.origins[own_name] = (module, alias.name)
         return source
 
-    def absolute(self, node: ast.ImportFrom) -> str:
-        """Return the whole name of the module that is imported from."""
-        if not node.level:
-            return node.module or ""
-        parts = self.name.split(".")
-        up = node.level - 1 if self.is_package else node.level
-        parts = parts[: len(parts) - up]
-        if node.module:
-            parts.append(node.module)
-        return ".".join(parts)
+    def absolute(self, module: str, level: int) -> str:
+        """Return the whole name of a module that this one imports, with so many dots before its name."""
+        if not level:
+            return module
+        folders = self.path.split("/")[:-level]
+        if module:
+            folders.append(module)
+        return ".".join(folders)
 
 
 class _Walk:
@@ -201,117 +223,133 @@ class _Walk:
         self.files = files
         """The files of a wheel as they are installed, with their paths in it."""
         self.sources: dict[str, _Source] = {}
+        """The modules that were read, by path."""
         self._modules = _module_files(files)
-        own = [path for path in files if _LIBRARY.fullmatch(path) and not _BUNDLED.match(path)]
-        self._libraries = own
-        self._steps: list[_Step] = []
+        self._libraries = [path for path in files if _is_own_library(path)]
+        self._waiting: list[_Step] = []
         self._done: set[_Step] = set()
-        self._opened: dict[Loading, set[str]] = {loading: set() for loading in Loading}
+        self._opened = defaultdict[Loading, set[str]](set)
 
     def result(self) -> ImportedLibraries:
         """Return what was opened so far."""
-        opened = self._opened
-        only_optional = (
-            opened[Loading.OPTIONAL] - opened[Loading.REQUIRED] - opened[Loading.UNKNOWN]
-        )
-        required = {self.files[path] for path in opened[Loading.REQUIRED]}
-        optional = {self.files[path] for path in only_optional}
-        possible = {self.files[path] for path in opened[Loading.UNKNOWN]}
+        required = self._opened_members(Loading.REQUIRED)
+        possible = self._opened_members(Loading.UNKNOWN) - required
+        optional = self._opened_members(Loading.OPTIONAL) - required - possible
         return ImportedLibraries(
-            frozenset(required),
-            frozenset(optional),
-            frozenset(possible) - required,
+            required=required,
+            optional=optional,
+            possible=possible,
         )
+
+    def _opened_members(self, loading: Loading) -> frozenset[str]:
+        return frozenset(self.files[path] for path in self._opened[loading])
 
     def unread_modules(self) -> list[str]:
         """Return the paths in the wheel of the modules to read next."""
-        paths = {step.path for step in self._steps if step.path not in self.sources}
-        return sorted(self.files[path] for path in paths)
+        paths = {step.path for step in self._waiting}
+        unread = paths.difference(self.sources)
+        return sorted(self.files[path] for path in unread)
 
     def add_source(self, member: str, data: bytes) -> None:
         """Add what was read of a module."""
         path = _DATA.sub("", member)
-        stem = path.removesuffix(".py")
-        is_package = basename(path) == "__init__.py"
-        if is_package:
-            stem = dirname(path)
-        name = stem.replace("/", ".")
-        self.sources[path] = _Source.parse(name, data, is_package=is_package)
+        self.sources[path] = _Source.parse(path, data)
 
     def advance(self) -> None:
         """Execute every step whose module was read; what needs another module waits."""
         while True:
-            ready = [step for step in self._steps if step.path in self.sources]
+            ready = [step for step in self._waiting if step.path in self.sources]
             if not ready:
                 return
-            self._steps = [step for step in self._steps if step.path not in self.sources]
+            self._waiting = [step for step in self._waiting if step.path not in self.sources]
             for step in ready:
                 if step not in self._done:
                     self._done.add(step)
                     self._execute(step)
 
-    def visit_module(self, name: str, *, loading: Loading) -> bool:
-        """Import a module with the packages that it lies in; return whether the wheel has it."""
-        parts = name.split(".")
-        has_it = False
-        for end in range(1, len(parts) + 1):
-            path = self._modules.get(".".join(parts[:end]))
-            has_it = path is not None
-            if path is None:
-                continue
-            if path.endswith(".py"):
-                self._steps.append(_Step(path, None, loading))
-            else:
-                self.open_library(path, loading=loading)
-        return has_it
-
-    def open_library(self, path: str, *, loading: Loading) -> None:
-        """Note a library that is opened."""
-        self._opened[loading].add(path)
-
-    def open_named(self, texts: Collection[str], *, loading: Loading) -> None:
-        """Note the libraries that a call names; the only one that the wheel has, if it names none."""
-        matching = [path for path in self._libraries if _is_named(path, texts)]
-        if not matching and len(self._libraries) == 1:
-            matching = self._libraries
-        for path in matching:
-            self.open_library(path, loading=loading)
-
-    def call(self, source: _Source, path: str, name: str, *, loading: Loading) -> None:
-        """Go on in a function of the same module, or of one that it was imported from."""
-        if name in source.functions:
-            self._steps.append(_Step(path, name, loading))
-            return
-        module, function = source.imported.get(name, ("", ""))
-        origin = self._modules.get(module)
-        if origin and origin.endswith(".py"):
-            self._steps.append(_Step(origin, function, loading))
-
     def _execute(self, step: _Step) -> None:
         source = self.sources[step.path]
-        block: _Block = source.tree.body
+        scope: _Block = source.tree.body
         if step.function is not None:
             definition = source.functions.get(step.function)
             if definition is None:
                 return
-            block = definition.body
-        _Visitor(self, source, step.path, block).visit(block, loading=step.loading)
+            scope = definition.body
+        visitor = _Visitor(
+            walk=self,
+            source=source,
+            scope=scope,
+            loading=step.loading,
+        )
+        visitor.visit(scope)
+
+    def import_module(self, name: str, loading: Loading) -> None:
+        """Import a module with the packages that it lies in, as far as the wheel has them."""
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            path = self._modules.get(".".join(parts[:end]))
+            if path is None:
+                continue
+            if path.endswith(".py"):
+                step = _Step(path, None, loading)
+                self._waiting.append(step)
+            else:
+                self._opened[loading].add(path)
+
+    def call_function(
+        self,
+        name: str,
+        source: _Source,
+        loading: Loading,
+    ) -> None:
+        """Go on in a function of the same module, or of one that it was imported from."""
+        if name in source.functions:
+            step = _Step(source.path, name, loading)
+            self._waiting.append(step)
+            return
+        module, function = source.origins.get(name, ("", ""))
+        path = self._modules.get(module)
+        if path and path.endswith(".py"):
+            step = _Step(path, function, loading)
+            self._waiting.append(step)
+
+    def open_libraries(
+        self,
+        texts: Collection[str],
+        loading: Loading,
+    ) -> None:
+        """Note the libraries that a call names; the only one that the wheel has, if it names none."""
+        matching = [path for path in self._libraries if _is_named(path, texts)]
+        if not matching and len(self._libraries) == 1:
+            matching = self._libraries
+        self._opened[loading].update(matching)
 
 
 def _module_files(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the files by the names that their modules are imported by."""
+    """Return the files by the names that their modules are imported by.
+
+    Of one name, Python takes a package before a library, and a library before a module.
+    """
+    packages = {}
+    libraries = {}
     modules = {}
-    # A package counts before a module of the same name, a module of Python before a library.
-    for path in sorted(files, key=lambda path: not _LIBRARY.fullmatch(path)):
+    for path in files:
         folder, _, file = path.rpartition("/")
-        prefix = folder.replace("/", ".") + "." if folder else ""
-        if path.endswith("/__init__.py"):
-            modules[prefix.rstrip(".")] = path
-        elif path.endswith(".py"):
-            modules.setdefault(f"{prefix}{file[:-3]}", path)
-        elif _LIBRARY.fullmatch(path):
-            modules[f"{prefix}{file.partition('.')[0]}"] = path
-    return modules
+        package = folder.replace("/", ".")
+        prefix = f"{package}." if package else ""
+        if _LIBRARY.fullmatch(path):
+            libraries[prefix + _module_name(file)] = path
+        elif package and file == "__init__.py":
+            packages[package] = path
+        elif file.endswith(".py"):
+            modules[prefix + file.removesuffix(".py")] = path
+    return modules | libraries | packages
+
+
+def _is_own_library(path: str) -> bool:
+    if _BUNDLED.match(path):
+        return False
+    return _LIBRARY.fullmatch(path) is not None
 
 
 def _is_named(path: str, texts: Collection[str]) -> bool:
@@ -322,108 +360,142 @@ def _is_named(path: str, texts: Collection[str]) -> bool:
         stem = name.partition(".so")[0]
         if len(stem) < 2:
             continue
-        if fnmatch(file, name) or file.startswith((f"{stem}.", f"lib{stem}.")):
+        if fnmatch(file, name):
+            return True
+        if file.startswith((f"{stem}.", f"lib{stem}.")):
             return True
     return False
 
 
+@dataclass(frozen=True)
 class _Visitor:
-    """One block of statements, in the order in which they are executed."""
+    """Visits the statements of one scope, in the order in which they are executed."""
 
-    def __init__(self, walk: _Walk, source: _Source, path: str, block: _Block) -> None:
-        self._walk = walk
-        self._source = source
-        self._path = path
-        self._scope = block
+    walk: _Walk
+    source: _Source
+    scope: _Block
+    """The body of the module or function that is executed."""
+    loading: Loading
+    """Whether the package works if what is visited fails."""
 
-    def visit(self, block: _Block, *, loading: Loading) -> None:
+    def _inside(self, other: Loading) -> _Visitor:
+        """Return a visitor of code that is in a ``try`` or under a condition."""
+        loading = weaker(self.loading, other)
+        return dataclasses.replace(self, loading=loading)
+
+    def visit(self, block: _Block) -> None:
         """Note what the statements of a block open."""
         for statement in block:
             match statement:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    # It counts where it is called.
                     continue
-                case ast.ClassDef():
-                    self.visit(statement.body, loading=loading)
-                case ast.Try():
-                    self._visit_try(statement, loading=loading)
-                case ast.If():
-                    self._visit_if(statement, loading=loading)
-                case ast.With():
-                    is_suppressed = any("suppress" in ast.dump(item) for item in statement.items)
-                    self._visit_calls(statement.items, loading=loading)
-                    inner = weaker(loading, Loading.OPTIONAL) if is_suppressed else loading
-                    self.visit(statement.body, loading=inner)
+                case ast.ClassDef() | ast.While():
+                    self.visit(statement.body)
                 case ast.For():
-                    self._visit_calls([statement.iter], loading=loading)
-                    self.visit(statement.body, loading=loading)
-                case ast.While():
-                    self.visit(statement.body, loading=loading)
+                    self._visit_calls([statement.iter])
+                    self.visit(statement.body)
+                case ast.With():
+                    self._visit_with(statement)
+                case ast.Try():
+                    self._visit_try(statement)
+                case ast.If():
+                    self._visit_if(statement)
                 case ast.Import() | ast.ImportFrom():
-                    self._visit_import(statement, loading=loading)
+                    self._visit_import(statement)
                 case _:
-                    self._visit_calls([statement], loading=loading)
+                    self._visit_calls([statement])
 
-    def _visit_try(self, statement: ast.Try, *, loading: Loading) -> None:
-        passes = bool(statement.handlers) and not any(map(_raises, statement.handlers))
-        # Of several places that are tried in turn, the failure of the last is raised behind them.
-        others = [other for other in self._scope if other is not statement]
-        passes = passes and not any(_raises(other) for other in others)
-        for block in (statement.body, statement.orelse):
-            self.visit(block, loading=weaker(loading, Loading.OPTIONAL) if passes else loading)
+    def _visit_with(self, statement: ast.With) -> None:
+        self._visit_calls(statement.items)
+        body = self
+        if any("suppress" in ast.dump(item) for item in statement.items):
+            body = self._inside(Loading.OPTIONAL)
+        body.visit(statement.body)
+
+    def _visit_try(self, statement: ast.Try) -> None:
+        body = self
+        if self._passes_over_failure(statement):
+            body = self._inside(Loading.OPTIONAL)
+        body.visit(statement.body)
+        body.visit(statement.orelse)
         for handler in statement.handlers:
-            self.visit(handler.body, loading=weaker(loading, Loading.UNKNOWN))
-        self.visit(statement.finalbody, loading=loading)
+            self._inside(Loading.UNKNOWN).visit(handler.body)
+        self.visit(statement.finalbody)
 
-    def _visit_if(self, statement: ast.If, *, loading: Loading) -> None:
-        names = set(_names(statement.test))
-        self._visit_calls([statement.test], loading=loading)
-        if "TYPE_CHECKING" in names:
-            self.visit(statement.orelse, loading=loading)
-            return
-        if "__name__" in names:
-            return
-        is_negated = isinstance(statement.test, ast.UnaryOp)
-        holds = bool(names & _GPU_TESTS) and not is_negated
-        self.visit(statement.body, loading=loading if holds else weaker(loading, Loading.UNKNOWN))
-        self.visit(statement.orelse, loading=weaker(loading, Loading.UNKNOWN))
+    def _passes_over_failure(self, statement: ast.Try) -> bool:
+        """Whether the scope goes on if what is in a ``try`` fails."""
+        if not statement.handlers:
+            return False
+        # Of several places that are tried in turn, the failure of the last is raised behind them.
+        others = [other for other in self.scope if other is not statement]
+        return not any(map(_raises, [*statement.handlers, *others]))
 
-    def _visit_import(
-        self,
-        statement: ast.Import | ast.ImportFrom,
-        *,
-        loading: Loading,
-    ) -> None:
+    def _visit_if(self, statement: ast.If) -> None:
+        self._visit_calls([statement.test])
+        perhaps = self._inside(Loading.UNKNOWN)
+        match _holds(statement.test):
+            case True:
+                self.visit(statement.body)
+                perhaps.visit(statement.orelse)
+            case False:
+                self.visit(statement.orelse)
+            case None:
+                perhaps.visit(statement.body)
+                perhaps.visit(statement.orelse)
+
+    def _visit_import(self, statement: ast.Import | ast.ImportFrom) -> None:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
-                self._walk.visit_module(alias.name, loading=loading)
+                self._import(alias.name)
             return
-        module = self._source.absolute(statement)
-        self._walk.visit_module(module, loading=loading)
+        module = self.source.absolute(statement.module or "", statement.level)
+        self._import(module)
         for alias in statement.names:
-            self._walk.visit_module(f"{module}.{alias.name}", loading=loading)
+            self._import(f"{module}.{alias.name}")
 
-    def _visit_calls(self, nodes: Sequence[ast.AST], *, loading: Loading) -> None:
+    def _visit_calls(self, nodes: Sequence[ast.AST]) -> None:
         """Note what the calls in expressions open."""
         for call in _calls(nodes):
-            name = _last(call.func)
-            texts = _texts([call])
+            name = _last_name(call.func)
             if name in _LOADERS:
-                # A path that was put together before: what the block names.
-                known = [text for text in texts if "." in text] or _texts(self._scope)
-                self._walk.open_named(known, loading=loading)
+                self._open_libraries(call)
             elif name in _IMPORTERS:
-                for text in texts:
-                    self._import_text(text, loading=loading)
+                self._import_by_name(call)
             else:
-                self._walk.call(self._source, self._path, name, loading=loading)
+                self.walk.call_function(
+                    name,
+                    self.source,
+                    self.loading,
+                )
 
-    def _import_text(self, text: str, *, loading: Loading) -> None:
-        module = text
-        if text.startswith("."):
-            parts = self._source.name.split(".")
-            package = parts if self._source.is_package else parts[:-1]
-            module = ".".join([*package, text.lstrip(".")])
-        self._walk.visit_module(module, loading=loading)
+    def _open_libraries(self, call: ast.Call) -> None:
+        paths = [text for text in _texts([call]) if "." in text]
+        if not paths:
+            # The path was put together before: what the scope names counts.
+            paths = list(_texts(self.scope))
+        self.walk.open_libraries(paths, self.loading)
+
+    def _import_by_name(self, call: ast.Call) -> None:
+        for text in _texts([call]):
+            name = text.lstrip(".")
+            level = len(text) - len(name)
+            module = self.source.absolute(name, level)
+            self._import(module)
+
+    def _import(self, module: str) -> None:
+        self.walk.import_module(module, self.loading)
+
+
+def _holds(test: ast.expr) -> bool | None:
+    """Whether a condition holds if a program on a machine with GPUs imports the module; None if that is not known."""
+    names = set(_names(test))
+    is_negated = isinstance(test, ast.UnaryOp)
+    if names & _NOT_IN_IMPORT:
+        return is_negated
+    if names & _GPU_TESTS and not is_negated:
+        return True
+    return None
 
 
 def _raises(node: ast.AST) -> bool:
@@ -442,26 +514,27 @@ def _calls(nodes: Sequence[ast.AST]) -> Iterator[ast.Call]:
                 yield inner
 
 
-def _last(function: ast.expr) -> str:
-    """Return the last part of the name of a function that is called."""
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    if isinstance(function, ast.Name):
-        return function.id
-    return ""
+def _last_name(function: ast.expr) -> str:
+    """Return the last part of the name of a function that is called; empty if it has none."""
+    match function:
+        case ast.Attribute():
+            return function.attr
+        case ast.Name():
+            return function.id
+        case _:
+            return ""
 
 
 def _names(node: ast.AST) -> Iterator[str]:
     """Yield the names in an expression, with those of attributes."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            yield inner.id
-        elif isinstance(inner, ast.Attribute):
-            yield inner.attr
+        if isinstance(inner, ast.expr):
+            yield _last_name(inner)
 
 
-def _texts(nodes: Sequence[ast.AST]) -> list[str]:
-    """Return the strings in code."""
-    inner = itertools.chain.from_iterable(map(ast.walk, nodes))
-    constants = [node.value for node in inner if isinstance(node, ast.Constant)]
-    return [value for value in constants if isinstance(value, str)]
+def _texts(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Yield the strings in code."""
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                yield inner.value

@@ -11,24 +11,38 @@ if TYPE_CHECKING:
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
+    #: Each name that a module binds, with the dotted name that it was imported from, if it was.
+    _Binding = tuple[str, str | None]
+
 MOST_BYTES = 4 << 20
 """A longer source is generated, and no module of names."""
 
-
-_SUFFIXES = (".py", ".pyi", "/__init__.py", "/__init__.pyi")
-_OF_MODULES = (".py", ".pyi", ".so", ".pyd")
+_SOURCES = (
+    ".py",
+    ".pyi",
+    "/__init__.py",
+    "/__init__.pyi",
+)
+"""What follows the path of a module in that of its source; stubs stand for what is compiled or bound at run time."""
+_MODULES = (
+    ".py",
+    ".pyi",
+    ".so",
+    ".pyd",
+)
+"""How the files of modules end."""
 
 
 class _Module(NamedTuple):
     """What one module binds at its top."""
 
-    names: Mapping[str, str | None]
+    origins: Mapping[str, str | None]
     """The names, each with the dotted name that it was imported from, if it was."""
 
-    all_of: tuple[str, ...]
+    star_imports: tuple[str, ...]
     """The modules of which it imports ``*``."""
 
-    on_demand: str
+    dynamic_text: str
     """The text of a module with ``__getattr__``, which gives what is nowhere bound; empty without one."""
 
 
@@ -51,69 +65,91 @@ class PythonNames:
         """
         return self._has(name, frozenset())
 
-    def _has(self, name: str, passed: frozenset[str]) -> bool:
+    def _has(self, name: str, visited: frozenset[str]) -> bool:
         module, rest = self._split(name)
         if not module:
             return False
         if not rest:
             return True
-        return self._binds(module, rest.partition(".")[0], passed)
+        attribute = rest.partition(".")[0]
+        return self._binds(module, attribute, visited)
 
     def _split(self, name: str) -> tuple[str, str]:
         """Return the longest beginning of a dotted name that is a module, and the rest."""
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
             module = ".".join(parts[:length])
+            rest = ".".join(parts[length:])
             if self._is_module(module):
-                return module, ".".join(parts[length:])
+                return module, rest
         return "", name
 
     def _is_module(self, name: str) -> bool:
         return name.replace(".", "/") in self._paths
 
-    def _binds(self, module: str, name: str, passed: frozenset[str]) -> bool:
-        key = f"{module}.{name}"
-        if key in passed:  # two modules that import all of each other
+    def _binds(
+        self,
+        module_name: str,
+        name: str,
+        visited: frozenset[str],
+    ) -> bool:
+        key = f"{module_name}.{name}"
+        # Two modules may import all of each other.
+        if key in visited:
             return False
-        passed |= {key}
-        read = self._read(module)
-        if name in read.names:
-            source = read.names[name]
-            return source is None or not self._is_own(source) or self._has(source, passed)
-        if any(self._binds(other, name, passed) for other in read.all_of):
-            return True
-        return name in read.on_demand
+        visited |= {key}
+        module = self._module(module_name)
+        if name in module.origins:
+            origin = module.origins[name]
+            # Of what comes from another package nothing is known.
+            if origin is None or not self._is_own(origin):
+                return True
+            return self._has(origin, visited)
+        for other in module.star_imports:
+            if self._binds(other, name, visited):
+                return True
+        return name in module.dynamic_text
 
     def _is_own(self, name: str) -> bool:
-        """Whether a dotted name is of this wheel: of another package nothing is known."""
-        return self._is_module(name.partition(".")[0])
+        """Whether a dotted name is of this wheel."""
+        package = name.partition(".")[0]
+        return self._is_module(package)
 
-    def _read(self, module: str) -> _Module:
-        if module not in self._modules:
-            self._modules[module] = self._parsed(module)
-        return self._modules[module]
+    def _module(self, name: str) -> _Module:
+        if name not in self._modules:
+            self._modules[name] = self._read_module(name)
+        return self._modules[name]
 
-    def _parsed(self, module: str) -> _Module:
-        """Read the sources of a module: of a compiled one, and of what is bound at run time, its stubs."""
+    def _read_module(self, module: str) -> _Module:
+        origins: dict[str, str | None] = {}
+        star_imports = []
+        dynamic_text = ""
+        for suffix in _SOURCES:
+            text = self._read_source(module, suffix)
+            package = module
+            if "__init__" not in suffix:
+                package = module.rpartition(".")[0]
+            for name, origin in _parse_bindings(text, package):
+                if name == "*":
+                    star_imports.append(origin or "")
+                else:
+                    origins.setdefault(name, origin)
+            if "__getattr__" in origins:
+                dynamic_text += text
+        return _Module(
+            origins=origins,
+            star_imports=tuple(star_imports),
+            dynamic_text=dynamic_text,
+        )
+
+    def _read_source(self, module: str, suffix: str) -> str:
+        """Return a source of a module; empty if there is none, or it is generated."""
         path = module.replace(".", "/")
-        names: dict[str, str | None] = {}
-        all_of: list[str] = []
-        on_demand = ""
-        for suffix in _SUFFIXES:
-            member = self._wheel.members.get(f"{path}{suffix}")
-            if member is None or member.file_size > MOST_BYTES:
-                continue
-            text = self._wheel.read(member.filename).decode("utf-8", "replace")
-            package = module if "__init__" in suffix else module.rpartition(".")[0]
-            with suppress(SyntaxError):  # of a newer Python than this one
-                for name, source in _bindings(ast.parse(text), package):
-                    if name == "*":
-                        all_of.append(source or "")
-                    else:
-                        names.setdefault(name, source)
-            if "__getattr__" in names:
-                on_demand += text
-        return _Module(names, tuple(all_of), on_demand)
+        member = self._wheel.members.get(f"{path}{suffix}")
+        if member is None or member.file_size > MOST_BYTES:
+            return ""
+        data = self._wheel.read(member.filename)
+        return data.decode("utf-8", "replace")
 
 
 def _module_paths(members: Iterable[str]) -> set[str]:
@@ -123,51 +159,66 @@ def _module_paths(members: Iterable[str]) -> set[str]:
     """
     paths = set()
     for member in members:
-        if member.endswith(_OF_MODULES):
-            path = member.partition(".")[0]
-            while path:
-                paths.add(path)
-                path = path.rpartition("/")[0]
+        if not member.endswith(_MODULES):
+            continue
+        path = member.partition(".")[0]
+        while path:
+            paths.add(path)
+            path = path.rpartition("/")[0]
     return paths
 
 
-def _bindings(tree: ast.AST, package: str) -> Iterator[tuple[str, str | None]]:
-    """Yield what a module binds outside functions and classes, in whatever branch, with where it is imported from."""
+def _parse_bindings(text: str, package: str) -> Iterator[_Binding]:
+    """Yield what a source binds; nothing if it is of a newer Python than this one."""
+    with suppress(SyntaxError):
+        tree = ast.parse(text)
+        yield from _bindings(tree, package)
+
+
+def _bindings(tree: ast.AST, package: str) -> Iterator[_Binding]:
+    """Yield what a module binds outside functions and classes, in whatever branch."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _imports(node, package)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            if not _only_raises(node):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    yield alias.asname or top, None
+            case ast.ImportFrom():
+                yield from _imports_from(node, package)
+            case ast.FunctionDef() if _only_raises(node):
+                continue
+            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
                 yield node.name, None
-        elif isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Store):
+            case ast.Name(ctx=ast.Store()):
                 yield node.id, None
-        elif not isinstance(node, ast.Lambda):
-            yield from _bindings(node, package)
+            case ast.Lambda():
+                continue
+            case _:
+                yield from _bindings(node, package)
 
 
-def _imports(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str | None]]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], None
-        return
-    origin = _origin(node, package)
+def _imports_from(node: ast.ImportFrom, package: str) -> Iterator[_Binding]:
+    module = _absolute(node, package)
     for alias in node.names:
-        source = origin if alias.name == "*" else f"{origin}.{alias.name}"
-        yield alias.asname or alias.name, source
+        origin = module
+        if alias.name != "*":
+            origin = f"{module}.{alias.name}"
+        yield alias.asname or alias.name, origin
 
 
-def _origin(node: ast.ImportFrom, package: str) -> str:
+def _absolute(node: ast.ImportFrom, package: str) -> str:
     """Return the module that ``from … import`` names, in a module of ``package``."""
     if not node.level:
         return node.module or ""
     parents = package.split(".")
-    own = parents[: len(parents) - node.level + 1]
-    return ".".join([*own, node.module] if node.module else own)
+    parts = parents[: len(parents) - node.level + 1]
+    if node.module:
+        parts.append(node.module)
+    return ".".join(parts)
 
 
-def _only_raises(node: ast.AST) -> bool:
-    if not isinstance(node, ast.FunctionDef):
-        return False
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+def _only_raises(function: ast.FunctionDef) -> bool:
+    body = function.body
+    if ast.get_docstring(function) is not None:
+        body = body[1:]
     return len(body) == 1 and isinstance(body[0], ast.Raise)

@@ -30,6 +30,10 @@ REQUIRED = {
     "string": "import importlib\nkernels = importlib.import_module('some._C')",
     "in a class": "class Ops:\n    from . import _C",
     "GPU there": "import torch\nif torch.cuda.is_available():\n    from . import _C",
+    "not for types": (
+        "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    from . import _C"
+    ),
+    "no program": "if __name__ == '__main__':\n    print()\nelse:\n    from . import _C",
     "raises again": "try:\n    from . import _C\nexcept ImportError as e:\n    raise RuntimeError from e",
     "finally": "try:\n    from . import _C\nfinally:\n    pass\n",
     "called": "def load():\n    from . import _C\n    return _C\nops = load()",
@@ -108,6 +112,17 @@ def test_a_function_of_another_module_is_followed() -> None:
         )
         is Loading.REQUIRED
     )
+
+
+def test_every_dot_before_the_name_of_a_module_counts() -> None:
+    files = {
+        "some/__init__.py": b"from .ops import gemm",
+        "some/ops/__init__.py": b"",
+        "some/ops/gemm.py": b"import importlib\nimportlib.import_module('.._C', __package__)",
+        LIBRARY: filler(3000),
+    }
+    wheel = WheelReader(Bytes(archive(files)))
+    assert read_imports(wheel, "some").required == {LIBRARY}
 
 
 def test_the_only_library_is_the_one_that_a_path_put_together_means() -> None:

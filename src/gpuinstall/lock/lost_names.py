@@ -51,6 +51,11 @@ class Use(NamedTuple):
     path: Path
     line: int
 
+    @property
+    def package(self) -> str:
+        """The package that it is of."""
+        return self.name.partition(".")[0]
+
 
 def lost_names(
     moved: Iterable[ParsedRequirement],
@@ -72,11 +77,17 @@ def lost_names(
             continue
         if uses is None:
             uses = names_used(session.folder, PAIRED)
-        own = [use for use in uses if use.name.partition(".")[0] == name]
-        if own:
-            # A wheel that cannot be read says nothing of its names.
-            with suppress(InstallationError):
-                reasons += _lost(own, requirement, resolution, session)
+        own_uses = [use for use in uses if use.package == name]
+        if not own_uses:
+            continue
+        # A wheel that cannot be read says nothing of its names.
+        with suppress(InstallationError):
+            reasons += _lost_names_of(
+                requirement,
+                own_uses,
+                resolution,
+                session,
+            )
     more = len(reasons) - MOST_SHOWN
     if more > 0:
         message = f"{more} more names that this torch no longer has"
@@ -84,45 +95,69 @@ def lost_names(
     return reasons
 
 
-def _lost(
-    uses: Iterable[Use],
+def _lost_names_of(
     requirement: ParsedRequirement,
+    uses: Iterable[Use],
     resolution: Resolution,
     session: Session,
 ) -> list[Reason]:
     package = requirement.name
-    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
-    wheels = _listed(package, resolution, session)
     version = resolution.versions[package]
-    new_wheel = next((wheel for wheel in wheels if str(wheel.version) == version), None)
-    # What a build was made with, as in 2.0.1+cu118, says nothing of its names.
-    requested = SpecifierSet(_LOCAL.sub("", str(requirement.specifier)))
-    old_wheels = [wheel for wheel in wheels if Version(wheel.version.public) in requested]
-    old_wheel = max(old_wheels, key=lambda wheel: wheel.version, default=None)
-    if new_wheel is None or old_wheel is None:
+    wheels = _listed_wheels(package, resolution, session)
+    old_wheel = _newest_requested(wheels, requirement)
+    new_wheels = [wheel for wheel in wheels if str(wheel.version) == version]
+    if old_wheel is None or not new_wheels:
         return []
+    reader = Reader(
+        session.sources,
+        session.client,
+        learned_store(),
+        session.reporter,
+    )
     old = PythonNames(reader.open(old_wheel))
-    new = PythonNames(reader.open(new_wheel))
-    reasons = []
-    told = set()
+    new = PythonNames(reader.open(new_wheels[0]))
+    reasons = {}
     for use in uses:
-        if use.name in told or new.has(use.name) or not old.has(use.name):
+        name = use.name
+        if name in reasons or new.has(name) or not old.has(name):
             continue
-        told.add(use.name)
         path = os.path.relpath(use.path, session.folder)
-        message = f"{path}:{use.line}: {package} {version} no longer has {use.name}"
-        reasons.append(Reason("lost-name", message))
-    return reasons
+        message = f"{path}:{use.line}: {package} {version} no longer has {name}"
+        reasons[name] = Reason("lost-name", message)
+    return list(reasons.values())
 
 
-def _listed(
+def _newest_requested(
+    wheels: Iterable[Wheel],
+    requirement: ParsedRequirement,
+) -> Wheel | None:
+    """Return the newest wheel that was requested; None if none is listed."""
+    # What a build was made with, as in 2.0.1+cu118, says nothing of its names.
+    text = _LOCAL.sub("", str(requirement.specifier))
+    specifier = SpecifierSet(text)
+    requested = []
+    for wheel in wheels:
+        version = Version(wheel.version.public)
+        if version in specifier:
+            requested.append(wheel)
+    return max(requested, key=lambda wheel: wheel.version, default=None)
+
+
+def _listed_wheels(
     package: str,
     resolution: Resolution,
     session: Session,
 ) -> list[Wheel]:
     """Return the wheels of a package that the sources list."""
     backend = resolution.target.backend
-    wheels = list(family_wheels(session.sources, session.client, backend, package))
+    wheels = list(
+        family_wheels(
+            session.sources,
+            session.client,
+            backend,
+            package,
+        )
+    )
     page = session.page_of(package)
     if page:
         wheels += parse_page(page)
@@ -131,25 +166,29 @@ def _listed(
 
 def names_used(folder: Path, packages: Iterable[str]) -> list[Use]:
     """Return the names of some packages in the Python sources below a folder, in the order of the files."""
-    wanted = frozenset(packages)
+    requested = frozenset(packages)
     uses = []
     for path in _sources(folder):
-        with suppress(OSError, SyntaxError, ValueError), catch_warnings():  # Python 2, no text
-            simplefilter("ignore")  # an unknown escape is not ours to report
+        # Of Python 2, or no text at all.
+        with suppress(OSError, SyntaxError, ValueError), catch_warnings():
+            # An unknown escape is not ours to report.
+            simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
-            uses += [Use(name, path, line) for name, line in _names_in(tree, wanted)]
+            for name, line in _names_in(tree, requested):
+                uses.append(Use(name, path, line))
     return uses
 
 
 def _sources(folder: Path) -> Iterator[Path]:
     """Yield the Python files of a project, without its environments and what is hidden."""
-    left = MOST_FILES
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if _is_of_project(Path(place, name)))
+    remaining = MOST_FILES
+    for parent, folders, files in os.walk(folder):
+        own_folders = [name for name in folders if _is_of_project(Path(parent, name))]
+        folders[:] = sorted(own_folders)
         for name in sorted(files):
-            if name.endswith(".py") and left:
-                left -= 1
-                yield Path(place, name)
+            if name.endswith(".py") and remaining:
+                remaining -= 1
+                yield Path(parent, name)
 
 
 def _is_of_project(folder: Path) -> bool:
@@ -160,18 +199,21 @@ def _is_of_project(folder: Path) -> bool:
 
 def _names_in(tree: ast.Module, packages: frozenset[str]) -> Iterator[tuple[str, int]]:
     """Yield the dotted names that a source takes from packages, each with its line."""
-    bound: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for name, own_name, value in _imported(node):
-                if name.partition(".")[0] in packages:
-                    bound[own_name] = value
-                    yield name, node.lineno
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for name, own_name, origin in _imported(node):
+            package = name.partition(".")[0]
+            if package in packages:
+                origins[own_name] = origin
+                yield name, node.lineno
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, _, rest = _dotted(node).partition(".")
-            if first in bound:
-                yield f"{bound[first]}.{rest}", node.lineno
+        if not isinstance(node, ast.Attribute):
+            continue
+        first, _, rest = _dotted(node).partition(".")
+        if first in origins:
+            yield f"{origins[first]}.{rest}", node.lineno
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str, str]]:
@@ -185,13 +227,19 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str, str
                 yield alias.name, package, package
     elif node.module and not node.level:
         for alias in node.names:
-            name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
+            name = node.module
+            if alias.name != "*":
+                name = f"{name}.{alias.name}"
             yield name, alias.asname or alias.name, name
 
 
 def _dotted(node: ast.expr) -> str:
     """Return ``torch.nn.Module`` for such an expression, and nothing for another."""
-    if isinstance(node, ast.Attribute):
-        owner = _dotted(node.value)
-        return f"{owner}.{node.attr}" if owner else ""
-    return node.id if isinstance(node, ast.Name) else ""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            owner = _dotted(node.value)
+            return f"{owner}.{node.attr}" if owner else ""
+        case _:
+            return ""

@@ -16,6 +16,9 @@ MOST_OF_FILE = 64 << 20
 """How much of a file is read for its table: that of ONNX Runtime for CUDA, of 380 MB, ends at 22 MB."""
 
 _PLACE_OF_HEADER = 0x3C
+_BEGINNING = 1 << 12
+"""How much of a file is read before its header is looked for."""
+_DOS_SIGNATURE = b"MZ"
 _SIGNATURE = b"PE\0\0"
 _COFF = struct.Struct("<4sHHIIIHH")
 _64_BIT = 0x20B
@@ -24,6 +27,7 @@ _DIRECTORIES = 112
 _SECTION = struct.Struct("<8sIIII16x")
 _MOST_SECTIONS = 96
 _MOST_LIBRARIES = 1000
+_LONGEST_NAME = 260
 
 
 class _Table(NamedTuple):
@@ -60,9 +64,18 @@ class _Header(NamedTuple):
     def section(self, address: int) -> _Section:
         """Return the section of an address; raise ValueError if it is in none."""
         for section in self.sections:
-            if section.address <= address < section.address + section.size:
+            offset = address - section.address
+            if 0 <= offset < section.size:
                 return section
         raise ValueError("no section has this address")
+
+    def end_of_tables(self) -> int:
+        """Return where in the file the sections with the tables end; raise ValueError if a table is in none."""
+        end = 0
+        for address, _ in self.tables:
+            section = self.section(address)
+            end = max(end, section.place + section.size)
+        return end
 
 
 def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
@@ -76,7 +89,7 @@ def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
     """
     data = bytearray()
     header = None
-    end = 1 << 12
+    end = _BEGINNING
     for piece in pieces:
         data += piece
         if len(data) < end:
@@ -86,51 +99,73 @@ def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
             if header is None:
                 return None
             with suppress(ValueError):
-                parts = [header.section(address) for address, _ in header.tables]
-                end = max((part.place + part.size for part in parts), default=0)
+                end = header.end_of_tables()
         if len(data) >= end:
             break
         if end > MOST_OF_FILE:
             return None
+    # A file that is shorter than the beginning has not been looked at.
+    header = header or _read_header(bytes(data))
     if header is None:
-        header = _read_header(bytes(data))
+        return None
     with suppress(ValueError, struct.error):
-        if header:
-            names = dict.fromkeys(_names(bytes(data), header))
-            return tuple(names)
+        names = _names(bytes(data), header)
+        return tuple(dict.fromkeys(names))
     return None
 
 
 def _read_header(data: bytes) -> _Header | None:
+    if not data.startswith(_DOS_SIGNATURE):
+        return None
     with suppress(struct.error):
         [start] = struct.unpack_from("<I", data, _PLACE_OF_HEADER)
         signature, _, count, _, _, _, size, _ = _COFF.unpack_from(data, start)
-        header = start + _COFF.size
-        [magic] = struct.unpack_from("<H", data, header)
-        if data[:2] != b"MZ" or signature != _SIGNATURE or magic != _64_BIT:
+        optional = start + _COFF.size
+        [magic] = struct.unpack_from("<H", data, optional)
+        if signature != _SIGNATURE or magic != _64_BIT:
             return None
-        sections = []
-        for number in range(min(count, _MOST_SECTIONS)):
-            place = header + size + number * _SECTION.size
-            _, _, address, in_file, offset = _SECTION.unpack_from(data, place)
-            sections.append(_Section(address, in_file, offset))
-        tables = []
-        for table in (_IMPORTS, _DELAYED):
-            place = header + _DIRECTORIES + table.number * 8
-            [address] = struct.unpack_from("<I", data, place)
-            if address and place < header + size:
-                tables.append((address, table))
-        return _Header(tuple(sections), tuple(tables))
+        end = optional + size
+        sections = _read_sections(data, end, count)
+        tables = _read_tables(data, optional, end)
+        return _Header(
+            sections=tuple(sections),
+            tables=tuple(tables),
+        )
     return None
+
+
+def _read_sections(
+    data: bytes,
+    start: int,
+    count: int,
+) -> Iterator[_Section]:
+    for number in range(min(count, _MOST_SECTIONS)):
+        row = start + number * _SECTION.size
+        _, _, address, size, place = _SECTION.unpack_from(data, row)
+        yield _Section(address, size, place)
+
+
+def _read_tables(
+    data: bytes,
+    start: int,
+    end: int,
+) -> Iterator[tuple[int, _Table]]:
+    """Yield the tables that an optional header names, with their addresses."""
+    for table in (_IMPORTS, _DELAYED):
+        place = start + _DIRECTORIES + table.number * 8
+        [address] = struct.unpack_from("<I", data, place)
+        if address and place < end:
+            yield address, table
 
 
 def _names(data: bytes, header: _Header) -> Iterator[str]:
     for address, table in header.tables:
         start = header.place(address)
         for number in range(_MOST_LIBRARIES):
-            [name] = table.row.unpack_from(data, start + number * table.row.size)
-            if not name:
+            row = start + number * table.row.size
+            [name_address] = table.row.unpack_from(data, row)
+            if not name_address:
                 break
-            place = header.place(name)
-            text = data[place : data.index(b"\0", place, place + 260)]
-            yield text.decode("ascii")
+            place = header.place(name_address)
+            end = data.index(b"\0", place, place + _LONGEST_NAME)
+            yield data[place:end].decode("ascii")

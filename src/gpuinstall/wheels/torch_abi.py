@@ -12,7 +12,7 @@ import json
 import lzma
 import re
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -21,11 +21,15 @@ from pathlib import Path
 from gpuinstall.values import dataclass
 
 _ORDINARY = re.compile(
-    rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)|(?:_Z\d{1,3})?THP[A-Z]"
+    rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?"
+    rb"(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)"
+    rb"|(?:_Z\d{1,3})?THP[A-Z]"
 )
 """C++ names in torch's namespaces, which stand first in a mangled name, and what its Python module gives."""
 _STABLE = re.compile(rb"(?:aoti_torch|torch)_[a-z]")
 _DEVICE = b"4cuda"
+_HASH_SIZE = 4
+"""In bytes."""
 OF_DEVICE = 1 << 62
 """The bit of a name that only the device's own library exports, which was not read of every build."""
 FIRST_STABLE = "2.9"
@@ -63,7 +67,8 @@ class Exports:
         missing = {}
         for number, minor in enumerate(self.minors):
             lacking = [name for name in names if not self._has(number, name)]
-            missing[minor] = tuple(name.decode() for name in sorted(lacking))
+            lacking.sort()
+            missing[minor] = tuple(name.decode() for name in lacking)
         return missing
 
     def _has(self, number: int, name: bytes) -> bool:
@@ -73,20 +78,16 @@ class Exports:
         if self.minors[number] in self.whole:
             return False
         # The device's own library of this release was not read: it may have what is not known of the others.
-        return bool(mask & OF_DEVICE) or (not mask and _DEVICE in name)
+        if mask:
+            return bool(mask & OF_DEVICE)
+        return _DEVICE in name
 
     @classmethod
     def unpack(cls, data: bytes) -> Exports:
         """Read the file."""
         text, _, packed = data.partition(b"\n")
         head = json.loads(text)
-        columns = lzma.decompress(packed)
-        count = len(columns) // 4
-        words = bytearray(len(columns))
-        for column in range(4):
-            start = column * count
-            words[column::4] = columns[start : start + count]
-        hashes = iter(struct.unpack(f">{count}I", words))
+        hashes = _unpack_hashes(packed)
         masks = {}
         for mask, length in head["groups"]:
             group = islice(hashes, length)
@@ -98,6 +99,17 @@ class Exports:
         )
 
 
+def _unpack_hashes(packed: bytes) -> Iterator[int]:
+    columns = lzma.decompress(packed)
+    count = len(columns) // _HASH_SIZE
+    words = bytearray(len(columns))
+    for column in range(_HASH_SIZE):
+        start = column * count
+        end = start + count
+        words[column::_HASH_SIZE] = columns[start:end]
+    return iter(struct.unpack(f">{count}I", words))
+
+
 @cache
 def load_exports() -> Exports:
     """Load the table as shipped."""
@@ -107,5 +119,5 @@ def load_exports() -> Exports:
 
 def hashed(name: bytes) -> int:
     """Return what stands for a name in the table."""
-    digest = blake2b(name, digest_size=4).digest()
+    digest = blake2b(name, digest_size=_HASH_SIZE).digest()
     return int.from_bytes(digest, "big")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import zlib
@@ -36,15 +37,21 @@ class WheelReader:
         self.size = self._file.size
         with _malformed_if_unreadable("the wheel"):
             self._zip = ZipFile(self._file)
-        members = sorted(self._zip.infolist(), key=lambda member: member.header_offset)
+        members = sorted(self._zip.infolist(), key=_place)
         self.members: Mapping[str, ZipInfo] = {member.filename: member for member in members}
         """The files by their names, in the order of their bytes."""
         if len(self.members) < len(members):
-            raise WheelError("wheel-malformed", "two files in the wheel have the same name")
-        starts = [member.header_offset for member in members]
+            raise WheelError(
+                "wheel-malformed",
+                "two files in the wheel have the same name",
+            )
+        starts = [_place(member) for member in members]
         # Of a directory that has lost its first entries, zipfile takes the lost ones for bytes before the archive.
         if not starts or starts[0]:
-            raise WheelError("wheel-malformed", "the zip directory of the wheel is not complete")
+            raise WheelError(
+                "wheel-malformed",
+                "the zip directory of the wheel is not complete",
+            )
         # No file reaches into the next one, so that no byte of an archive is inflated twice.
         ends = [*starts[1:], self._zip.start_dir]
         self._ends = dict(zip(self.members, ends, strict=True))
@@ -63,7 +70,10 @@ class WheelReader:
         """Return METADATA; raise WheelError if the wheel has not exactly one."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]
         if len(names) != 1:
-            raise WheelError("wheel-malformed", f"the wheel has {len(names)} files METADATA")
+            raise WheelError(
+                "wheel-malformed",
+                f"the wheel has {len(names)} files METADATA",
+            )
         data = self.read(names[0])
         text = data.decode("utf-8", "replace")
         return Parser().parsestr(text)
@@ -72,34 +82,45 @@ class WheelReader:
         """Return a small file whole."""
         size = self.members[name].file_size
         if size > _SMALL:
-            raise WheelError("wheel-too-large", f"{name} is said to have {size} bytes")
+            raise WheelError(
+                "wheel-too-large",
+                f"{name} is said to have {size} bytes",
+            )
         return b"".join(self.stream(name))
 
     def read_together(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return small files whole; those that lie near to each other come with one request."""
         members = [self.members[name] for name in names]
-        members.sort(key=lambda member: member.header_offset)
+        members.sort(key=_place)
         files = {}
-        runs: list[list[ZipInfo]] = []
-        for member in members:
-            near = runs and member.header_offset - self._ends[runs[-1][-1].filename] <= _NEAR
-            if near:
-                runs[-1].append(member)
-            else:
-                runs.append([member])
-        for run in runs:
-            start = run[0].header_offset
-            end = self._ends[run[-1].filename]
+        for group in self._neighbours(members):
+            start = _place(group[0])
+            end = self._end(group[-1])
             with self._file.holding(start, end):
-                for member in run:
+                for member in group:
                     files[member.filename] = self.read(member.filename)
         return files
+
+    def _neighbours(self, members: Iterable[ZipInfo]) -> list[list[ZipInfo]]:
+        """Return files, which come in the order of their bytes, in groups that lie near to each other."""
+        groups: list[list[ZipInfo]] = []
+        end = -math.inf
+        for member in members:
+            if _place(member) - end > _NEAR:
+                groups.append([])
+            groups[-1].append(member)
+            end = self._end(member)
+        return groups
+
+    def _end(self, member: ZipInfo) -> int:
+        return self._ends[member.filename]
 
     def beginning(self, name: str, most: int) -> bytes:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
         data = bytearray()
-        start = self.members[name].header_offset
-        stop = min(start + most, self._ends[name])
+        member = self.members[name]
+        end = _place(member) + most
+        stop = min(end, self._end(member))
         pieces = self._inflated(name, stop)
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
@@ -126,6 +147,11 @@ class WheelReader:
                 self._file.count_inflated(len(piece))
                 yield piece
                 piece = data.read1(_PIECE)
+
+
+def _place(member: ZipInfo) -> int:
+    """Return where in the wheel a file begins."""
+    return member.header_offset
 
 
 @contextmanager

@@ -35,6 +35,8 @@ NAMES = {
     *load_circumstances(),
     *(kind.name for kind in load_kinds()),
     "cpu build torch",
+    "winerror 127",
+    "winerror 1114",
     "cuda 35",
     "cuda 100",
     "cuda 999",

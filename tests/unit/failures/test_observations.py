@@ -6,7 +6,7 @@ from itertools import product
 from string import Template
 from typing import TYPE_CHECKING
 
-from gpuinstall.failures.classify import lookalikes
+from gpuinstall.failures.classify import RELIABLE, classify, lookalikes
 from gpuinstall.failures.observations import load_kinds, observe
 from gpuinstall.failures.table import load_failures
 from gpuinstall.failures.transcript import Transcript
@@ -247,6 +247,29 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "InternalError: Blas GEMM launch failed : a.shape=(32, 784)",
         "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     ),
+    "nvml unknown": (
+        "Failed to initialize NVML: Unknown Error",
+        "Failed to initialize NVML: Unknow Error",
+        "Failed to initialize NVML: Unkown Error",
+        "pynvml.nvml.NVMLError_Unknown: Unknown Error",
+        "NVML: Unknown Error",
+        "NVML initialization failed: Unknown error",
+    ),
+    "cuda 304": ("cuInit(0) returned 304", "CUDA_ERROR_OPERATING_SYSTEM", "CUDA error: 304"),
+    "unknown architecture sm_120a": (
+        "ptxas fatal   : Unsupported .target 'sm_120a'",
+        "ptxas kernel.ptx, line 9; fatal   : Unsupported .target 'sm_120a'",
+    ),
+    "no wheel uvloop": (
+        (
+            "error: Distribution `uvloop==0.21.0 @ registry+https://index.example/simple` can't be "
+            "installed because it doesn't have a source distribution or wheel for the current platform"
+        ),
+    ),
+    "missing module vllm part": (
+        "ModuleNotFoundError: No module named 'vllm._C'",
+        "ImportError: No module named vllm._moe_C",
+    ),
     "nvml mismatch": ("NVMLError_LibRmVersionMismatch", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
 }
 
@@ -406,6 +429,105 @@ def test_a_full_memory_is_one_whoever_says_it() -> None:
     ]
 
     assert others == []
+
+
+XFORMERS = (
+    "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n"
+    "    PyTorch 2.1.0+cu121 with CUDA 1201 (you have 2.2.0+$kind)"
+)
+#: What people write below that warning: it is no fault where it stands.
+HARMLESS = (
+    "This is only a warning.",
+    "It is just a warning and can be ignored.",
+    "You may safely ignore it.",
+    "It does not affect the training.",
+    "It is harmless here.",
+    "这只是警告，不影响训练。",
+    "この警告は無視して構いません。",
+    "이 경고는 무시해도 됩니다.",
+    "Die Warnung ist harmlos.",
+    "Se puede ignorar.",
+    "Это можно игнорировать.",
+)
+#: What shows that the CPU is meant.
+ON_THE_CPU = (
+    "from optimum.intel import OVStableDiffusionPipeline",
+    "python convert.py --device cpu",
+    "pip install torch --index-url https://index.example/whl/cpu",
+    "import openvino",
+    "training_args = TrainingArguments(use_cpu=True)",
+)
+
+
+def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise() -> None:
+    other_torch = Template(XFORMERS).substitute(kind="cu124")
+    on_the_cpu = Template(XFORMERS).substitute(kind="cpu")
+    accused = [
+        *(line for line in HARMLESS if classify(f"{other_torch}\n{line}")),
+        *(line for line in ON_THE_CPU if classify(f"{line}\n{on_the_cpu}")),
+    ]
+
+    assert classify(other_torch)[0].id == "F56"
+    assert classify(on_the_cpu)[0].id == "F33"
+    assert accused == []
+
+
+def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true() -> None:
+    older = (
+        "NVIDIA GB10 with CUDA capability sm_121 is not compatible with the current PyTorch "
+        "installation. The current PyTorch install supports CUDA capabilities $list."
+    )
+    newer = (
+        "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum cuda "
+        "capability supported by this version of PyTorch is ($list)"
+    )
+    cases = (
+        (older, "sm_80 sm_90 sm_90a", "F38"),
+        (older, "sm_80 sm_90 sm_100 sm_120 compute_120", "F30"),
+        (newer, "8.0) - (9.0", "F38"),
+        (newer, "8.0) - (12.0", "F30"),
+    )
+    found = [
+        classify(Template(message).substitute(list=builds))[0].id for message, builds, _ in cases
+    ]
+
+    assert found == [right for _, _, right in cases]
+
+
+def test_another_makers_gpu_is_not_looked_for_in_nvidias_container() -> None:
+    makers = (
+        "ggml_cuda_init: failed to initialize MUSA: unsupported display driver / musa driver",
+        "Default Runtime: mthreads",
+        "摩尔线程 S80",
+        "import torch_npu",
+        "$ cnmon",
+    )
+    text = "docker run image\nNo CUDA GPUs are available\n"
+
+    assert classify(text)[0].id == "F25"
+    assert [
+        maker
+        for maker in makers
+        if any(cause.id == "F25" for cause in classify(f"{maker}\n{text}"))
+    ] == []
+
+
+def test_what_only_a_place_suggests_is_a_possibility() -> None:
+    texts = (
+        "Failed to initialize NVML: Unknown Error",
+        "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
+        "it works on the host\ndocker: No CUDA GPUs are available",
+    )
+
+    assert [text for text in texts if classify(text)[0].confidence >= RELIABLE] == []
+
+
+def test_torchs_warning_about_numpy_is_none_of_a_build() -> None:
+    warning = (
+        "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
+    )
+
+    assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
 
 def test_a_line_that_states_nothing_is_no_observation() -> None:

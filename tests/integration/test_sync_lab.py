@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.frozen import FOLDER
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
@@ -100,6 +103,49 @@ def test_a_sync_with_nothing_to_do_asks_nobody(
     stand_in.forget()
     assert team.document("sync")["data"]["environment"]["status"] == "none"
     assert stand_in.log == []
+
+
+HEAVY = {
+    "ctypes",
+    "email",
+    "gpuinstall.install.stage",
+    "gpuinstall.learned.reader",
+    "gpuinstall.lock.document",
+    "gpuinstall.lock.making",
+    "gpuinstall.lock.transfer",
+    "gpuinstall.verify.cover",
+    "html.parser",
+    "http.client",
+    "pynvml",
+    "requests",
+    "rich",
+    "socket",
+    "ssl",
+    "urllib.request",
+    "zipfile",
+}
+
+
+def test_nothing_heavy_is_imported_if_nothing_is_to_do(team: Workshop, play: Play) -> None:
+    play(A100)
+    team.document("sync")
+    heavy = {}
+    # With --venv a start is checked in full each time.
+    for words in (("sync",), ("install",), ("run", "--venv", ".venv", "true")):
+        program = [sys.executable, "-X", "importtime", str(FOLDER)]
+        done = subprocess.run(
+            [*program, *words],
+            env=team.environment,
+            cwd=team.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        modules = set(re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE))
+        assert "gpuinstall.lock.fit" in modules
+        if HEAVY & modules:
+            heavy[words[0]] = sorted(HEAVY & modules)
+    assert heavy == {}
 
 
 @pytest.mark.heavy

@@ -17,14 +17,11 @@ from gpuinstall.install.inspection import check_platform, check_replaceable, ins
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
-from gpuinstall.install.stage import build_commands
 from gpuinstall.install.swap import publish_lock, size_of
 from gpuinstall.install.transaction import OwnPlace, transact
 from gpuinstall.learned.store import known_catalog
-from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
+from gpuinstall.lock.fit import OTHER_REQUEST, Fit, read_locks
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.resolver import ResolverProject
 from gpuinstall.lock.strangers import with_locked_builds
 from gpuinstall.proof_record import file_stamp
 
@@ -93,12 +90,15 @@ def dry_run(
     options: InstallOptions,
 ) -> tuple[PricedLock, list[list[str]]]:
     """Look, choose, resolve and price as an installation does; return that, and the command lines of the rest."""
+    from gpuinstall.install.stage import build_commands
+    from gpuinstall.lock.resolver import ResolverProject
+
     check_replaceable(project.paths)
     check_platform(project)
     priced = _price(read_state(project, options), project)
     python = priced.choice.python
     commands: list[list[str]] = []
-    if isinstance(priced.of, Resolution):
+    if not isinstance(priced.of, Fit):
         target = priced.of.target
         inputs = ResolverProject(priced.choice.requirements, python, target).inputs
         command = uv.compile_lock(project.session.python, python, target.uv_platform)

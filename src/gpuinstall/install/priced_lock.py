@@ -12,21 +12,9 @@ from gpuinstall.environments.packages import read_packages, required_names
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.errors import UsageError
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.install.clone import editable_folders, unchanged_packages
 from gpuinstall.install.space import FREE, Bill, price_files
-from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fit import Fit, best_files, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
-from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.source_builds import (
-    BuildSite,
-    SourceBuild,
-    check_builds,
-    check_wheels,
-    source_builds,
-    this_site,
-)
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import UNASKED
@@ -39,6 +27,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallState
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
@@ -76,7 +66,7 @@ class PricedLock:
     @property
     def heads(self) -> Mapping[LockedFile, Head]:
         """What is said of the files whose index gives no hash."""
-        return self.of.hashes.missing if isinstance(self.of, Resolution) else {}
+        return {} if isinstance(self.of, Fit) else self.of.hashes.missing
 
     def to_dict(self, commands: Iterable[Sequence[str]]) -> dict[str, Any]:
         """Return the document of ``install --dry-run --json``."""
@@ -97,7 +87,7 @@ class PricedLock:
             return
         python = self.choice.python
         yield "Build", f"torch {self.choice.build.name} · Python {python}"
-        if isinstance(self.of, Resolution):
+        if not isinstance(self.of, Fit):
             for remark in self.of.remarks:
                 yield "", remark
         label = "Changes"
@@ -132,7 +122,7 @@ class PricedLock:
         for label, text in self.lines():
             session.reporter.step(label, text)
         self.bill.check()
-        if yes or not isinstance(self.of, Resolution) or self.bill.fetch <= UNASKED_BYTES:
+        if yes or isinstance(self.of, Fit) or self.bill.fetch <= UNASKED_BYTES:
             return
         silent = session.client.unreachable(session.sources.torch_index)
         codes = {warning.code for warning in self.of.plan.warnings}
@@ -152,6 +142,8 @@ class PricedLock:
         """Return the lock; the installation takes the hash of a file whose index gives none."""
         if isinstance(self.of, Fit):
             return self.of
+        from gpuinstall.lock.document import build_incomplete
+
         lock = build_incomplete(
             self.of,
             state.request.request,
@@ -168,6 +160,9 @@ def price_lock(
     project: Project,
 ) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
+    from gpuinstall.install.clone import editable_folders, unchanged_packages
+    from gpuinstall.lock.source_builds import check_builds, check_wheels
+
     lock, machine, session = fit.lock, state.request.machine, project.session
     builds, site = builds_of(fit, machine, project)
     if session.sourcing.only_binary:
@@ -205,6 +200,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     Raises:
         GpuInstallError: whatever choosing and resolving raise.
     """
+    from gpuinstall.install.clone import unchanged_packages
+    from gpuinstall.lock.making import resolve_locks
+
     existing, session = state.existing, project.session
     near_to = [] if state.options.upgrade else existing.pinned_locks
     moving = state.options.moving if near_to else ()
@@ -273,6 +271,8 @@ def builds_of(
     project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """Return what an installation of a lock builds, and where."""
+    from gpuinstall.lock.source_builds import source_builds, this_site
+
     site = this_site(
         fit.choice,
         fit.lock.versions,

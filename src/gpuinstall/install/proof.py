@@ -16,10 +16,7 @@ from gpuinstall.failures.table import load_failures
 from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
-from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import with_programs, without_programs
-from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -99,6 +96,9 @@ def check_links(
     Raises:
         InstallationError: one of a package that was requested cannot be loaded.
     """
+    from gpuinstall.wheels.companions import load_members
+    from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+
     requested = requirement_names(fit.choice.requirements)
     libraries = read_libraries(site)
     names = {library.elf.soname for library in libraries}
@@ -212,6 +212,8 @@ def verify(
     """
     if not installation.is_ours:
         return replace(installation, verdict=prove(installation, here, project).to_dict())
+    from gpuinstall.verify.cover import read_cover  # which takes long to load
+
     # Before kernels run: what changes meanwhile was not proven.
     cover = read_cover(installation.venv, installation.fit.lock.hashes_by_package)
     kept_verdict = _kept_verdict(installation, cover, here, project)

@@ -12,18 +12,16 @@ from urllib.parse import urlsplit
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import check_cache, read_json, write_atomically
-from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.threads import side_by_side
 from gpuinstall.units import display_path, readable
 from gpuinstall.values import dataclass
-from gpuinstall.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.session import Session
+    from gpuinstall.web import Client
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
@@ -117,6 +115,8 @@ def price_files(
     Raises:
         InstallationError: uv's cache is not to be trusted.
     """
+    from gpuinstall.lock.transfer import cached_wheel  # which takes long to load
+
     check_cache(session.uv_cache, session.reporter)
     cached = {file for file in files if cached_wheel(file, session.uv_cache)}
     return bill(sizes(files, listed, cached, session), cached, venv, uv_cache=session.uv_cache)
@@ -139,6 +139,8 @@ def bill(
         venv: The environment.
         uv_cache: The folder of uv's cache.
     """
+    from gpuinstall.lock.fetch import local_path
+
     new = {file: size for file, size in sizes.items() if file not in cached}
     unpacked = int(UNPACKED * sum(sizes.values()))
     is_linked = _device(venv) == _device(uv_cache)
@@ -200,6 +202,9 @@ def _read(record: Path) -> dict[str, int]:
 
 
 def _size(file: LockedFile, client: Client) -> int:
+    from gpuinstall.lock.fetch import local_path
+    from gpuinstall.web import UnreachableError
+
     path = local_path(file.url)
     if path:
         return path.stat().st_size if path.is_file() else 0

@@ -30,16 +30,13 @@ from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember, was_at
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.files import unwritable
-from gpuinstall.install.bytecode import keep_bytecode
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import proof_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
-from gpuinstall.install.stage import build
 from gpuinstall.install.swap import finish_swap, swap_in
 from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.interruption import defer_interrupts
-from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 
@@ -124,6 +121,8 @@ class OwnPlace:
 
     def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
         """Build another one beside it."""
+        from gpuinstall.install.stage import build  # which takes long to load
+
         return build(fit, priced, self.project, keep_proof=not self.options.verify)
 
     def commit(self, installation: Installation, here: Machine | None) -> None:
@@ -139,6 +138,8 @@ class OwnPlace:
         if venv == paths.venv:
             return
         if proof and not installation.is_proof_kept:
+            from gpuinstall.install.bytecode import keep_bytecode
+
             keep_bytecode(venv, proof.packages)
         swap_in(paths, venv, self.project.reporter, keep=self.options.keep)
 
@@ -233,6 +234,8 @@ class ForeignPlace:
 
     def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, move away what they replace, and install them."""
+        from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+
         environment, session = self.environment, self.project.session
         private_lock = session.scratch / "pylock.private.toml"
         unpacked = session.scratch / "unpacked"

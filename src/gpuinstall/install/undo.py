@@ -20,7 +20,6 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import field, replace
-from email import message_from_string
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -367,6 +366,8 @@ def _edited_guard(root: Path) -> tuple[str, ...]:
 
 def _paths_of_wheel(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
     """Yield the paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
+    from email import message_from_string  # which takes long to load
+
     info = next(wheel.glob("*.dist-info"))
     headers = message_from_string((info / "WHEEL").read_text(encoding="utf-8"))
     is_pure = headers["Root-Is-Purelib"] == "true"

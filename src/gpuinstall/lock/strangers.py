@@ -11,15 +11,12 @@ from packaging.version import Version
 
 from gpuinstall.backend import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
-from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.extensions.rows import Beside, list_files, load_extensions
 from gpuinstall.location import Location
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import Lock, LockedFile
-from gpuinstall.lock.prebuilt import extension_row
 from gpuinstall.provenance import is_of_pytorch
 from gpuinstall.shell import quoted
 
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from gpuinstall.extensions.rows import Beside
     from gpuinstall.session import Session
 
 
@@ -89,13 +87,7 @@ def with_locked_builds(
         locks = read_locks(folder)
     except LockError:  # it is reported when the lock is needed
         return catalog
-    if not locks:
-        return catalog
-    from gpuinstall.learned.reader import Reader
-    from gpuinstall.learned.store import learned_store
-
-    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
-    new = []
+    unknown = []
     for lock in locks:
         for file, build in _locked_builds(lock, catalog.torch_index):
             catalog = catalog.serving(build.backend.kind)
@@ -103,11 +95,17 @@ def with_locked_builds(
                 continue
             if _strange_hosts([file], str(build.backend), session):
                 continue  # only the sources are asked
-            with suppress(InstallationError):
-                learned = reader.torch(build)
-                new.append(learned.build())
-    if not new:
+            unknown.append(build)
+    if not unknown:
         return catalog
+    from gpuinstall.learned.reader import Reader  # which takes long to load
+    from gpuinstall.learned.store import learned_store
+
+    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+    new = []
+    for build in unknown:
+        with suppress(InstallationError):
+            new.append(reader.torch(build).build())
     return replace(catalog, builds=(*catalog.builds, *new))
 
 
@@ -163,6 +161,8 @@ def _strange_hosts(
     torch: str = "",
 ) -> dict[str, list[str]]:
     """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it."""
+    from gpuinstall.extensions.rows import Beside  # which takes long to load
+
     ours = _servers((*session.sources.places, session.default_index))
     ours.add("file://")
     strange: dict[str, list[str]] = {}
@@ -188,6 +188,10 @@ def _listed_hosts(
     session: Session,
 ) -> Iterator[set[str]]:
     """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
+    from gpuinstall.catalog.listing import default_wheels, family_wheels
+    from gpuinstall.extensions.rows import list_files, load_extensions
+    from gpuinstall.lock.prebuilt import extension_row  # which takes long to load
+
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client
     if package in load_extensions().rows or sources.extension_sources:

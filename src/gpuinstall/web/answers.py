@@ -6,7 +6,6 @@ import os
 import re
 import threading
 from contextlib import contextmanager, suppress
-from email.utils import parsedate_to_datetime
 from functools import partial
 from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, NamedTuple
@@ -175,6 +174,8 @@ def _retry_after(response: Response) -> float | None:
         return None
     if header.isdecimal():
         return float(header[:6])
+    from email.utils import parsedate_to_datetime  # which takes long to load
+
     with suppress(ValueError, TypeError):
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
     return None

@@ -244,6 +244,15 @@ def test_the_libraries_go_with_the_last_environment(workshop: Workshop, tmp_path
     assert workshop.entries() == {LOCK}
 
 
+def test_a_dry_run_names_the_plan_that_shows_the_same(workshop: Workshop) -> None:
+    refused = workshop.run("install", "--cuda-compat", "--dry-run")
+
+    assert refused.status == 2
+    assert "gpuinstall plan --cuda-compat # shows what it would give" in said_by(refused)
+    assert workshop.entries() == set()
+    assert "torch 2.15.0+cu130" in said_by(workshop.run("plan", "--cuda-compat"))
+
+
 def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> None:
     older = make_libraries(tmp_path / "535", driver="535.183.01", cuda=12020)
 

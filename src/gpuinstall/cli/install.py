@@ -108,7 +108,7 @@ def command(
                 return _restore_files(_find_interpreter(request.python, venv), project, going_back)
             return _restore_environment(project, going_back)
     if compat.source is not None:
-        _check_alone("--cuda-compat", {"--into": into, "--dry-run": dry_run})
+        _check_compat(into=into, dry_run=dry_run)
     python = None
     if into:
         _check_alone("--into", changes)
@@ -143,6 +143,17 @@ def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
             "options-apart",
             f"{mode} cannot be combined with {', '.join(names)}",
             hint=f"gpuinstall install {mode}",
+        )
+
+
+def _check_compat(*, into: bool, dry_run: bool) -> None:
+    """Raise UsageError if ``--cuda-compat`` is given with an option that cannot have it."""
+    _check_alone("--cuda-compat", {"--into": into})
+    if dry_run:
+        raise UsageError(
+            "options-apart",
+            "--dry-run fetches nothing, and cuda-compat has to be fetched to be tried",
+            hint="gpuinstall plan --cuda-compat   # shows what it would give",
         )
 
 

@@ -210,6 +210,19 @@ def test_what_cannot_be_used_is_not_kept(
     assert wrong == []
 
 
+def test_a_folder_of_others_in_the_place_of_the_libraries_stays(
+    workshop: Workshop, archive: Path
+) -> None:
+    users = workshop.folder / ".cuda-compat"
+    users.mkdir()
+    (users / "notes.txt").touch()
+
+    refused = workshop.document("install", "--cuda-compat-from", str(archive), exit_code=2)
+
+    assert refused["errors"][0]["code"] == "others-libraries"
+    assert (users / "notes.txt").exists()
+
+
 def test_what_a_killed_run_leaves_goes_with_the_next(workshop: Workshop, tmp_path: Path) -> None:
     stranger = workshop.folder / ".cuda-compat-01234567"
     stranger.mkdir()

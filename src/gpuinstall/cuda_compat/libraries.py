@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.records import forget, is_vouched, remember, vouch
+from gpuinstall.errors import UsageError
 from gpuinstall.files import (
     is_folder,
     make_private_folder,
@@ -20,6 +21,7 @@ from gpuinstall.files import (
     write_atomically,
 )
 from gpuinstall.in_use import hold_alone
+from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER
 
@@ -109,7 +111,16 @@ def unpacking_folder(environments: Path) -> Iterator[Path]:
 
     Raises:
         InstallationError: It cannot be made.
+        UsageError: What lies where the libraries are to be kept is not of this user's runs.
     """
+    place = environments / COMPAT_FOLDER
+    if os.path.lexists(place) and kept_libraries(place) is None:
+        raise UsageError(
+            "others-libraries",
+            f"{place} was not made by gpuinstall for this user",
+            why="the libraries would take its place",
+            hint=f"mv {quoted(place)} {quoted(environments / 'cuda-compat.others')}\nthe same again",
+        )
     remove_abandoned(environments)
     work = environments / f"{COMPAT_FOLDER}-{os.urandom(4).hex()}"
     # Recorded before it is there: a run may be killed at any moment after.

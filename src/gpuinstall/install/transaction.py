@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import Marker, fingerprint, installed_packages, read_marker
-from gpuinstall.environments.guard import renew_uv_guard
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
 from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import interpreter
@@ -35,7 +35,7 @@ from gpuinstall.install.inspection import proof_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
 from gpuinstall.install.swap import finish_swap, swap_in
-from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
@@ -306,6 +306,16 @@ class ForeignPlace:
                 "changed-since",
                 f"the packages in {environment.prefix} have changed since gpuinstall installed into it",
                 why=f"restoring files would mix both versions; the replaced files are in {record.saved}",
-                hint=f"rm -r {quoted(record.folder)}",
+                hint=_settling(environment, record),
             )
         record.undo()
+
+
+def _settling(environment: ForeignEnvironment, record: UndoRecord) -> str:
+    """Return the commands for who keeps the packages as they are: without what was saved, or without the guard."""
+    commands = [f"rm -r {quoted(record.folder)}   # keeps the packages as they are"]
+    guard = [environment.prefix / name for name in GUARD_FILES]
+    own = [quoted(file) for file in guard if is_own_guard_file(file)]
+    if own:
+        commands.append(f"rm {' '.join(own)}   # lets pip take other builds again")
+    return "\n".join(commands)

@@ -269,7 +269,9 @@ class CodeCheck:
             if wheel.package == file.package:
                 return row.requires
         metadata = read_metadata(file.url, self._session.client)
-        return [str(text) for text in metadata.get_all("Requires-Dist", ())] if metadata else []
+        if metadata is None:
+            return []
+        return list(map(str, metadata.get_all("Requires-Dist", ())))
 
     def _has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package."""
@@ -378,7 +380,9 @@ class CodeCheck:
         packages = dict[str, None]()
         for name in names:
             library = load_libraries().row(name)
-            package = library.package_for(row.toolkit[0]) if library else None
+            if library is None:
+                continue
+            package = library.package_for(row.toolkit[0])
             if package and package not in self._resolution.versions:
                 packages[package] = None
         return tuple(packages)
@@ -455,7 +459,10 @@ class CodeCheck:
         """
         names = self._requested - self._resolution.request.catalog.family
         versions = self._resolution.versions
-        kept = [f"{name}>={versions[name].partition('+')[0]}" for name in names & versions.keys()]
+        kept = []
+        for name in names & versions.keys():
+            version = versions[name].partition("+")[0]
+            kept.append(f"{name}>={version}")
         exclusions = []
         for rejected in self.rejected:
             wheel = rejected.candidate
@@ -466,7 +473,8 @@ class CodeCheck:
                 continue
             exclusion = self._part_exclusion(rejected)
             if exclusion:
-                exclusions.append(exclusion._replace(kept=tuple(sorted(kept)), program=program))
+                exclusion = exclusion._replace(kept=tuple(sorted(kept)), program=program)
+                exclusions.append(exclusion)
         return exclusions
 
     def _part_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
@@ -507,8 +515,10 @@ class CodeCheck:
         for wheel, row in self.rows.items():
             program = f"{wheel.package} {wheel.version.public}"
             is_needed = row.loading == Loading.REQUIRED.value and self.decides(wheel.package)
+            if not is_needed or program in stuck:
+                continue
             libraries = tuple(filter(self._is_apart, self.lacking(row)))
-            if not is_needed or not libraries or program in stuck:
+            if not libraries:
                 continue
             provide = "provide" if len(libraries) > 1 else "provides"
             exclusion = Exclusion(
@@ -558,17 +568,16 @@ class CodeCheck:
             stem, _, major = name.rpartition("-cu")
             twin = f"{stem}-cu{toolkit[0]}"
             program = f"{name} {version}"
-            is_other = major.isdecimal() and name != twin and program not in stuck
-            if (
-                not is_other
-                or twin not in versions
-                or not load_members().with_torch.fullmatch(name)
-            ):
+            is_other = major.isdecimal() and name != twin
+            if not is_other or program in stuck:
+                continue
+            if twin not in versions or not load_members().with_torch.fullmatch(name):
                 continue
             runnable = self._resolution.plan.runnable
-            same = {
-                build.name for build in runnable if build.toolkit and build.toolkit[0] == toolkit[0]
-            }
+            same = set()
+            for build in runnable:
+                if build.toolkit and build.toolkit[0] == toolkit[0]:
+                    same.add(build.name)
             if len(same) == len(runnable):
                 continue
             exclusion = Exclusion(
@@ -603,8 +612,9 @@ class CodeCheck:
         try:
             for build in self._resolution.plan.runnable:
                 row = self._row(wheel, build.backend)
-                allowed = self._allows_torch(row, build) and self._has_symbols(row, build)
-                if allowed and not self._against(row, build):
+                if not self._allows_torch(row, build):
+                    continue
+                if self._has_symbols(row, build) and not self._against(row, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message

@@ -124,9 +124,14 @@ class Members:
 
     def is_optional(self, package: str, library: str) -> bool:
         """Whether a library is a part that a package does without, and not what the package is named after."""
-        if self.optional.search(package.replace("-", "_")):
+        if self.is_optional_package(package):
             return False
         return self.optional.search(library) is not None
+
+    def is_optional_package(self, package: str) -> bool:
+        """Whether a package is itself what others have as an optional part."""
+        name = package.replace("-", "_")
+        return self.optional.search(name) is not None
 
     def is_dispensable(self, package: str, library: str) -> bool:
         """Whether a library is a part that a package does without, or a plugin that is loaded on demand."""
@@ -140,9 +145,12 @@ class Members:
         names: Collection[str],
     ) -> list[re.Match[str]]:
         """Return the libraries that answer for a package; more than one if each is for another CUDA."""
-        matches: list[re.Match[str]] = []
+        matches = []
         for library in self._libraries_of(package):
-            matches += filter(None, map(library.fullmatch, names))
+            for name in names:
+                match = library.fullmatch(name)
+                if match:
+                    matches.append(match)
         return matches
 
     def _libraries_of(self, package: str) -> list[_Pattern]:
@@ -156,15 +164,21 @@ def load_members() -> Members:
 
     text = Path(__file__).with_name("members.toml").read_text("utf-8")
     table = tomli.loads(text)
-    rows = [
-        (re.compile(row["package"]), re.compile(row["member"], re.ASCII))
-        for row in table["members"]
-    ]
+    rows = []
+    for row in table["members"]:
+        packages = re.compile(row["package"])
+        libraries = re.compile(row["member"], re.ASCII)
+        rows.append((packages, libraries))
     opened = {}
     must_open = {}
     for package, row in table["opened"].items():
         opened[package] = row["since"]
         must_open[package] = re.compile(rf"({row['libraries']})\.so\.\d+")
+    stated = {}
+    lowest = {}
+    for package, row in table["stated"].items():
+        stated[package] = row["since"]
+        lowest[package] = row.get("lowest", {})
     optional = "|".join(row["part"] for row in table["optional"])
     return Members(
         rows=tuple(rows),
@@ -175,8 +189,8 @@ def load_members() -> Members:
         not_pinned=re.compile(table["not_pinned"]),
         compiled_beside=re.compile(table["compiled_beside"]),
         opened=opened,
-        stated={package: row["since"] for package, row in table["stated"].items()},
-        lowest={package: row.get("lowest", {}) for package, row in table["stated"].items()},
+        stated=stated,
+        lowest=lowest,
         must_open=must_open,
     )
 
@@ -218,33 +232,31 @@ def read_package(
     if members.answering(package, names):
         code = read_companion(wheel, package, whole=whole)
         needed = {name for name in names if not members.is_dispensable(package, name)}
-        return PackageCode(code, needs_of(files, wheel, needed), Loading.REQUIRED)
+        needs = needs_of(files, wheel, needed)
+        return PackageCode(code, needs, Loading.REQUIRED)
 
-    required, other, optional = _by_loading(wheel, package, files, names)
-    code, loading = CompanionCode(), Loading.UNKNOWN
-    for libraries, kind in (
-        (required, Loading.REQUIRED),
-        (other, Loading.UNKNOWN),
-        (optional, Loading.OPTIONAL),
-    ):
-        found = _read_largest(wheel, libraries, whole=whole)
-        if found.architectures:
-            code, loading = found, kind
+    libraries = _by_loading(wheel, package, files, names)
+    required = libraries[Loading.REQUIRED]
+    needs_of_required = needs_of(files, wheel, required)
+    code = CompanionCode()
+    loading = Loading.UNKNOWN
+    for kind, paths in libraries.items():
+        code = _read_largest(wheel, paths, whole=whole)
+        if code.architectures:
+            loading = kind
             break
-    of_required = needs_of(files, wheel, required)
-    is_special = bool(code.architectures) and all(map(_OF_ONE_CHIP, code.architectures))
-    if is_special and not members.optional.search(package.replace("-", "_")):
-        # Kernels for one kind of chip stand beside others for every one.
-        return PackageCode(code, of_required if required else needs, Loading.OPTIONAL)
-    if loading is Loading.UNKNOWN and not code.architectures and of_required.is_for_gpus:
+    if _is_for_one_chip(code) and not members.is_optional_package(package):
+        # Such kernels stand beside others for every chip.
+        if required:
+            needs = needs_of_required
+        return PackageCode(code, needs, Loading.OPTIONAL)
+    if not code.architectures and needs_of_required.is_for_gpus:
         loading = Loading.REQUIRED
     if loading is Loading.REQUIRED:
-        return PackageCode(code, of_required, loading)
-    needs = needs_of(files, wheel, required | other)
-    linked = [elf for elf in files.elves.values() if is_linked_to_torch(elf)]
-    # Several libraries that no torch has the symbols for together are for several of them.
-    if needs.torch.fits == () and len(linked) > 1:
-        needs = replace(needs, torch=TorchNeeds("unknown"))
+        return PackageCode(code, needs_of_required, loading)
+    possible = required | libraries[Loading.UNKNOWN]
+    needs = needs_of(files, wheel, possible)
+    needs = _beside_some_torch(needs, files)
     return PackageCode(code, needs, loading)
 
 
@@ -253,18 +265,36 @@ def _by_loading(
     package: str,
     files: NativeFiles,
     names: Collection[str],
-) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the libraries that the import of a package needs, those of which it is not known, and the others."""
+) -> dict[Loading, frozenset[str]]:
+    """Return the libraries by whether a package works without them, those first that it needs."""
     members = load_members()
     imports = read_imports(wheel, package)
     required = files.with_linked(imports.required)
     optional = files.with_linked(imports.optional) - required
-    other = frozenset(names) - required - optional
+    unknown = frozenset(names) - required - optional
     if required:
         # A package that loads something, but not these, works without them until somebody asks for what they do.
-        other &= files.with_linked(imports.possible)
-    other = frozenset(name for name in other if not members.is_dispensable(package, name))
-    return required, other, frozenset(names) - required - other
+        unknown &= files.with_linked(imports.possible)
+    unknown = frozenset(name for name in unknown if not members.is_dispensable(package, name))
+    return {
+        Loading.REQUIRED: required,
+        Loading.UNKNOWN: unknown,
+        Loading.OPTIONAL: frozenset(names) - required - unknown,
+    }
+
+
+def _is_for_one_chip(code: CompanionCode) -> bool:
+    if not code.architectures:
+        return False
+    return all(map(_OF_ONE_CHIP, code.architectures))
+
+
+def _beside_some_torch(needs: Needs, files: NativeFiles) -> Needs:
+    """Return what libraries need; of several that no torch has the symbols for together, each may be for another."""
+    linked = filter(is_linked_to_torch, files.elves.values())
+    if needs.torch.fits == () and len(list(linked)) > 1:
+        return replace(needs, torch=TorchNeeds("unknown"))
+    return needs
 
 
 def read_companion(
@@ -291,12 +321,14 @@ def read_companion(
         library: str | None = answering[0][0]
         if members.has_runtimes_apart(package):
             library = _for_cuda(answering, cuda)
-        return _read_code(wheel, library, whole=whole) if library else CompanionCode()
-    libraries = [
-        name
-        for name in wheel.members
-        if _LIBRARY.fullmatch(name) and not members.is_optional(package, name)
-    ]
+        if library is None:
+            return CompanionCode()
+        return _read_code(wheel, library, whole=whole)
+    libraries = []
+    for name in wheel.members:
+        is_library = _LIBRARY.fullmatch(name)
+        if is_library and not members.is_optional(package, name):
+            libraries.append(name)
     return _read_largest(wheel, libraries, whole=whole)
 
 
@@ -307,9 +339,18 @@ def _read_largest(
     whole: bool,
 ) -> CompanionCode:
     """Return the GPU code of the largest library that has any."""
-    largest = sorted(libraries, key=lambda name: (-wheel.members[name].file_size, name))
-    for name in largest[:_TRIED]:
-        code = _read_code(wheel, name, math.inf if whole else _MOST, whole=whole)
+    most = math.inf if whole else _MOST
+    largest_first = sorted(
+        libraries,
+        key=lambda name: (-wheel.members[name].file_size, name),
+    )
+    for name in largest_first[:_TRIED]:
+        code = _read_code(
+            wheel,
+            name,
+            most,
+            whole=whole,
+        )
         if code.architectures:
             return code
     return CompanionCode()
@@ -341,13 +382,15 @@ def _read_code(
     """Return the GPU code in the first ``most`` bytes of a library."""
     opened = set[str]()
     with closing(wheel.stream(name)) as pieces:
-        code = read_fatbins(_note_libraries(pieces, opened, most), whole=whole)
+        noted = _note_libraries(pieces, opened, most)
+        code = read_fatbins(noted, whole=whole)
+    size = wheel.members[name].file_size
     return CompanionCode(
-        name if code.architectures else None,
-        code.architectures,
-        _cuda_of_isa(code.isa),
-        frozenset(opened),
-        is_whole=code.is_whole and wheel.members[name].file_size <= most,
+        member=name if code.architectures else None,
+        architectures=code.architectures,
+        cuda=_cuda_of_isa(code.isa),
+        opened=frozenset(opened),
+        is_whole=code.is_whole and size <= most,
     )
 
 

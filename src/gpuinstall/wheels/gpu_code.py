@@ -72,7 +72,11 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     [(architectures, _)] = counts.most_common(1)
     if whole or is_whole:
         architectures = ordered({*architectures, *_frequent(counts)})
-    return FatbinCode(architectures, isa, is_whole)
+    return FatbinCode(
+        architectures,
+        isa=isa,
+        is_whole=is_whole,
+    )
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> Iterator[str]:
@@ -127,7 +131,10 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
             versions.add((major, minor))
     if not names:
         return None
-    return FatbinCode(ordered(names), max(versions, default=None))
+    return FatbinCode(
+        ordered(names),
+        isa=max(versions, default=None),
+    )
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
@@ -136,23 +143,25 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
     What lies before the first name need not be a NUL (torch 2.8.0 and 2.9.1). A single name counts only if there
     is no list, no other single name, and none that ends a list in some other form. Empty if there is no answer.
     """
-    single = set()
+    single_names = set()
     for text in _windows(pieces):
         for match in _FLAGS.finditer(text):
-            names = match[0][:-1].split(b" ")
+            flags = match[0].removesuffix(b"\0")
+            names = flags.decode().split(" ")
             if len(names) > 1:
-                return ordered(name.decode() for name in names)
+                return ordered(names)
             start = match.start()
             before = text[start - 1 : start]
             # The end of a list in another form keeps its separator, and so is no name.
-            name = names[0]
             if before in _SEPARATORS:
-                name = before + name
-            single.add(name)
-    if len(single) != 1:
+                flags = before + flags
+            single_names.add(flags.decode())
+    if len(single_names) != 1:
         return ()
-    answer = single.pop().decode()
-    return (answer,) if answer[0].isalpha() else ()
+    [name] = single_names
+    if not name[0].isalpha():
+        return ()
+    return (name,)
 
 
 def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from posixpath import basename
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
@@ -20,12 +20,13 @@ from gpuinstall.wheels.torch_abi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from mmap import mmap
     from zipfile import ZipInfo
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
+_T = TypeVar("_T")
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
@@ -247,6 +248,17 @@ class NativeFiles:
     unread: tuple[str, ...]
     """Those that tell nothing."""
 
+    def among(self, paths: Collection[str] | None) -> NativeFiles:
+        """Return those at some paths; None stands for all."""
+        if paths is None:
+            return self
+        return NativeFiles(
+            elves=_only(paths, self.elves),
+            imports=_only(paths, self.imports),
+            opened=_only(paths, self.opened),
+            unread=tuple(path for path in self.unread if path in paths),
+        )
+
     def with_linked(self, paths: Collection[str]) -> frozenset[str]:
         """Return libraries with those of the same wheel that the loader looks for to load them."""
         by_name = {}
@@ -256,12 +268,18 @@ class NativeFiles:
         waiting = list(paths)
         while waiting:
             elf = self.elves.get(waiting.pop())
-            for need in elf.needs if elf else ():
+            if elf is None:
+                continue
+            for need in elf.needs:
                 own = by_name.get(need)
                 if own and own not in linked:
                     linked.add(own)
                     waiting.append(own)
         return frozenset(linked)
+
+
+def _only(paths: Collection[str], files: Mapping[str, _T]) -> dict[str, _T]:
+    return {path: value for path, value in files.items() if path in paths}
 
 
 def read_needs(
@@ -310,7 +328,12 @@ def read_native(
             elves[path] = elf
         else:
             unread.append(path)
-    return NativeFiles(elves, imports, opened, tuple(sorted(unread)))
+    return NativeFiles(
+        elves=elves,
+        imports=imports,
+        opened=opened,
+        unread=tuple(sorted(unread)),
+    )
 
 
 def needs_of(
@@ -325,38 +348,40 @@ def needs_of(
         wheel: Where they lie: what it has itself is not needed.
         only: The paths of the libraries that count; None for all.
     """
-    shared = load_libraries()
-    libraries = {path: elf for path, elf in files.elves.items() if only is None or path in only}
-    unread = [path for path in files.unread if only is None or path in only]
-    opened = set[str]()
+    files = files.among(only)
+    elves = files.elves.values()
+    opened = set[str]().union(*files.opened.values())
+    imported = set[str]().union(*files.imports.values())
     needs = set[str]()
-    own_names = set()
-    for opener, names in files.opened.items():
-        if only is None or opener in only:
-            opened |= names
-    for path, elf in libraries.items():
+    own_names = set[str]()
+    for path, elf in files.elves.items():
         needs.update(elf.needs)
-        # Among the strings of a beginning is the library's own name.
-        if not elf.whole:
-            stem = basename(path).partition(".so")[0]
-            for need in elf.needs:
-                if need.startswith(f"{stem}.so"):
-                    own_names.add(need)
-    imported = set[str]()
-    for path, linked in files.imports.items():
-        if only is None or path in only:
-            imported.update(linked)
-    elves = libraries.values()
+        own_names.update(_own_names(path, elf))
     versions = [elf.newest("GLIBC") or () for elf in elves]
     newest = max(versions, default=())
+    torch = _torch_needs(
+        elves,
+        imported,
+        is_whole=not files.unread,
+    )
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
-        cuda=shared.cuda_of_all(needs | imported),
+        cuda=load_libraries().cuda_of_all(needs | imported),
         glibc=".".join(map(str, newest)) or None,
-        torch=_torch_needs(elves, imported, is_whole=not unread),
-        unread=tuple(unread),
+        torch=torch,
+        unread=files.unread,
     )
+
+
+def _own_names(path: str, elf: Elf) -> Iterator[str]:
+    """Yield a library's own name, which is among the strings of its beginning."""
+    if elf.whole:
+        return
+    stem = basename(path).partition(".so")[0]
+    for need in elf.needs:
+        if need.startswith(f"{stem}.so"):
+            yield need
 
 
 def _native_members(
@@ -374,11 +399,14 @@ def _native_members(
 
 
 def _read_library(
-    wheel: WheelReader, member: ZipInfo, budget: int
+    wheel: WheelReader,
+    member: ZipInfo,
+    budget: int,
 ) -> tuple[Elf | None, bytes, int]:
     """Read the beginning of a library, or all of a small one; with what was read, and the packed bytes beyond."""
     size = member.compress_size
-    is_small = member.file_size <= _SMALL_INFLATED and size <= min(_SMALL, budget)
+    most = min(_SMALL, budget)
+    is_small = size <= most and member.file_size <= _SMALL_INFLATED
     if not is_small or size > _BEGINNING:
         data = wheel.beginning(member.filename, _BEGINNING)
         elf = read_elf(data, whole=False)

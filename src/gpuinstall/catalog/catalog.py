@@ -316,14 +316,17 @@ class Catalog:
 
     def beside(self, torch: Version) -> tuple[str, ...]:
         """Return the constraints beside a release of torch, whatever its metadata says."""
-        release = self.releases.get(torch)
-        if release is None:
+        if torch not in self.releases:
             return ()
-        if not release.triton:
-            return release.beside
-        # Triton that others compile for Windows has releases of its own (3.4.0.post20) and names no torch.
+        return self.releases[torch].beside
+
+    def triton_for_windows(self, torch: Version) -> tuple[str, ...]:
+        """Return the constraint on what others compile of Triton for Windows, 3.4.0.post20: it names no torch."""
+        release = self.releases.get(torch)
+        if release is None or not release.triton:
+            return ()
         minor = ".".join(release.triton.lstrip("=~").split(".")[:2])
-        return (*release.beside, f"triton-windows=={minor}.*")
+        return (f"triton-windows=={minor}.*",)
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""

@@ -205,7 +205,8 @@ def _resolver_project(
     only_binary = session.sources.only_binary - {":all:"}
     with_wheels = {program.name for program in programs if program.needs_no_building}
     requirements = programs_first(choice.requirements, bound.names)
-    beside = request.catalog.beside(choice.build.torch)
+    torch = choice.build.torch
+    beside = (*request.catalog.beside(torch), *request.catalog.triton_for_windows(torch))
     pages = bound.pages(wheels_of, session)
     project = ResolverProject(
         requirements=(*requirements, *request.libraries),

@@ -91,4 +91,6 @@ def test_a_file_for_newer_torches_too_is_none_for_an_older_one() -> None:
 
 @pytest.mark.parametrize(("torch", "minor"), [("2.7.1", "3.3"), ("2.9.1", "3.5")])
 def test_triton_for_windows_goes_with_the_triton_of_torch(torch: str, minor: str) -> None:
-    assert f"triton-windows=={minor}.*" in load_catalog().beside(Version(torch))
+    catalog = load_catalog()
+
+    assert catalog.triton_for_windows(Version(torch)) == (f"triton-windows=={minor}.*",)

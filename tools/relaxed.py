@@ -70,7 +70,7 @@ What `--relax` makes of thirty requirements files as repositories of papers of 2
 (`tools/relaxed`), written before the first was run. All packages come from the default index:
 PyTorch's own index could not be reached, so that only the builds that the default index has count, one of each release
 for Linux. Runs are made one at a time, each with {SECONDS} seconds, with one cache for all (uv keeps what it built, also if
-an index does not say for how long), on two cores that were busy with other work (a load of 15 to 20), so that the
+an index does not say for how long), on two cores that were busy with other work (a load of up to 20), so that the
 seconds say little. Nothing was installed. What has no row was not measured.
 Made by `python -m tools.relaxed`.
 """

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "relaxed.md"
 FILES = Path(__file__).parent / "relaxed"
 CACHE = Path(tempfile.gettempdir()) / "papers-cache"
-SECONDS = 240
+SECONDS = 400
 SEED = 46
 PROVEN_FILES = 10
 MOST_PINS = 8

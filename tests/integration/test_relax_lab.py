@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import tomli
 
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.wheels import make_wheel
+from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ RTX_5090 = FakeDriver(
     cuda=13000,
 )
 LOCK = "pylock.cu128.toml"
+JULY_2023 = 1689350400
+"""14 July, in seconds since 1970."""
 REQUIREMENTS = """\
 torch==2.3.1
 torchvision==0.18.1
@@ -102,3 +106,23 @@ def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop: Workshop) -> 
     said = " ".join(done.out.split())
     assert "torch 2.7.1 is the nearest to torch==2.3.1, torchvision==0.18.1: " in said
     assert "newest" not in said
+
+
+def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "kindling", "2")
+    make_sdist(simple, "kindling", "1")
+    for pattern in ("kindling-1.*", "easel-1-*", "torch-2.3.1-*"):
+        for file in simple.glob(pattern):
+            os.utime(file, (JULY_2023, JULY_2023))
+    stand_in.habits = replace(stand_in.habits, dates=True)
+    requirements = "torch==2.3.1\neasel==1\nkindling\n"
+    (workshop.folder / "requirements.txt").write_text(requirements, encoding="utf-8")
+
+    done = workshop.run("lock", "--relax")
+
+    assert done.status == 0, done.err
+    assert "are as of 2023-07-15" in done.err
+    assert locked_versions(workshop)["kindling"] == "1"

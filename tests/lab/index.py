@@ -14,6 +14,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -56,6 +57,8 @@ class Habits:
     """Whether the torch index has PEP 691's pages, as some mirrors have."""
     credentials: str | None = None
     """What the default index asks for, as ``user:password``."""
+    dates: bool = False
+    """Whether the default index says when its files were uploaded: when they were written last."""
 
 
 class StandInIndex:
@@ -246,6 +249,9 @@ class StandInIndex:
             file = _json_file(path, f"{self.default.url}/files/{quote(path.name)}")
             if not self.habits.metadata:
                 file["core-metadata"] = False
+            if self.habits.dates:
+                uploaded = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+                file["upload-time"] = f"{uploaded:%Y-%m-%dT%H:%M:%SZ}"
             files.append(file)
         if not files:
             return NOT_FOUND

@@ -107,7 +107,8 @@ def list_programs(
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name
         page = _page(program, session)
-        if page is None:
+        # Which of its files a date hides, uv alone decides.
+        if page is None or session.sources.is_dated(name):
             return ListedProgram(name, None, None)
         allowed = [limit for limit in limits if limit.name == name]
         allowed.append(program)

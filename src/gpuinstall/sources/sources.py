@@ -219,6 +219,10 @@ class Sources:
             settings["undated"] = sorted(self.undated)
         return settings
 
+    def is_dated(self, package: str) -> bool:
+        """Whether only the files count that a package had at a date."""
+        return self.exclude_newer is not None and package not in self.undated
+
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""

@@ -20,14 +20,15 @@ def main() -> None:
     found = answers()
     for low, high in CLASSES:
         inside = [answer for answer in found if low <= answer.confidence < high]
-        right = sum(answer.named == answer.right for answer in inside)
+        right = sum(answer.is_right for answer in inside)
         stated = sum(answer.confidence for answer in inside) / max(1, len(inside))
         average = f", {stated:.2f} stated" if inside else ""
         _say(f"{low:.1f} to {high:.1f}: {right:3} of {len(inside):3} right{average}")
     for answer in found:
-        if answer.named != answer.right:
+        if not answer.is_right:
+            right_entries = " or ".join(answer.right)
             _say(
-                f"wrong: {answer.named} ({answer.confidence}) for {answer.right}: {answer.text[:150]!r}"
+                f"wrong: {answer.named} ({answer.confidence}) for {right_entries}: {answer.text[:150]!r}"
             )
     for wanted, text in silent():
         _say(f"no answer for {wanted}: {text[:150]!r}")

@@ -15,12 +15,17 @@ CLASSES = tuple((low / 10, (low + 1) / 10) for low in range(10))
 
 
 class Answer(NamedTuple):
-    """The first answer to a text: the entry that is right, the one that was named, and how sure it was."""
+    """The first answer to a text: the entries that are right, the one that was named, and how sure it was."""
 
-    right: str
+    right: tuple[str, ...]
     named: str
     confidence: float
     text: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the entry that was named is one of the right ones."""
+        return self.named in self.right
 
 
 def answers() -> list[Answer]:
@@ -28,7 +33,7 @@ def answers() -> list[Answer]:
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
     return [
-        Answer(each["is"], cause.id, cause.confidence, each["says"])
+        Answer((each["is"], *each.get("also", ())), cause.id, cause.confidence, each["says"])
         for each, causes in found
         for cause in causes
     ]

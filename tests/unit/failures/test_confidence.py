@@ -90,8 +90,6 @@ def test_an_answer_is_as_often_right_as_it_says() -> None:
     """Of texts that no pattern was written from, in each class of confidence that has some."""
     found = answers()
     for low, high in CLASSES:
-        rights = [
-            answer.named == answer.right for answer in found if low <= answer.confidence < high
-        ]
+        rights = [answer.is_right for answer in found if low <= answer.confidence < high]
         if len(rights) >= 5:
             assert sum(rights) / len(rights) >= low

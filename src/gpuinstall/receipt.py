@@ -36,10 +36,14 @@ _VARIABLES = (
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FACTS = (
     _BOOT,
+    "/etc/ld.so.cache",
     "/proc/bus/pci/devices",
     "/proc/driver/nvidia/version",
     "/sys/module/amdgpu/version",
 )
+"""Files that are read: each start of a container writes the loader's cache anew, so that its time says nothing."""
+_NODES = ("/dev/dri", "/dev/nvidia-caps")
+"""Folders whose names count, and not their times, for the same reason."""
 _JOBS = (
     "SLURM_JOB_ID",
     "PBS_JOBID",
@@ -51,13 +55,7 @@ _JOBS = (
 )
 _ALONE, _WITH_VALUE = ("--any", "--install"), ("--venv", "--wheels")
 """The options with which ``run --any`` chooses in the same way each time."""
-_PLACES = (
-    "/dev/dri",
-    "/dev/nvidia-caps",
-    "/etc/ld.so.cache",
-    "/usr/lib/wsl/drivers",
-    "/usr/lib/wsl/lib",
-)
+_PLACES = ("/usr/lib/wsl/drivers", "/usr/lib/wsl/lib")
 
 
 class Receipt:
@@ -69,9 +67,7 @@ class Receipt:
     def __init__(self, options: list[str], command: list[str]) -> None:
         """Read what this machine is."""
         self.command = command
-        nodes = [
-            name for name in sorted(os.listdir("/dev")) if name.startswith(("nvidia", "kfd", "dxg"))
-        ]
+        nodes = [name for name in _names("/dev") if name.startswith(("nvidia", "kfd", "dxg"))]
         variables = sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
         # Only a job has nodes that its controller of devices denies; elsewhere each is not opened for nothing, which
         # without persistence starts its card and takes it down again.
@@ -80,6 +76,7 @@ class Receipt:
             [_text(path) for path in _FACTS],
             [usable(f"/dev/{name}") for name in nodes],
             nodes,
+            [_names(folder) for folder in _NODES],
             variables,
         )
         script = command[0] if command[0].endswith(".py") else ""
@@ -233,6 +230,13 @@ def _text(path: str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _is_permitted(node: str) -> bool:

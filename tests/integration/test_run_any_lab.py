@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall import process
+from tests.frozen import GPUINSTALL
+from tests.lab.container import can_contain, contained
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
@@ -118,6 +121,25 @@ def test_what_was_proven_starts_at_once_until_something_changes(
     assert [checks(), checks(), checks()] == [True, True, False], "it is proven anew"
     shutil.rmtree(tmp_path / "cache" / "gpuinstall" / "proofs")
     assert checks()
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+@pytest.mark.skipif(not can_contain(), reason="needs root and unshare for a /dev of its own")
+def test_a_container_starts_at_once_where_one_was_proven(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
+    def checks() -> bool:
+        sleep(1.1)  # what has just changed is not relied on
+        command = [*GPUINSTALL, "run", "--any", "python", "-c", CODE]
+        words = contained(tmp_path / "container", command)
+        done = process.run(words, env=workshop.environment, cwd=workshop.folder)
+        assert done.out == ".venv-cu130 2.10.0+cu130\n", done.err
+        return "Environment" in done.err
+
+    play(NEW_DRIVER)
+
+    assert [checks(), checks(), checks()] == [True, True, False], "it is proven, kept, and used"
 
 
 @pytest.mark.heavy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -17,14 +16,13 @@ from tests.lab import faulty_rank
 from tests.lab.environments import cpu_torch, packages
 from tests.lab.nodes import A100, BROKEN, H100, V100
 from tests.lab.releases import LINUX, catalog_index
-from tests.lab.slurm_cluster import SlurmCluster
+from tests.lab.slurm_cluster import BASE, NEEDS_CLUSTER, SlurmCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab.driver import FakeDriver
 
-BASE = Path(os.environ.get("GPUINSTALL_SLURM_LAB", "/tmp/gpuinstall-slurm-lab"))  # noqa: S108  root's own
 DRIVERS: dict[str, FakeDriver | None] = {
     "n1": H100,
     "n2": H100,
@@ -36,18 +34,7 @@ DRIVERS: dict[str, FakeDriver | None] = {
     "n8": BROKEN,
 }
 OWN = "/var/tmp"  # noqa: S108  each node's own, in its own layer
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.root,
-    pytest.mark.skipif(
-        not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
-        reason="needs root and unshare: every node of the cluster is a set of namespaces",
-    ),
-    pytest.mark.skipif(
-        not (BASE / "base.tar").exists(),
-        reason=f"needs Slurm's packages: tests/lab/slurm/base.sh {BASE} (GPUINSTALL_SLURM_LAB names another folder)",
-    ),
-]
+pytestmark = NEEDS_CLUSTER
 
 
 @pytest.fixture(scope="module")

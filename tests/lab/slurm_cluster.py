@@ -13,6 +13,8 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gpuinstall.process import Finished
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
@@ -32,6 +34,20 @@ SERVE = (
     "p.write_text(json.dumps(served.environment())); p.rename('/mnt/index.json'); time.sleep(1e6)"
 )
 
+BASE = Path(os.environ.get("GPUINSTALL_SLURM_LAB", "/tmp/gpuinstall-slurm-lab"))  # noqa: S108  root's own
+NEEDS_CLUSTER = [
+    pytest.mark.heavy,
+    pytest.mark.root,
+    pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
+        reason="needs root and unshare: every node of the cluster is a set of namespaces",
+    ),
+    pytest.mark.skipif(
+        not (BASE / "base.tar").exists(),
+        reason=f"needs Slurm's packages: tests/lab/slurm/base.sh {BASE} (GPUINSTALL_SLURM_LAB names another folder)",
+    ),
+]
+
 
 @dataclass
 class SlurmCluster:
@@ -41,6 +57,8 @@ class SlurmCluster:
     drivers: Mapping[str, FakeDriver | None]
     index: Path | None = None
     scratch: Mapping[str, str] = field(default_factory=dict)
+    configuration: str = ""
+    """The site's own lines of slurm.conf."""
 
     @property
     def share(self) -> Path:
@@ -55,6 +73,7 @@ class SlurmCluster:
         shutil.rmtree(self.share, ignore_errors=True)
         for name in ("gpus", "scratch", "do", "project"):
             (self.share / name).mkdir(parents=True)
+        (self.share / "slurm.conf").write_text(self.configuration, encoding="utf-8")
         build(self.share / "libraries")
         for node, driver in self.drivers.items():
             if driver is not None:

@@ -29,6 +29,7 @@ SlurmdParameters=config_overrides
 NodeName=n[1-$count] CPUs=2 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
 PartitionName=gpu Nodes=n[1-$count] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES:4
 CONF
+cat /mnt/slurm.conf >> /etc/slurm/slurm.conf
 echo "NodeName=n[1-$count] Name=gpu File=/opt/lab/nvidia[0-1]" > /etc/slurm/gres.conf
 start() { su -s /bin/sh munge -c /usr/sbin/munged; sleep 0.3; }
 start

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.machine import MOST_GPUS, Driver, Gpu, Machine
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
-SELLERS = ("runpod", "vast", "skypilot", "dstack", "modal", "slurm", "htcondor")
+SELLERS = ("runpod", "vast", "lambda", "skypilot", "dstack", "modal", "slurm", "htcondor")
 """Whose offers are read: as their pages, their commands and their names of GPUs have them."""
 
 _OFFER = re.compile(rf"(?:{'|'.join(SELLERS)}):\s*(?P<text>.+)", re.DOTALL | re.IGNORECASE)
@@ -37,6 +39,22 @@ _GPU_KEY = re.compile(
 )
 _TRAILING_COUNT = re.compile(r"(?P<name>.*[^\s:]):(?P<count>\d{1,2})")
 """SkyPilot and Modal: ``A100-80GB:8``."""
+_COUNT = re.compile(r"num_gpus\s*[:=]\s*(?P<count>\d{1,2})", re.IGNORECASE)
+_ARCH = re.compile(
+    rf"(?:(?:cpu_)?arch(?:itecture)?\s*[:=]\s*)?(?P<arch>{'|'.join(_ARCHES)})", re.IGNORECASE
+)
+_ASIDE = re.compile(
+    r"\$.*|\w+\s*=.*|\w+:\s.*|[\d.,]+\s*(?:[kmgt]i?b|v?cpus?|cores?|hours?)\b.*", re.IGNORECASE
+)
+"""What no build depends on: a price, memory, processors, any other field."""
+_SHORTHAND = (
+    (r"^gpu_(\d+)x_", r"\1x "),  # Lambda's types: gpu_8x_h100_sxm5
+    (r"(PRO[ _]\d{4})[ _](?:WS|WK|S)$", r"\1"),  # editions that run the same code
+    (r"(?<=\d{4})[ _]?S\b", " SUPER"),
+    (r"^Q(?=[ _])", "Quadro"),
+    (r"^Instinct(?=MI)", ""),
+)
+"""How sellers shorten the name of a GPU, and what stands for it in the catalogue."""
 
 _LABEL = "nvidia.com/"
 
@@ -52,28 +70,22 @@ def machine_of_offer(text: str) -> Machine | None:
     offer = _OFFER.fullmatch(text)
     if offer is None:
         return None
-    # Imported here: the document of a machine is read without the names of GPUs.
-    from gpuinstall.words import driver_in_words, gpu_in_words
-
     names: list[str] = []
+    copies = 1
     driver = Driver(found_via="words")
     arch = "x86_64"
-    parts = [part.strip().strip("\"'") for part in re.split(r"[,;\n]", offer["text"])]
-    for part in filter(None, parts):
-        cuda = _CUDA.fullmatch(part)
-        runtime = _RUNTIME.fullmatch(part)
-        release = _DRIVER.fullmatch(part)
-        if cuda:
-            driver = replace(driver, cuda=_cuda(cuda["version"]))
-        elif runtime:
-            driver = replace(driver, cuda=CudaVersion.from_driver_api(int(runtime["number"])))
-        elif release:
-            driver = replace(driver, version=driver_in_words(release["version"]))
-        elif part.lower() in _ARCHES:
-            arch = _ARCHES[part.lower()]
-        else:
+    for part in _parts(offer["text"]):
+        newer_driver = _with_words_of(part, driver)
+        count, processor = _COUNT.fullmatch(part), _ARCH.fullmatch(part)
+        if newer_driver:
+            driver = newer_driver
+        elif count:
+            copies = int(count["count"])
+        elif processor:
+            arch = _ARCHES[processor["arch"].lower()]
+        elif _GPU_KEY.match(part) or not _ASIDE.fullmatch(part):
             names += _counted(_GPU_KEY.sub("", part, count=1))
-    gpus = tuple(gpu_in_words(name, index) for index, name in enumerate(names))
+    gpus = tuple(_gpu(name, index) for index, name in enumerate(names * copies))
     if not gpus:
         raise UsageError(
             "gpu-missing",
@@ -83,10 +95,51 @@ def machine_of_offer(text: str) -> Machine | None:
     return _with_driver(Machine("linux", arch, gpus=gpus), driver)
 
 
+def _parts(text: str) -> list[str]:
+    """Return what stands between commas, or the fields of an object of JSON."""
+    parts = re.split(r"[,;|\n·]", text)
+    if text.startswith("{"):
+        with suppress(ValueError):
+            parts = [f"{name}: {value}" for name, value in json.loads(text).items()]
+    stripped = [part.strip().strip("\"'") for part in parts]
+    return list(filter(None, stripped))
+
+
+def _with_words_of(part: str, driver: Driver) -> Driver | None:
+    """Return a driver with its CUDA or its release as a part tells it; None if the part is of something else."""
+    # Imported here: the document of a machine is read without the names of GPUs.
+    from gpuinstall.words import driver_in_words
+
+    cuda = _CUDA.fullmatch(part)
+    if cuda:
+        return replace(driver, cuda=_cuda(cuda["version"]))
+    runtime = _RUNTIME.fullmatch(part)
+    if runtime:
+        return replace(driver, cuda=CudaVersion.from_driver_api(int(runtime["number"])))
+    release = _DRIVER.fullmatch(part)
+    if release:
+        return replace(driver, version=driver_in_words(release["version"]))
+    return None
+
+
+def _gpu(name: str, index: int) -> Gpu:
+    from gpuinstall.words import gpu_in_words
+
+    try:
+        return gpu_in_words(name, index)
+    except UsageError as error:
+        hint = str(error.hint).replace("--gpu ", "")
+        if hint.startswith("nvidia-smi"):  # which a machine that is not rented yet cannot run
+            hint = "Write what it executes instead: sm_89 for an RTX 4090"
+        raise UsageError(error.code, error.message, hint=hint) from None
+
+
 def _counted(name: str) -> list[str]:
-    """Return the name of each GPU of ``4x A100``, ``A100:4`` or ``RTX_4090``."""
+    """Return the name of each GPU of ``4x A100``, ``A100:4``, ``gpu_4x_a100`` or ``RTX_4090``."""
     from gpuinstall.catalog.gpu_names import counted_names
 
+    for shorthand, words in _SHORTHAND:
+        name = re.sub(shorthand, words, name)
     trailing = _TRAILING_COUNT.fullmatch(name)
     if trailing:
         return [trailing["name"]] * int(trailing["count"])
@@ -123,27 +176,30 @@ def labels_in(document: Any) -> Mapping[str, str] | None:
 
 
 def machine_of_labels(labels: Mapping[str, str]) -> Machine:
-    """Return the machine of a node by the labels of GPU feature discovery, or of AMD's labeller.
+    """Return the machine of a node by the labels of GPU feature discovery, or of AMD's and Intel's labellers.
 
     Raises:
-        UsageError: The labels tell of no GPU, or not enough of it.
+        UsageError: The labels tell of no GPU or no driver, or are malformed.
     """
     from gpuinstall.words import gpu_in_words
 
     arch = _ARCHES.get(labels["kubernetes.io/arch"], labels["kubernetes.io/arch"])
     machine = Machine(labels.get("kubernetes.io/os", "linux"), arch)
-    product = labels.get("amd.com/gpu.product-name")
+    product = labels.get("amd.com/gpu.product-name") or labels.get("gpu.intel.com/product")
     if product:
         return replace(machine, gpus=(gpu_in_words(product.replace("_", " ")),))
     try:
         return _machine_of_nvidia_labels(machine, labels)
-    except (KeyError, ValueError):
-        raise UsageError(
-            "machine-malformed",
-            "the labels of the node tell of no GPU, or no driver",
-            why="NVIDIA's GPU feature discovery writes nvidia.com/gpu.compute.major and others",
-            hint="kubectl get node NODE -o json   # on a node with that labeller",
-        ) from None
+    except KeyError as missing:
+        message = f"the node has no label {missing.args[0]}"
+    except ValueError as error:
+        message = f"a label of the node is malformed: {error}"
+    raise UsageError(
+        "machine-malformed",
+        message,
+        why="NVIDIA's GPU feature discovery writes it; AMD's and Intel's labellers name the product",
+        hint="kubectl get node NODE -o json   # on a node with that labeller",
+    )
 
 
 def _machine_of_nvidia_labels(machine: Machine, labels: Mapping[str, str]) -> Machine:
@@ -173,7 +229,7 @@ def _machine_of_nvidia_labels(machine: Machine, labels: Mapping[str, str]) -> Ma
         found_via="labels",
     )
     if not (release or cuda):
-        raise KeyError("driver")
+        raise KeyError(f"{_LABEL}cuda.driver-version.major")
     return replace(machine, gpus=gpus, driver=driver)
 
 

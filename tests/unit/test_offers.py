@@ -11,6 +11,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.offers import labels_in, machine_of_labels, machine_of_offer
 from gpuinstall.plan import Plan, choose
 from gpuinstall.request import Request
+from tests.lab.wordings import wordings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,12 +117,24 @@ def test_a_node_of_amd_is_told_by_its_product() -> None:
 
 
 @pytest.mark.parametrize("missing", ["gpu.compute.major", "cuda.driver-version.major"])
-def test_a_node_without_a_gpu_or_a_driver_is_refused(missing: str) -> None:
+def test_a_label_that_is_missing_is_named(missing: str) -> None:
     labels = {name: value for name, value in NODE.items() if "runtime" not in name}
     del labels[f"nvidia.com/{missing}"]
 
-    with pytest.raises(UsageError, match="no GPU, or no driver"):
+    with pytest.raises(UsageError, match=f"the node has no label nvidia.com/{missing}"):
         machine_of_labels(labels)
+
+
+def test_a_label_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="a label of the node is malformed"):
+        machine_of_labels({**NODE, "nvidia.com/gpu.compute.major": "eight"})
+
+
+def test_public_wordings_of_offers_and_nodes_are_read_as_recorded() -> None:
+    outcomes = {wording: wording.outcome()[0] for wording in wordings()}
+
+    assert len(outcomes) > 80
+    assert [one for one, outcome in outcomes.items() if outcome != one.expected] == []
 
 
 def test_a_node_is_read_as_kubectl_prints_it(

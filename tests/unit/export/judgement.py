@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -151,17 +150,3 @@ def words_by_tool(needs: MachineNeeds) -> dict[str, str]:
         with suppress(UsageError):
             texts[tool.name] = words_for(tool, needs, features if tool.needs_features else {})
     return texts
-
-
-def summary(judged: Sequence[Judgement]) -> dict[str, Counter[str]]:
-    """Count for each tool what was right, let in although refused (by the reason), and kept out although it runs."""
-    counts: dict[str, Counter[str]] = {tool.name: Counter() for tool in MACHINE_TOOLS}
-    for judgement in judged:
-        count = counts[judgement.tool]
-        if judgement.is_let_in == (judgement.refusal is None):
-            count["right"] += 1
-        elif judgement.is_let_in:
-            count[f"let in: {judgement.refusal}"] += 1
-        else:
-            count["kept out"] += 1
-    return counts

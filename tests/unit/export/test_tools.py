@@ -8,6 +8,7 @@ import re
 import pytest
 import yaml
 from kubernetes_validate import validate  # type: ignore[import-untyped]
+from tools.needs import PAGE, decisions, offers
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
@@ -22,7 +23,6 @@ from tests.unit.export.judgement import (
     locks,
     machines_of_every_kind,
     recorded_machines,
-    summary,
 )
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
@@ -199,54 +199,17 @@ def test_a_tool_without_words_for_a_maker_says_so() -> None:
         words_for(BY_NAME["modal"], needs, {})
 
 
-# What each tool decides of 24 recorded machines, 20 locks each, as far as it has words for the lock.
-RECORDED = {
-    "runpod": {"kept out": 25, "let in: gpu-lost": 9, "let in: other-platform": 6, "right": 416},
-    "vast": {"let in: gpu-lost": 9, "let in: open-module-on-old-gpu": 7, "right": 416},
-    "skypilot": {
-        "kept out": 1,
-        "let in: driver-too-old": 20,
-        "let in: gpu-lost": 9,
-        "let in: other-platform": 9,
-        "right": 393,
-    },
-    "dstack": {"kept out": 1, "let in: driver-too-old": 20, "let in: gpu-lost": 9, "right": 426},
-    "modal": {
-        "kept out": 1,
-        "let in: driver-too-old": 20,
-        "let in: gpu-lost": 9,
-        "let in: other-platform": 9,
-        "right": 393,
-    },
-    "kubernetes": {"let in: gpu-lost": 9, "let in: open-module-on-old-gpu": 7, "right": 464},
-    "slurm": {
-        "let in: driver-too-old": 27,
-        "let in: gpu-lost": 9,
-        "let in: jetson": 1,
-        "let in: open-module-on-old-gpu": 7,
-        "let in: other-platform": 9,
-        "right": 427,
-    },
-    "htcondor": {"let in: gpu-lost": 9, "let in: open-module-on-old-gpu": 7, "right": 416},
-    "oci": {
-        "let in: gpu-lost": 9,
-        "let in: no-build-ever": 6,
-        "let in: no-build-for-platform": 14,
-        "let in: open-module-on-old-gpu": 7,
-        "let in: other-platform": 20,
-        "right": 424,
-    },
-}
-
-
 def test_no_recorded_machine_is_let_in_for_what_a_tool_can_say() -> None:
     judged = list(judgements(recorded_machines(), locks()))
 
     wrong = [one for one in judged if one.is_let_in and one.refusal]
     assert [one for one in wrong if one.is_sayable] == []
     assert {str(one.refusal) for one in wrong} <= HEALTH | PROPERTY_OF.keys()
-    counts = {name: dict(count) for name, count in summary(judged).items()}
-    assert counts == RECORDED
+    assert decisions(judged) in PAGE.read_text("utf-8"), "run: python -m tools.needs"
+
+
+def test_the_page_has_the_wordings_that_are_read() -> None:
+    assert offers() in PAGE.read_text("utf-8"), "run: python -m tools.needs"
 
 
 def test_tools_that_can_say_all_decide_as_the_plan() -> None:

@@ -10,6 +10,7 @@ import pytest
 import tomli
 
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.projects import make_project
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
@@ -35,6 +36,8 @@ brush==1
 easel==1
 cowsay
 """
+PINS_OF_PROJECT = ("torch==2.3.1", "torchvision==0.18.1", "painter==1", "brush==1")
+EXTRA = '[project.optional-dependencies]\nstudy = ["easel==1"]\n'
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
 
 def locked_versions(workshop: Workshop) -> dict[str, str]:
     packages = tomli.loads(workshop.lock(LOCK))["packages"]
-    return {package["name"]: package["version"] for package in packages}
+    return {package["name"]: package.get("version", "") for package in packages}
 
 
 def test_a_refusal_names_relax_and_what_it_would_give(workshop: Workshop) -> None:
@@ -126,3 +129,21 @@ def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(
     assert done.status == 0, done.err
     assert "are as of 2023-07-15" in done.err
     assert locked_versions(workshop)["kindling"] == "1"
+
+
+@pytest.mark.parametrize("place", [".", "./paper[study]"])
+def test_the_pins_of_a_project_in_a_folder_give_way(workshop: Workshop, place: str) -> None:
+    folder = workshop.folder / place.partition("[")[0]
+    make_project(folder, "paper", "1.0", PINS_OF_PROJECT, pyproject=EXTRA)
+    (workshop.folder / "requirements.txt").write_text(f"-e {place}\n", encoding="utf-8")
+
+    done = workshop.run("install", "--relax")
+
+    assert done.status == 0, done.err
+    said = " ".join(done.err.split())
+    assert "torch 2.7.1+cu128 in place of torch==2.3.1" in said
+    assert "brush 3 in place of brush==1: " in said
+    assert ("easel" in locked_versions(workshop)) == place.endswith("[study]")
+    assert workshop.run("lock", "check").status == 0
+    again = workshop.document("install", "--relax")["data"]["environment"]
+    assert again["status"] == "none"

@@ -308,6 +308,10 @@ def _stale_online(
     ]
     again = LockRequest.for_target(target, pinned, catalog)
     again = replace(again, pins=VersionPins(tuple(versions)))
+    if lock.relaxed:
+        from gpuinstall.lock.relax import relaxed_again
+
+        again = relaxed_again(again, lock.relaxed, session)
     try:
         [resolution] = resolve_locks([again], session)
     except (NoBuildError, InstallationError) as error:
@@ -328,7 +332,7 @@ def _pinned(
         names.add(name)
         version = _public_version(lock, name)
         if name in lock.addresses:
-            yield lock.addresses[name]
+            yield lock.addresses[name].replace(f"{name} @", f"{name}{requirement.extras} @", 1)
         elif requirement.url or requirement.marker or not version:
             yield requirement.text
         else:

@@ -242,6 +242,7 @@ def _propose(
         target=request.target,
         pages={**binding.pages(wheels_of, session), **request.files},
         pins=pins.within(*beside),
+        folder_projects=request.folder_projects,
         folder=session.folder,
         wheels_only=wheels_only,
         sources=session.sources,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
 from gpuinstall.finding import Reason
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
+from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.lost_names import lost_names
 from gpuinstall.lock.pinned_pages import date_of_pins, python_with_wheels
@@ -61,6 +62,7 @@ def resolve_relaxed(
         GpuInstallError: ``refusal`` if no torch that runs here serves the rest of the request, or what stands against
             the last trial.
     """
+    requests = [_with_requirements_of_folders(request, session) for request in requests]
     silent = replace(session, reporter=SilentReporter())
     with ask_live_index(requests, silent) as answers:
         live, _ = answers()
@@ -92,6 +94,29 @@ def resolve_relaxed(
     explained = [_explained(resolution, terms, compromise, why) for resolution in answer]
     lost = lost_names(terms.moved, answer[0], session)
     return [resolution.warned_of(lost) for resolution in explained]
+
+
+def relaxed_again(
+    request: LockRequest,
+    packages: Collection[str],
+    session: Session,
+) -> LockRequest:
+    """Return a request as it was relaxed for a lock, in which the versions of ``packages`` gave way."""
+    request = _with_requirements_of_folders(request, session)
+    return replace(request, request=_without_versions(request.request, packages))
+
+
+def _with_requirements_of_folders(request: LockRequest, session: Session) -> LockRequest:
+    """Request what the projects in folders require in their place: so it can give way."""
+    requirements = dict.fromkeys(request.request.requirements)
+    projects = []
+    for text in request.request.requirements:
+        project = read_folder_project(parse_requirement(text), session.folder)
+        if project:
+            projects.append(project)
+            requirements.update(dict.fromkeys(project.requirements))
+    own = replace(request.request, requirements=tuple(requirements))
+    return replace(request, request=own, folder_projects=tuple(projects))
 
 
 class _Terms(NamedTuple):

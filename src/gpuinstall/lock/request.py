@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Build, Catalog, Wheel
+    from gpuinstall.lock.folder_project import FolderProject
     from gpuinstall.plan.values import Choice, ProgramConstraints
     from gpuinstall.request import Request
 
@@ -63,6 +64,8 @@ class LockRequest:
     """What the programs came to."""
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The files of extensions."""
+    folder_projects: tuple[FolderProject, ...] = ()
+    """Projects in folders whose own requirements do not count: the request has them, with other versions."""
     libraries: tuple[str, ...] = ()
     """Packages that are added because a program opens what they have."""
     rejected_torches: frozenset[Version] = frozenset()

@@ -214,6 +214,7 @@ def _resolver_project(
         target=target,
         pages={**pages, **extensions},
         pins=pins.within(*beside),
+        folder_projects=request.folder_projects,
         folder=session.folder,
         wheels_only=names | only_binary | with_wheels,
         sources=session.sources,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuinstall.catalog import Wheel
+    from gpuinstall.lock.folder_project import FolderProject
     from gpuinstall.lock.target import Target
     from gpuinstall.session import Session
 
@@ -75,6 +76,9 @@ class ResolverProject:
     """The wheels that each package with a page may come from."""
 
     pins: VersionPins = field(default_factory=VersionPins)
+    folder_projects: tuple[FolderProject, ...] = ()
+    """Those that require nothing by themselves."""
+
     folder: Path = Path()
     """Where the paths of requirements begin."""
 
@@ -103,6 +107,9 @@ class ResolverProject:
         _write_index(listed, folder / "family")
         unlisted = self._write_empty_pages(scratch)
         settings = self.sources.uv_settings()
+        settings["dependency-metadata"] = [
+            project.metadata_without_requirements for project in self.folder_projects
+        ]
         files = {
             **self._pins_by_file(),
             "pyproject.toml": self.document,

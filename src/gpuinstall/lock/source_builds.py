@@ -419,10 +419,10 @@ def resolver_settings(
     Args:
         pages: The packages that uv is given a page of, which has no upload times.
         index: Comes after those that uv is named on its command line, and before those of ``sources``.
-        sources: Further settings of uv, with indexes that come before the default one.
+        sources: Further settings of uv, with indexes that come before the default one, and metadata of folders.
     """
     sources = sources or {}
-    metadata = []
+    metadata = list(sources.get("dependency-metadata", ()))
     for name, known in known_builds().items():
         if known.metadata:
             metadata.append({"name": name, **known.metadata})

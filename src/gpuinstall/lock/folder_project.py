@@ -1,0 +1,67 @@
+"""A project in a folder whose requirements can be read without building it."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from gpuinstall.files import parse_toml, read_raw
+from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.requirements_file import PROJECT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.plan.requirement import ParsedRequirement
+
+
+class FolderProject(NamedTuple):
+    """What a project's pyproject.toml says of it."""
+
+    name: str
+    version: str
+    requirements: tuple[str, ...]
+    """With those of the extras that are requested of it."""
+
+    @property
+    def metadata_without_requirements(self) -> dict[str, Any]:
+        """The row of uv's ``dependency-metadata`` with which it requires nothing."""
+        return {"name": self.name, "version": self.version, "requires-dist": []}
+
+
+def read_folder_project(requirement: ParsedRequirement, folder: Path) -> FolderProject | None:
+    """Return the project that a requirement names by its folder.
+
+    Args:
+        requirement: Such as ``-e ./paper[train]``.
+        folder: Where relative paths begin.
+
+    Returns:
+        None if it is no folder, or only its build backend knows its version or what it requires.
+    """
+    if requirement.url is None or requirement.is_remote:
+        return None
+    project = folder / requirement.url
+    try:
+        text = read_raw(project.expanduser() / PROJECT).decode()
+        table = parse_toml(text)["project"]
+        lists = [table.get("dependencies", [])]
+        extras = table.get("optional-dependencies", {})
+        lists.extend(extras[extra] for extra in requirement.extra_names)
+        name = canonicalize_name(table["name"])
+        version = str(table["version"])
+        requirements = list(map(parse_requirement, chain.from_iterable(lists)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if "dependencies" in table.get("dynamic", ()):
+        return None
+    # An extra of all extras names the project itself.
+    if any(requirement.name == name for requirement in requirements):
+        return None
+    return FolderProject(
+        name,
+        version,
+        requirements=tuple(requirement.text for requirement in requirements),
+    )

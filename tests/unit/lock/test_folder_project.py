@@ -1,0 +1,54 @@
+"""What a project's pyproject.toml says of it without a build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.lock.folder_project import FolderProject, read_folder_project
+from gpuinstall.plan.requirement import parse_requirement
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = """
+[project]
+name = "Paper_Code"
+version = "0.1"
+dependencies = ["torch==2.0.1"]
+optional-dependencies = { train = ["wandb"], all = ["paper-code[train]"] }
+"""
+
+
+def test_the_requirements_are_those_of_the_extras_too(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
+
+    project = read_folder_project(parse_requirement("-e ./paper[train]"), tmp_path)
+
+    assert project == FolderProject("paper-code", "0.1", ("torch==2.0.1", "wandb"))
+
+
+def test_what_only_a_build_tells_is_not_guessed(tmp_path: Path) -> None:
+    requirement = parse_requirement("-e .")
+    texts = {
+        "no pyproject.toml": "",
+        "dynamic version": WHOLE.replace('version = "0.1"', 'dynamic = ["version"]'),
+        "dynamic requirements": WHOLE.replace(
+            'dependencies = ["torch==2.0.1"]', 'dynamic = ["dependencies"]'
+        ),
+        "malformed": WHOLE.replace('"torch==2.0.1"', "{}"),
+        "no list": WHOLE.replace('["torch==2.0.1"]', "3"),
+    }
+    read = []
+    for case, text in texts.items():
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        if read_folder_project(requirement, tmp_path):
+            read.append(case)
+
+    assert read == []
+
+
+def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
+
+    assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None

@@ -62,6 +62,9 @@ def _initializer(cls: type) -> Any:
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         # Past __setattr__, which refuses; all at once is also faster than one by one.
         values = self.__dict__
+        if len(args) == len(names) and not kwargs:
+            values.update(zip(names, args, strict=True))
+            return
         values.update(defaults)
         values.update(zip(names, args, strict=False))
         values.update(kwargs)

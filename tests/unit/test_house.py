@@ -55,7 +55,7 @@ marked_block ->
 offers -> catalog errors machine versions words
 page -> advice catalog machine plan request support versions
 patience -> errors
-plan -> backend catalog errors finding values vendors
+plan -> backend catalog errors finding machine values vendors
 poetry ->
 probe -> errors facts failures machine reporter vendors
 process -> errors interruption patience

@@ -233,7 +233,7 @@ def no_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ..
     return ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """All that a choice knows of the world."""
 
@@ -269,8 +269,12 @@ class Catalog:
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]] = no_commands
     """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
 
-    def serving(self, kind: str) -> Catalog:
+    @cached_property
+    def serving(self) -> Callable[[str], Catalog]:
         """Return the catalogue with the builds of a kind, read only for machines with such GPUs."""
+        return cache(self._serving)
+
+    def _serving(self, kind: str) -> Catalog:
         if kind not in self.further:
             return self
         own = self.further[kind]()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.plan.companions import label_of
-from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read
+from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read, lists_code
 from gpuinstall.plan.values import Choice
-from gpuinstall.vendors.protocol import Code, Rules
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuinstall.catalog import Build
-    from gpuinstall.machine import Gpu
-    from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.context import Codes, GpuPositions, PlanContext, Terms
     from gpuinstall.plan.values import RejectedBuild, SortKey
-
-GpuPositions = tuple[int, ...]
-"""A set of GPUs, by their positions among those of the context."""
+    from gpuinstall.vendors.protocol import Rules
 
 _STAGES = (
     "other-torch",
@@ -40,9 +38,7 @@ class Candidate(NamedTuple):
 
     build: Build
     python: str
-    codes: tuple[Code | Reason, ...] = ()
-    """What each GPU runs of it, or why it runs nothing, in the order of the GPUs."""
-
+    codes: Codes = ()
     covers: GpuPositions = ()
     """The GPUs that it runs on."""
 
@@ -56,7 +52,7 @@ class Candidate(NamedTuple):
             index=build.index(context.catalog.torch_index),
             requirements=(
                 f"torch{demand.extras}=={build.torch}{label_of(build)}",
-                *context.companions.pins(build, self.python),
+                *context.terms.companions.pins(build, self.python),
                 *demand.others,
             ),
         )
@@ -88,45 +84,45 @@ def judge_builds(
 
 def judge_build(build: Build, context: PlanContext) -> Candidate | RejectedBuild:
     """Apply every rule to one build."""
-    verdict = judge_request(build, context)
-    if isinstance(verdict, Rejection) or not context.gpus:
-        return verdict
+    python = _python_for(build, context)
+    if isinstance(python, Reason):
+        return Rejection(build, python)
+    if not context.gpus:
+        return Candidate(build, python)
     codes = codes_of(build, context)
-    covers = _covered_positions(codes)
-    candidate = Candidate(build, verdict.python, codes, covers)
-    if covers:
-        obstacle = context.rules.against_driver(build)
-    else:
-        obstacle = missing_code(candidate, context.gpus)
+    covers = context.positions_with(codes)
+    obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
     if obstacle:
         return Rejection(build, obstacle)
-    return candidate
-
-
-def _covered_positions(codes: tuple[Code | Reason, ...]) -> GpuPositions:
-    first = codes[0]
-    # Most machines have GPUs of one architecture.
-    if codes.count(first) == len(codes):
-        return tuple(range(len(codes))) if isinstance(first, Code) else ()
-    covers = []
-    for position, code in enumerate(codes):
-        if isinstance(code, Code):
-            covers.append(position)
-    return tuple(covers)
+    return Candidate(build, python, codes, covers)
 
 
 def judge_request(build: Build, context: PlanContext) -> Candidate | RejectedBuild:
-    """Apply the rules that do not depend on a GPU's code, last the one on builds that were never read."""
-    reason = broken_rule(build, context)
-    if reason:
-        return Rejection(build, reason)
-    python = context.python(context.companions.pythons(build))
+    """Apply the rules that do not depend on a GPU's code."""
+    python = _python_for(build, context)
     if isinstance(python, Reason):
         return Rejection(build, python)
-    reason = is_read(build, context)
-    if reason:
-        return Rejection(build, reason)
     return Candidate(build, python)
+
+
+def _python_for(build: Build, context: PlanContext) -> str | Reason:
+    python = _python_of_request(build, context.terms)
+    # The rule on builds that were never read comes last.
+    if isinstance(python, Reason) or not build.unread:
+        return python
+    return is_read(build, context) or python
+
+
+@lru_cache(maxsize=10_000)
+def _python_of_request(build: Build, terms: Terms) -> str | Reason:
+    """Apply the rules that depend on neither GPU nor driver, once for all machines of the terms."""
+    reason = broken_rule(build, terms)
+    if reason:
+        return reason
+    python = terms.python(terms.companions.pythons(build))
+    if isinstance(python, Reason):
+        return python
+    return lists_code(build, terms) or python
 
 
 def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | None:
@@ -151,7 +147,7 @@ def preference_key(candidate: Candidate, context: PlanContext) -> SortKey:
     """Sort candidates: the newest torch, then the backend that the request prefers, then as the maker prefers."""
     build = candidate.build
     return (
-        context.ages[build.torch],
+        context.terms.ages[build.torch],
         build.backend != context.demand.preferred_backend,
         maker_key(candidate, context),
     )
@@ -159,8 +155,7 @@ def preference_key(candidate: Candidate, context: PlanContext) -> SortKey:
 
 def maker_key(candidate: Candidate, context: PlanContext) -> SortKey:
     """Sort candidates of one torch as the maker prefers."""
-    gpus = tuple(context.architectures.values())
-    return context.rules.preference(candidate.build, candidate.codes, gpus)
+    return context.preference(candidate.build.toolkit, candidate.codes)
 
 
 def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) -> Candidate | None:
@@ -175,21 +170,18 @@ def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) ->
     return None
 
 
-def missing_code(candidate: Candidate, gpus: tuple[Gpu, ...]) -> Reason | None:
+def missing_code(codes: Codes, context: PlanContext) -> Reason | None:
     """Return for which GPU a build has no code."""
-    for gpu, code in zip(gpus, candidate.codes, strict=True):
+    for gpu, code in zip(context.architectures.values(), codes, strict=True):
         if isinstance(code, Reason):
             return Reason(code.code, f"{code.message} ({gpu.label})")
     return None
 
 
-def codes_of(build: Build, context: PlanContext) -> tuple[Code | Reason, ...]:
-    """Return the code of a build that each GPU runs."""
-    # Machines have many GPUs of few architectures.
-    codes = {}
-    for name, gpu in context.architectures.items():
-        codes[name] = context.rules.code(build, gpu)
-    return tuple(map(codes.__getitem__, context.architecture_names))
+def codes_of(build: Build, context: PlanContext) -> Codes:
+    """Return the code of a build that each architecture of the context runs: machines have many GPUs of few."""
+    code = context.rules.code
+    return tuple([code(build, gpu) for gpu in context.architectures.values()])
 
 
 def runs(build: Build, context: PlanContext) -> bool:
@@ -211,8 +203,11 @@ def has_code(build: Build, context: PlanContext) -> bool:
 
 def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
     """Return the GPUs to serve if no build runs on every one: the best of some sets by ``gpus_key``."""
+    distinct = set(covers)
+    if context.every_position in distinct:
+        return context.every_position
     return max(
-        set(covers),
+        distinct,
         key=lambda cover: gpus_key(cover, context),
         default=(),
     )

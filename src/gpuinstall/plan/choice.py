@@ -18,7 +18,7 @@ from gpuinstall.plan.candidates import (
     preference_key,
 )
 from gpuinstall.plan.compat import with_compat_fix
-from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.context import PlanContext, bare_machine, terms_of
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
 from gpuinstall.plan.reasons import (
@@ -93,13 +93,13 @@ def _attempt(
 ) -> Plan | Rejected | NoCandidate:
     """Return what a request comes to, for the best of the Pythons if its markers make it another request."""
     outcomes = []
-    for demand in parse_request(request, catalog.family, machine):
+    platform = bare_machine(machine)
+    for demand in parse_request(request, catalog.family, platform):
         kinds = {backend.kind for backend in demand.backends}
         rules = rules_for(machine, catalog, kinds)
         context = PlanContext(
             machine,
-            demand,
-            catalog=rules.catalog,
+            terms_of(demand, platform, rules.catalog),
             rules=rules,
             gpus=requested_gpus(machine, demand.gpus, rules),
             program_constraints=program_constraints,
@@ -129,7 +129,7 @@ def _outcome(context: PlanContext) -> Plan | Rejected | NoCandidate:
     if backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
     if context.machine.os == "macos":
-        kinds = {build.backend.kind for build in context.builds}
+        kinds = {build.backend.kind for build in context.terms.builds}
         if context.rules.kind not in kinds:
             if backends:
                 return NoCandidate(context, ())
@@ -149,7 +149,7 @@ def _outcome_for_gpus(context: PlanContext) -> Plan | Rejected | NoCandidate:
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     kind = context.rules.kind
-    builds = [build for build in context.builds if build.backend.kind == kind]
+    builds = [build for build in context.terms.builds if build.backend.kind == kind]
     candidates, rejected = judge_builds(builds, context, judge_build)
     cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
@@ -161,7 +161,9 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     rest = in_order(rejected, context)
     runs = [Run(index) for index in context.left_out]
     left_out = [fault.reason for fault in context.left_out.values()]
-    for gpu, code in zip(context.gpus, best.codes, strict=True):
+    codes = dict(zip(context.architectures, best.codes, strict=True))
+    for gpu, architecture in zip(context.gpus, context.architecture_names, strict=True):
+        code = codes[architecture]
         if isinstance(code, Code):
             runs.append(Run(gpu.index, code.name, code.how))
             continue
@@ -182,13 +184,13 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    builds = [build for build in context.builds if build.backend == CPU]
+    builds = [build for build in context.terms.builds if build.backend == CPU]
     candidates, rejected = judge_builds(builds, context, judge_request)
     codes = {rejection.reason.code for rejection in rejected}
     is_requested = bool(context.demand.backends)
     # A CPU build that was requested by name is not replaced.
     if not candidates and not is_requested and codes <= _NO_FAULT_OF_THE_MACHINE:
-        builds = [build for build in context.builds if build.on_default_index]
+        builds = [build for build in context.terms.builds if build.on_default_index]
         candidates, _ = judge_builds(builds, context, judge_request)
     best = first_for_programs(candidates, context)
     if best is None:
@@ -201,7 +203,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         *held_back_programs(context),
     )
     judged = {rejection.candidate for rejection in rejected}
-    for build in context.builds:
+    for build in context.terms.builds:
         if build != best.build and build not in judged:
             rejected.append(Rejection(build, why))
     return Plan(

@@ -1,17 +1,19 @@
-"""What the rules are given: the machine, the demand, the catalogue, the maker's rules, and what they look up again."""
+"""What the rules are given: the terms of a request on a platform, and the machine with its GPUs and its driver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.finding import Reason
+from gpuinstall.machine import Machine
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.values import dataclass
+from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,43 +23,54 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Build, CudaName
     from gpuinstall.finding import Finding
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.machine import Gpu
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.requirement import ParsedRequirement
-    from gpuinstall.plan.values import ProgramConstraints
-    from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.plan.values import ProgramConstraints, SortKey
+    from gpuinstall.vendors.protocol import Rules, Toolkit
 
 
-@dataclass(frozen=True)
-class PlanContext:
-    """What one choice is made from."""
+Codes = tuple[Code | Reason, ...]
+"""What each architecture of a context runs of a build, or why it runs nothing."""
 
-    machine: Machine
+GpuPositions = tuple[int, ...]
+"""A set of GPUs, by their positions among those of a context."""
+
+
+def bare_machine(machine: Machine) -> Machine:
+    """Return what the terms of a request depend on of a machine: neither its GPUs nor its driver."""
+    return Machine(
+        machine.os,
+        machine.arch,
+        glibc=machine.glibc,
+        pythons=machine.pythons,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a choice depends on beside GPUs and driver, and what it looks up again."""
+
     demand: Demand
+    platform: Machine
     catalog: Catalog
-    rules: Rules
-    """Those of the maker of the GPUs."""
-
-    gpus: tuple[Gpu, ...] = ()
-    """Those to plan for, in the order of their indices."""
-
-    program_constraints: ProgramConstraints | None = None
-    """What the programs of the request came to; None if they were not resolved."""
-
-    left_out: Mapping[int, Finding] = field(default_factory=dict)
-    """What is wrong with the GPUs that are not planned for, by their indices."""
 
     @cached_property
     def builds(self) -> tuple[Build, ...]:
         """The builds for this platform, the newest torch first."""
-        machine = self.machine
-        return self.catalog.builds_for(machine.os, machine.arch)
+        platform = self.platform
+        return self.catalog.builds_for(platform.os, platform.arch)
+
+    @cached_property
+    def positions(self) -> dict[Build, int]:
+        """The position of each build in the order of the catalogue."""
+        return {build: position for position, build in enumerate(self.builds)}
 
     @cached_property
     def companions(self) -> Companions:
         """The requested packages of torch's family."""
         newest = {}
-        for python in sorted(self.machine.pythons or (), key=number):
+        for python in sorted(self.platform.pythons or (), key=number):
             newest[minor_version(python)] = python
         return Companions(
             self.demand.family,
@@ -70,24 +83,6 @@ class PlanContext:
         """The rank of each torch version of this platform: 0 is the newest."""
         torches = dict.fromkeys(build.torch for build in self.builds)
         return {torch: age for age, torch in enumerate(torches)}
-
-    @cached_property
-    def architecture_names(self) -> tuple[str | None, ...]:
-        """The architecture of each GPU."""
-        return tuple(map(self.rules.architecture, self.gpus))
-
-    @cached_property
-    def architectures(self) -> dict[str | None, Gpu]:
-        """One GPU of each architecture, the first."""
-        first: dict[str | None, Gpu] = {}
-        for name, gpu in zip(self.architecture_names, self.gpus, strict=True):
-            first.setdefault(name, gpu)
-        return first
-
-    def with_gpus_at(self, positions: tuple[int, ...]) -> PlanContext:
-        """Return the context of some of its GPUs."""
-        gpus = [self.gpus[position] for position in positions]
-        return replace(self, gpus=tuple(gpus))
 
     @cached_property
     def requested_torches(self) -> frozenset[Version]:
@@ -117,7 +112,7 @@ class PlanContext:
         """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
         marker = requirement.marker
         python = self.catalog.settled_python
-        if marker and not marker_holds(marker, self.machine, python):
+        if marker and not marker_holds(marker, self.platform, python):
             return None
         rows = self.catalog.cuda_names()
         extras = [f"{requirement.name}[{normalised(name)}]" for name in requirement.extra_names]
@@ -136,9 +131,9 @@ class PlanContext:
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
-        return cache(self._python)
+        return cache(self._choose_python)
 
-    def _python(self, pythons: tuple[str, ...]) -> str | Reason:
+    def _choose_python(self, pythons: tuple[str, ...]) -> str | Reason:
         demand = self.demand
         fitting = [python for python in pythons if demand.suits(python)]
         if not fitting:
@@ -146,17 +141,17 @@ class PlanContext:
         if not isinstance(demand.python, str):
             # A free-threaded Python is never chosen unless it is requested.
             fitting = [python for python in fitting if not python.endswith("t")]
-        for python in at_hand(demand.preferred, self.machine):
+        for python in at_hand(demand.preferred, self.platform):
             if python in fitting:
                 return python
-        can_fetch = demand.managed or self.machine.pythons is None
+        can_fetch = demand.managed or self.platform.pythons is None
         if fitting and can_fetch:
             newest = number(self.catalog.settled_python)
             supported = [python for python in fitting if number(python) <= newest]
             if supported:
                 return max(supported, key=number)
             return min(fitting, key=number)
-        minors = map(minor_version, self.machine.pythons or ())
+        minors = map(minor_version, self.platform.pythons or ())
         installed = ", ".join(dict.fromkeys(minors)) or "none"
         message = (
             f"it requires Python {span(fitting or pythons)}; "
@@ -175,3 +170,87 @@ class PlanContext:
             "python-unsupported",
             f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}",
         )
+
+
+@lru_cache
+def terms_of(
+    demand: Demand,
+    platform: Machine,
+    catalog: Catalog,
+) -> Terms:
+    """Return the terms of a demand on a platform, the same for every machine of it.
+
+    A page, a table and a fleet ask for hundreds of GPUs and drivers; what depends on neither is judged once.
+    """
+    return Terms(demand, platform, catalog)
+
+
+@dataclass(frozen=True)
+class PlanContext:
+    """What one choice is made from."""
+
+    machine: Machine
+    terms: Terms
+    rules: Rules
+    """Those of the maker of the GPUs."""
+
+    gpus: tuple[Gpu, ...] = ()
+    """Those to plan for, in the order of their indices."""
+
+    program_constraints: ProgramConstraints | None = None
+    """What the programs of the request came to; None if they were not resolved."""
+
+    left_out: Mapping[int, Finding] = field(default_factory=dict)
+    """What is wrong with the GPUs that are not planned for, by their indices."""
+
+    @property
+    def demand(self) -> Demand:
+        """What must hold of the plan."""
+        return self.terms.demand
+
+    @property
+    def catalog(self) -> Catalog:
+        """The builds to choose from, and what is known of them."""
+        return self.terms.catalog
+
+    @cached_property
+    def every_position(self) -> GpuPositions:
+        """All its GPUs."""
+        return tuple(range(len(self.gpus)))
+
+    @cached_property
+    def positions_with(self) -> Callable[[Codes], GpuPositions]:
+        """Return the GPUs that run something of a build, by what the architectures run of it."""
+        return cache(self._positions_with)
+
+    def _positions_with(self, codes: Codes) -> GpuPositions:
+        served = set()
+        for name, code in zip(self.architectures, codes, strict=True):
+            if isinstance(code, Code):
+                served.add(name)
+        names = enumerate(self.architecture_names)
+        return tuple(position for position, name in names if name in served)
+
+    @cached_property
+    def preference(self) -> Callable[[Toolkit, Codes], SortKey]:
+        """Sort builds of one torch as the maker prefers, by their toolkit and what the architectures run of them."""
+        gpus = tuple(self.architectures.values())
+        return cache(partial(self.rules.preference, gpus=gpus))
+
+    @cached_property
+    def architecture_names(self) -> tuple[str | None, ...]:
+        """The architecture of each GPU."""
+        return tuple(map(self.rules.architecture, self.gpus))
+
+    @cached_property
+    def architectures(self) -> dict[str | None, Gpu]:
+        """One GPU of each architecture, the first."""
+        first: dict[str | None, Gpu] = {}
+        for name, gpu in zip(self.architecture_names, self.gpus, strict=True):
+            first.setdefault(name, gpu)
+        return first
+
+    def with_gpus_at(self, positions: tuple[int, ...]) -> PlanContext:
+        """Return the context of some of its GPUs."""
+        gpus = [self.gpus[position] for position in positions]
+        return replace(self, gpus=tuple(gpus))

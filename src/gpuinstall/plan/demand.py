@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.errors import UsageError
@@ -14,6 +16,7 @@ from gpuinstall.plan.requirement import (
     parse_requirement,
     parse_specifier,
 )
+from gpuinstall.values import dataclass
 from gpuinstall.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Pythons that a marker may tell apart, the newest first."""
 
 
-class Demand(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Demand:
     """What must hold of a plan."""
 
     torch: SpecifierSet | None
@@ -85,6 +89,7 @@ class Demand(NamedTuple):
         return any(map(self.python.contains, patches))
 
 
+@lru_cache
 def parse_request(
     request: Request,
     family: frozenset[str],
@@ -123,7 +128,7 @@ def parse_request(
         return (_of_family(whole, ours, request.backend),)
     demands = []
     for holding, pythons in _by_markers(ours, whole, machine).items():
-        demand = whole._replace(pythons=pythons)
+        demand = replace(whole, pythons=pythons)
         demands.append(_of_family(demand, holding, request.backend))
     return tuple(demands)
 
@@ -149,7 +154,8 @@ def _of_family(
             unlabelled = earlier.narrowed(unlabelled)
         companions[requirement.name] = unlabelled
     torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
-    return whole._replace(
+    return replace(
+        whole,
         torch=torch.specifier,
         extras=torch.extras,
         family=companions,

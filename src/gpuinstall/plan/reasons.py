@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build
     from gpuinstall.machine import Machine
-    from gpuinstall.plan.candidates import Candidate, GpuPositions
-    from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.candidates import Candidate
+    from gpuinstall.plan.context import GpuPositions, PlanContext
     from gpuinstall.plan.values import RejectedBuild
 
 _ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
@@ -207,7 +207,7 @@ def _newest_requested(
         return Reason("newest-allowed", f"{newest} that the allowed backends have")
     if limits:
         newest += " that was requested"
-    is_elsewhere = any(other > torch for other in context.ages)
+    is_elsewhere = any(other > torch for other in context.terms.ages)
     if not newer and is_elsewhere and backend.kind == context.rules.kind:
         newest += f" with a build for {context.rules.name} GPUs"
     return Reason("newest-torch", newest)
@@ -264,7 +264,7 @@ def _other_gpus(
     context: PlanContext,
 ) -> Reason | None:
     """Return what the GPUs that are left out would give, or the rest if one architecture were left out."""
-    everywhere = range(len(context.gpus))
+    everywhere = context.every_position
     left_out = set(everywhere).difference(best.covers)
     if left_out:
         covers = [each.covers for each in candidates if not left_out.isdisjoint(each.covers)]
@@ -307,7 +307,7 @@ def _best_for(
 
 def in_order(rejected: Iterable[RejectedBuild], context: PlanContext) -> tuple[RejectedBuild, ...]:
     """Return rejected builds in the order of the catalogue."""
-    positions = {build: position for position, build in enumerate(context.builds)}
+    positions = context.terms.positions
     return tuple(sorted(rejected, key=lambda rejection: positions[rejection.candidate]))
 
 
@@ -317,8 +317,9 @@ def reject_lesser(
     context: PlanContext,
 ) -> list[RejectedBuild]:
     """Reject the builds that run too: the programs want another torch or cannot have it, or the best is better."""
+    older = Reason("older-torch", f"{best.build.name} fits too and is newer")
     return [
-        Rejection(candidate.build, _why_lesser(candidate, best, context))
+        Rejection(candidate.build, _why_lesser(candidate, best, context) or older)
         for candidate in candidates
         if candidate is not best
     ]
@@ -328,7 +329,8 @@ def _why_lesser(
     candidate: Candidate,
     best: Candidate,
     context: PlanContext,
-) -> Reason:
+) -> Reason | None:
+    """Return why a build is not the one; None if it is older."""
     build = candidate.build
     constraints = context.program_constraints
     tag = build.backend.tag
@@ -337,9 +339,9 @@ def _why_lesser(
     if constraints and build.torch == constraints.torch and tag in constraints.unserved:
         return Reason("programs-conflict", constraints.unserved[tag])
     if candidate.covers != best.covers:
-        return missing_code(candidate, context.gpus) or _ELSEWHERE
+        return missing_code(candidate.codes, context) or _ELSEWHERE
     if build.torch < best.build.torch:
-        return Reason("older-torch", f"{best.build.name} fits too and is newer")
+        return None
     merit = _merit(candidate, best, context)
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
@@ -360,7 +362,7 @@ def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; verify decides"
         warnings.append(Reason("architectures-unknown", blind))
-    companions = context.companions.built_for_the_cpu(build)
+    companions = context.terms.companions.built_for_the_cpu(build)
     if companions:
         warnings.append(companions)
     return (*warnings, *_common_warnings(build, context))
@@ -423,7 +425,9 @@ def _unmet_preference(build: Build, context: PlanContext) -> Reason | None:
         return None
     if wanted == CPU:
         why = "this machine has GPUs"
-    elif any(other.torch == build.torch and other.backend == wanted for other in context.builds):
+    elif any(
+        other.torch == build.torch and other.backend == wanted for other in context.terms.builds
+    ):
         why = "it does not run here"
     else:
         why = f"it has no build of torch {build.torch}"

@@ -246,7 +246,7 @@ def _unknown(culprit: str, context: PlanContext) -> str:
     platform = f"{context.machine.os} {context.machine.arch}"
     if culprit.startswith(("backend ", "Python ", "the allowed backends ")):
         return f"no build of torch is known for {culprit} on {platform}"
-    if culprit in context.cuda_names:
+    if culprit in context.terms.cuda_names:
         return f"{culprit} is for another CUDA than the builds of torch that run here"
     requirement = parse_requirement(culprit)
     torches = {build.torch for build in context.catalog.builds}
@@ -286,7 +286,7 @@ def _change(
         return f"the same without --backend {request.backend}"
     if words == _allowed(request):
         return f"Without {words}"
-    cuda_name = context.cuda_names.get(words)
+    cuda_name = context.terms.cuda_names.get(words)
     if cuda_name and build.toolkit:
         other = cuda_name.names.get(build.toolkit[0])
         if other:
@@ -304,7 +304,7 @@ def _fix(nearest: RejectedBuild, context: PlanContext) -> str | None:
         return _CPU_BUILD
     match code:
         case "python-unsupported":
-            return _other_python(context.companions.pythons(build), context.demand)
+            return _other_python(context.terms.companions.pythons(build), context.demand)
         case "unreachable":
             return _MIRROR
         case "glibc-too-old":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.catalog import Build
-    from gpuinstall.plan.context import PlanContext
+    from gpuinstall.plan.context import PlanContext, Terms
 
 
 # Why a build cannot be had today, by its ``absent``.
@@ -29,48 +29,48 @@ NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified"
 """The codes of builds that nobody can have, or nobody knows."""
 
 
-def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
+def is_the_torch(build: Build, terms: Terms) -> Reason | None:
     """Keep what the requirements say of torch."""
-    if build.torch not in context.requested_torches or build.name in context.excluded_builds:
-        return Reason("other-torch", f"torch{context.demand.torch} is asked for")
+    if build.torch not in terms.requested_torches or build.name in terms.excluded_builds:
+        return Reason("other-torch", f"torch{terms.demand.torch} is asked for")
     return None
 
 
-def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
+def is_the_backend(build: Build, terms: Terms) -> Reason | None:
     """Keep the backend that is forced, by an option or by a local version."""
-    backends = context.demand.backends
+    backends = terms.demand.backends
     if not backends or backends == {build.backend}:
         return None
     tags = sorted(backend.tag for backend in backends)
     return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
 
 
-def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
+def is_of_requested_cuda(build: Build, terms: Terms) -> Reason | None:
     """Keep the CUDA that the name of a program carries."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
-    for text, name in context.cuda_names.items():
+    for text, name in terms.cuda_names.items():
         if build.toolkit[0] != name.major:
             message = f"{text} is for CUDA {name.major}, and one process has one CUDA"
             return Reason("other-cuda", message)
     return None
 
 
-def is_allowed(build: Build, context: PlanContext) -> Reason | None:
+def is_allowed(build: Build, terms: Terms) -> Reason | None:
     """Keep a team's list of backends."""
-    allowed = context.demand.allowed
+    allowed = terms.demand.allowed
     if allowed is None or build.backend.tag in allowed:
         return None
     tags = ", ".join(allowed) or "none"
     return Reason("not-allowed", f"the allowed backends are {tags}")
 
 
-def has_companions(build: Build, context: PlanContext) -> Reason | None:
+def has_companions(build: Build, terms: Terms) -> Reason | None:
     """Take no build that a requested companion does not load beside."""
-    return context.companions.missing(build)
+    return terms.companions.missing(build)
 
 
-def exists(build: Build, _context: PlanContext) -> Reason | None:
+def exists(build: Build, _terms: Terms) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
@@ -79,32 +79,16 @@ def exists(build: Build, _context: PlanContext) -> Reason | None:
     return None
 
 
-def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
+def fits_glibc(build: Build, terms: Terms) -> Reason | None:
     """Keep the floor of the wheel's platform tag."""
-    glibc = context.machine.glibc
+    glibc = terms.platform.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
     message = f"its wheels require glibc {build.glibc}; this machine has {glibc}"
     return Reason("glibc-too-old", message)
 
 
-def is_read(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build of which nobody knows what runs it; one that is forced is tried if its driver is new enough."""
-    if build.unread:
-        obstacle = context.rules.against_driver(build) if context.gpus else None
-        if obstacle:
-            return obstacle
-        message = f"the index has it, the catalogue of {context.catalog.date} does not know it"
-        if build.obstacle:
-            message += f": {build.obstacle}"
-        return Reason("not-in-catalogue", message)
-    if build.lists_no_code and build.backend not in context.demand.backends:
-        message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
-        return Reason("architectures-unknown", message)
-    return None
-
-
-RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
+RULES: tuple[Callable[[Build, Terms], Reason | None], ...] = (
     is_the_torch,
     is_the_backend,
     is_of_requested_cuda,
@@ -115,13 +99,34 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 )
 
 
-def broken_rule(build: Build, context: PlanContext) -> Reason | None:
+def broken_rule(build: Build, terms: Terms) -> Reason | None:
     """Return the first reason against a build, whatever the GPU."""
     for rule in RULES:
-        reason = rule(build, context)
+        reason = rule(build, terms)
         if reason:
             return reason
     return None
+
+
+def lists_code(build: Build, terms: Terms) -> Reason | None:
+    """Take no build that does not tell what runs it, unless it is forced; one that was never read comes to ``is_read``."""
+    if build.unread or not build.lists_no_code or build.backend in terms.demand.backends:
+        return None
+    message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
+    return Reason("architectures-unknown", message)
+
+
+def is_read(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build that was never read; its driver is named first if that is too old for it anyway."""
+    if not build.unread:
+        return None
+    obstacle = context.rules.against_driver(build) if context.gpus else None
+    if obstacle:
+        return obstacle
+    message = f"the index has it, the catalogue of {context.catalog.date} does not know it"
+    if build.obstacle:
+        message += f": {build.obstacle}"
+    return Reason("not-in-catalogue", message)
 
 
 @cache

@@ -23,6 +23,10 @@ class Code(NamedTuple):
     """``sass``, or ``ptx``, which is compiled at first use."""
 
 
+Toolkit = tuple[int, int] | None
+"""The release of the maker's toolkit that a build was made with."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """A maker's rules, bound to one machine and to the catalogue with the builds of its kind.
@@ -145,11 +149,11 @@ class Rules:
 
     def preference(
         self,
-        build: Build,
+        toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
-        """Return a key that sorts builds of one torch that fit: the better, the lower."""
+        """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower."""
         return ()
 
     def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:

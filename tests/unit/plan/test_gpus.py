@@ -13,7 +13,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.plan.candidates import gpus_to_serve
-from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
 from gpuinstall.vendors import rules_for
@@ -99,7 +99,7 @@ def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() ->
         parse_request(Request(), frozenset({"torch"}), asked),
         rules_for(asked, frozen_catalog()),
     )
-    context = PlanContext(asked, demand, frozen_catalog(), rules, asked.gpus)
+    context = PlanContext(asked, terms_of(demand, asked, frozen_catalog()), rules, asked.gpus)
 
     assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
     assert gpus_to_serve([(2,), (3, 4), (2, 3)], context) == (2, 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.plan.candidates import Candidate, judge_build
-from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
 from gpuinstall.vendors import rules_for
@@ -68,7 +68,9 @@ def test_no_rule_rejects_what_is_chosen(
         parse_request(request, load_catalog().family, asked),
         rules_for(asked, load_catalog()),
     )
-    verdict = judge_build(chosen.build, PlanContext(asked, demand, load_catalog(), rules, gpus))
+    verdict = judge_build(
+        chosen.build, PlanContext(asked, terms_of(demand, asked, load_catalog()), rules, gpus)
+    )
 
     assert isinstance(verdict, Candidate)
     assert len(verdict.covers) == len(gpus)

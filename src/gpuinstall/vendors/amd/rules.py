@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.finding import Finding, Reason
-from gpuinstall.vendors.protocol import Code, Rules
+from gpuinstall.vendors.protocol import Code, Rules, Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,15 +100,15 @@ class AmdRules(Rules):
 
     def preference(
         self,
-        build: Build,
+        toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
         """Prefer what nothing is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
-        major, minor = build.toolkit or (0, 0)
+        major, minor = toolkit or (0, 0)
         return (
-            any(self._reports(build, gpus)),
-            self._distance(build) is not None,
+            any(self._reports(toolkit, gpus)),
+            self._distance(toolkit) is not None,
             (-major, -minor),
         )
 
@@ -122,18 +122,18 @@ class AmdRules(Rules):
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Return what is untried, what users reported, and that the kernel is far from the build's ROCm."""
-        reports = [f"{report}: verify decides" for report in self._reports(build, gpus)]
-        distance = self._distance(build)
+        reports = [f"{report}: verify decides" for report in self._reports(build.toolkit, gpus)]
+        distance = self._distance(build.toolkit)
         return (
             *super().warnings(build, gpus),
             *(Reason("reported", report) for report in reports),
             *((Reason("kernel-far-from-rocm", distance),) if distance else ()),
         )
 
-    def _reports(self, build: Build, gpus: Sequence[Gpu]) -> Iterator[str]:
+    def _reports(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Iterator[str]:
         """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
-        rocm = build.toolkit or ()
+        rocm = toolkit or ()
         for row in self.chips["reports"]:
             if (
                 not chips.isdisjoint(row["architectures"])
@@ -142,15 +142,15 @@ class AmdRules(Rules):
             ):
                 yield row["says"]
 
-    def _distance(self, build: Build) -> str | None:
+    def _distance(self, toolkit: Toolkit) -> str | None:
         """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
-        if build.toolkit is None or self.machine_fact("amdgpu") is not None:
+        if toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
         table = self.chips["distance"]
-        days = _days_between(table, build.toolkit, self._kernel)
+        days = _days_between(table, toolkit, self._kernel)
         if days is None or days <= table["days"]:
             return None
-        rocm = ".".join(map(str, build.toolkit))
+        rocm = ".".join(map(str, toolkit))
         return (
             f"{self.driver} and ROCm {rocm} are {days} days apart,"
             " more than the year that AMD tests: verify decides"

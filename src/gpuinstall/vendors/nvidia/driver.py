@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.finding import Finding, Reason
 from gpuinstall.values import dataclass
-from gpuinstall.vendors.protocol import Code
+from gpuinstall.vendors.protocol import Code, Toolkit
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import CompatPackage, Drivers, Floor, Generation
     from gpuinstall.machine import Machine
 
-    Toolkit = tuple[int, int] | None
     Libraries = tuple[tuple[str, str], ...]
     Made = tuple[tuple[str, ...], Toolkit, Libraries]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.finding import Finding, Reason
 from gpuinstall.vendors.nvidia.driver import MachineDriver, code_for, split_code
-from gpuinstall.vendors.protocol import Code, Rules
+from gpuinstall.vendors.protocol import Code, Rules, Toolkit
 from gpuinstall.versions import ComputeCapability, CudaVersion
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class NvidiaRules(Rules):
 
     def preference(
         self,
-        build: Build,
+        toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
@@ -232,12 +232,12 @@ class NvidiaRules(Rules):
 
         The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
         """
-        major, minor = build.toolkit or (0, 0)
+        major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
         return (
-            self._not_unified(build, gpus) is not None,
+            self._not_unified(toolkit, gpus) is not None,
             any(code.how == "ptx" for code in codes if isinstance(code, Code)),
-            self._old_compiler(build, gpus) is not None,
+            self._old_compiler(toolkit, gpus) is not None,
             is_above,
             (major, minor) if is_above else (-major, -minor),
         )
@@ -262,8 +262,8 @@ class NvidiaRules(Rules):
         reasons = (
             self._compat(),
             self._partially_supported(build),
-            self._not_unified(build, gpus),
-            self._old_compiler(build, gpus),
+            self._not_unified(build.toolkit, gpus),
+            self._old_compiler(build.toolkit, gpus),
             self._new_driver(),
             *self._new_chips(gpus),
         )
@@ -294,27 +294,27 @@ class NvidiaRules(Rules):
             f" {partial.last + 1} is safe",
         )
 
-    def _not_unified(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
+    def _not_unified(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
         """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu in gpus:
             chip = _chip(gpu)
             unified = chip and self.catalog.drivers.tegra.get(chip)
-            if unified and build.toolkit and build.toolkit < unified.toolkit:
+            if unified and toolkit and toolkit < unified.toolkit:
                 return Reason(
                     "code-of-a-relative",
-                    f"torch has no code for {gpu.label} before CUDA {unified.toolkit}, and {build.name} is older:"
-                    " a user saw such a build run; verify decides",
+                    f"torch has no code for {gpu.label} before CUDA {unified.toolkit},"
+                    f" and this build is of {CudaVersion(*toolkit)}: a user saw such a build run; verify decides",
                 )
         return None
 
-    def _old_compiler(self, build: Build, gpus: Sequence[Gpu]) -> Reason | None:
+    def _old_compiler(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
             first = chip and self.catalog.drivers.compilers.get(chip)
-            if first and build.toolkit and build.toolkit < first:
+            if first and toolkit and toolkit < first:
                 return Reason(
                     "run-time-compiler-too-old",
-                    f"the run-time compilers of CUDA {CudaVersion(*build.toolkit)} do not support {gpu.label},"
+                    f"the run-time compilers of CUDA {CudaVersion(*toolkit)} do not support {gpu.label},"
                     f" those of {first} do: torch.compile may fail",
                 )
         return None

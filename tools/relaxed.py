@@ -2,7 +2,8 @@
 
 The files of ``tools/relaxed`` hold what repositories of papers of 2021 to 2024 typically pin. All packages come from the
 default index. What was measured is kept in a file, so that a run goes on where the last one ended:
-``python -m tools.relaxed RESULTS.json [MACHINE…]``; then ``python -m tools.relaxed RESULTS.json --prove``.
+``python -m tools.relaxed RESULTS.json [MACHINE…]``; then ``python -m tools.relaxed RESULTS.json --prove`` and
+``--install``, for which some gigabytes are downloaded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import random
 import re
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +35,7 @@ from gpuinstall.lock import relax, resolver
 from gpuinstall.lock.concessions import Compromise
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.plan.requirement import parse_requirement, requirement_names
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.requirements_file import read_requirements
@@ -63,6 +66,25 @@ MACHINES = {
     "H100": "580.95.05",
     "RTX 4090": "535.183.01",
 }
+INSTALLED_GPU = "RTX 5090"
+INSTALLED_PYTHON = "3.11"
+INSTALLED_FILES = 6
+LOCK = "pylock.cu128.toml"
+IMPORTS = """\
+import importlib, importlib.metadata, json, sys, torch
+
+assert (torch.ones(64, 64) @ torch.ones(64, 64)).sum() == 64**3
+modules = importlib.metadata.packages_distributions()
+results = {}
+for requirement in sys.argv[1:]:
+    for module in sorted(name for name, owners in modules.items() if requirement in owners and name[0].isalpha()):
+        try:
+            importlib.import_module(module)
+            results[module] = ""
+        except BaseException as error:
+            results[module] = f"{type(error).__name__}: {error}"
+print(json.dumps(results))
+"""
 OUTCOMES = ("as written", "relaxed", "refused", "not done")
 INTRODUCTION = f"""# Old requirements, relaxed
 
@@ -169,6 +191,36 @@ def smallest_cover(obstacles: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
+def install(name: str, gpu: str) -> dict[str, Any]:
+    """Install the lock of a file as uv does, without a GPU, and return what importing each module came to."""
+    requirements = FILES / f"{name}.txt"
+    machine = ["--gpu", gpu, "--driver", MACHINES[gpu]]
+    variables = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "UV_CACHE_DIR": str(CACHE)}
+    with tempfile.TemporaryDirectory() as folder:
+        run = partial(
+            subprocess.run, cwd=folder, env=variables, check=True, capture_output=True, text=True
+        )
+        run([sys.executable, "-m", "gpuinstall", "lock", "--relax", "-r", requirements, *machine])
+        run(["uv", "venv", "-q", "--python", INSTALLED_PYTHON])
+        run(["uv", "pip", "sync", "-q", LOCK])
+        names = requirement_names(read_requirements(requirements).requirements)
+        python = Path(folder, ".venv", "bin", "python")
+        # From what a person has at hand, a module may wait for an answer.
+        done = run([python, "-c", IMPORTS, *sorted(names)], stdin=subprocess.DEVNULL)
+    imports: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return imports
+
+
+def installed_files(results: Results) -> list[str]:
+    """Return the files that are installed, at random out of those that the one Python serves."""
+    names = []
+    for key, result in sorted(results.items()):
+        name, _, gpu = key.partition(" on ")
+        if gpu == INSTALLED_GPU and result.get("relaxed") and result["python"] == INSTALLED_PYTHON:
+            names.append(name)
+    return sorted(random.Random(SEED).sample(names, min(INSTALLED_FILES, len(names))))  # noqa: S311
+
+
 def proven_files() -> list[str]:
     """Return the files for which it is proven, at random."""
     names = sorted(path.stem for path in FILES.glob("*.txt"))
@@ -189,6 +241,7 @@ def page(results: Results) -> Iterator[str]:
         for key, result in sorted(rows.items()):
             yield _row(key.partition(" on ")[0], result)
     yield from _proofs(results)
+    yield from _imports(results)
 
 
 def main() -> None:
@@ -205,23 +258,43 @@ def main() -> None:
 
 def _steps(results: Results, words: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each result that is new."""
-    if words == ["--prove"]:
-        for name in proven_files():
-            for gpu in MACHINES:
-                key = f"{name} on {gpu}"
-                result = results.get(key, {})
-                is_met = "refused" not in result
-                if is_met and result.get("dropped") and "proof" not in result:
-                    yield key, {**result, "proof": prove(name, gpu, result)}
-        return
+    match list(words):
+        case ["--prove"]:
+            yield from _new_proofs(results)
+        case ["--install"]:
+            yield from _new_imports(results)
+        case machines:
+            yield from _new_measures(results, machines or list(MACHINES))
+
+
+def _new_measures(
+    results: Results, machines: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     # Those that are proven come first.
     names = dict.fromkeys((*proven_files(), *sorted(path.stem for path in FILES.glob("*.txt"))))
-    for gpu in words or MACHINES:
+    for gpu in machines:
         for name in names:
             key = f"{name} on {gpu}"
             if key not in results:
                 requirements = read_requirements(FILES / f"{name}.txt").requirements
                 yield key, measure(requirements, gpu)
+
+
+def _new_proofs(results: Results) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in proven_files():
+        for gpu in MACHINES:
+            key = f"{name} on {gpu}"
+            result = results.get(key, {})
+            is_met = "refused" not in result
+            if is_met and result.get("dropped") and "proof" not in result:
+                yield key, {**result, "proof": prove(name, gpu, result)}
+
+
+def _new_imports(results: Results) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in installed_files(results):
+        key = f"{name} on {INSTALLED_GPU}"
+        if "imports" not in results[key]:
+            yield key, {**results[key], "imports": install(name, INSTALLED_GPU)}
 
 
 def _answer(resolution: Resolution) -> dict[str, Any]:
@@ -363,6 +436,26 @@ conflicts that were recorded is found by trying all sets, if no more than {MOST_
                 yield f"| {name} | {gpu} | {', '.join(refusals)} | {len(refusals)} | {fewest} |"
             elif result and "refused" not in result and not result.get("dropped"):
                 yield f"| {name} | {gpu} | nothing gave way but torch | 0 | 0 |"
+
+
+def _imports(results: Results) -> Iterator[str]:
+    """Write what was installed, and what its modules came to."""
+    yield f"""
+## Installed and imported
+
+{INSTALLED_FILES} of the files that Python {INSTALLED_PYTHON} serves on an {INSTALLED_GPU}, at random (seed {SEED}): the lock
+for that card, installed with `uv pip sync` on a machine without a GPU. torch multiplied two matrices on the CPU, and every module of
+what the file requests was imported.
+
+| file | torch | modules imported | failed |
+|---|---|---|---|"""
+    for key, result in sorted(results.items()):
+        imports = result.get("imports")
+        if imports is not None:
+            failed = [f"{module}: {_brief(why, 160)}" for module, why in imports.items() if why]
+            good = [module for module, why in imports.items() if not why]
+            name = key.partition(" on ")[0]
+            yield f"| {name} | {result['torch']} | {', '.join(good)} | {'<br>'.join(failed) or '–'} |"
 
 
 if __name__ == "__main__":

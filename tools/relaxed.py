@@ -444,8 +444,9 @@ def _imports(results: Results) -> Iterator[str]:
 ## Installed and imported
 
 {INSTALLED_FILES} of the files that Python {INSTALLED_PYTHON} serves on an {INSTALLED_GPU}, at random (seed {SEED}): the lock
-for that card, installed with `uv pip sync` on a machine without a GPU. torch multiplied two matrices on the CPU, and every module of
-what the file requests was imported.
+for that card, installed with `uv pip sync` on a machine without a GPU. torch multiplied two matrices on the CPU, and every
+module of what the file requests was imported.
+
 
 | file | torch | modules imported | failed |
 |---|---|---|---|"""

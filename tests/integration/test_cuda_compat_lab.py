@@ -304,3 +304,20 @@ def test_a_cut_and_a_changed_archive_are_refused(workshop: Workshop, archive: Pa
     archive.write_bytes(whole[:-100])
     refused = workshop.run("install", "--cuda-compat-from", str(archive), "--json")
     assert json.loads(refused.out)["errors"][0]["code"] == "cuda-compat-archive"
+
+
+def test_libraries_come_before_a_pin_gives_way(
+    workshop: Workshop, archive: Path, stand_in_folder: Path
+) -> None:
+    simple = stand_in_folder / "simple"
+    make_wheel(simple, "painter", "1", requires=["brush>=2", "torch"])
+    for version in ("1", "2"):
+        make_wheel(simple, "brush", version)
+    both = ("--relax", "--cuda-compat-from", str(archive))
+
+    done = workshop.run("install", "torch==2.15.0", "painter==1", "brush==1", *both)
+
+    assert done.status == 0, done.err
+    lock = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]
+    assert lock["relaxed"] == {"brush": "brush==1"}
+    assert lock["cuda-compat"]["driver"] == "580.95.05"

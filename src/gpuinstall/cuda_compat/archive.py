@@ -57,6 +57,10 @@ _FILE = 0o100000
 _KIND = 0o170000
 
 
+class _ZstdError(Exception):
+    """What zstd has compressed cannot be read by this Python."""
+
+
 class ArchiveEntry(NamedTuple):
     """A file or a link in an archive."""
 
@@ -67,8 +71,13 @@ class ArchiveEntry(NamedTuple):
     """What a link leads to."""
 
 
-def unpack_libraries(archive: Path, folder: Path) -> None:
+def unpack_libraries(archive: Path, folder: Path, *, address: str = "") -> None:
     """Write the libraries of an archive, or of a folder, into a folder.
+
+    Args:
+        archive: A file or a folder.
+        folder: The new place of the libraries.
+        address: Where the archive was downloaded from: the user has no file of it.
 
     Raises:
         InstallationError: It is damaged, has no libcuda, or its compression is not known here.
@@ -84,6 +93,8 @@ def unpack_libraries(archive: Path, folder: Path) -> None:
                 _link(folder / name, entry.link)
             else:
                 remaining -= _copy(entry.content, folder / name, remaining)
+    except _ZstdError:
+        raise _unreadable(archive, address) from None
     except _DAMAGES as error:
         raise _damaged(archive, str(error) or type(error).__name__) from None
     if not (folder / LIBCUDA).is_file():
@@ -163,13 +174,13 @@ def _entries_of_file(archive: Path) -> Iterator[ArchiveEntry]:
         start = file.read(8)
         file.seek(0)
         if start == _DEB:
-            yield from _entries_of_deb(file, archive)
+            yield from _entries_of_deb(file)
         elif start.startswith(_RPM):
-            yield from _entries_of_rpm(file, archive)
+            yield from _entries_of_rpm(file)
         elif start.startswith(_ZIP):
-            yield from _entries_of_conda(file, archive)
+            yield from _entries_of_conda(file)
         else:
-            yield from _entries_of_tar(_decompressed(file, archive))
+            yield from _entries_of_tar(_decompressed(file))
 
 
 def _entries_of_tar(file: IO[bytes]) -> Iterator[ArchiveEntry]:
@@ -181,7 +192,7 @@ def _entries_of_tar(file: IO[bytes]) -> Iterator[ArchiveEntry]:
                 yield ArchiveEntry(member.name, None, member.linkname)
 
 
-def _entries_of_deb(file: IO[bytes], archive: Path) -> Iterator[ArchiveEntry]:
+def _entries_of_deb(file: IO[bytes]) -> Iterator[ArchiveEntry]:
     """Yield what is in the tar ``data`` of a deb (deb(5), ar(5)).
 
     Raises:
@@ -192,21 +203,21 @@ def _entries_of_deb(file: IO[bytes], archive: Path) -> Iterator[ArchiveEntry]:
         name = header[:16].decode("ascii").rstrip(" /")
         size = int(header[48:58])
         if name.startswith("data.tar"):
-            yield from _entries_of_tar(_decompressed(file, archive))
+            yield from _entries_of_tar(_decompressed(file))
             return
         # The members begin at even positions.
         file.seek(size + size % 2, os.SEEK_CUR)
     raise ValueError("it has no data.tar")
 
 
-def _entries_of_rpm(file: IO[bytes], archive: Path) -> Iterator[ArchiveEntry]:
+def _entries_of_rpm(file: IO[bytes]) -> Iterator[ArchiveEntry]:
     """Yield what is in the cpio archive of an rpm: rpm.org, "V4 package format"."""
     file.seek(_RPM_LEAD)
     _skip_rpm_header(file)
     # The signature is padded to eight bytes, the header behind it is not.
     file.seek(-file.tell() % 8, os.SEEK_CUR)
     _skip_rpm_header(file)
-    yield from _entries_of_cpio(_decompressed(file, archive))
+    yield from _entries_of_cpio(_decompressed(file))
 
 
 def _skip_rpm_header(file: IO[bytes]) -> None:
@@ -270,22 +281,22 @@ def _read_exactly(file: IO[bytes], size: int) -> bytes:
     return content
 
 
-def _entries_of_conda(file: IO[bytes], archive: Path) -> Iterator[ArchiveEntry]:
+def _entries_of_conda(file: IO[bytes]) -> Iterator[ArchiveEntry]:
     """Yield what is in the tar ``pkg-…`` of conda's newer format; the older one is a tar itself."""
     with zipfile.ZipFile(file) as outer:
         for name in outer.namelist():
             if name.startswith("pkg-"):
                 with outer.open(name) as member:
-                    yield from _entries_of_tar(_decompressed(member, archive))
+                    yield from _entries_of_tar(_decompressed(member))
 
 
-def _decompressed(file: IO[bytes], archive: Path) -> IO[bytes]:
+def _decompressed(file: IO[bytes]) -> IO[bytes]:
     """Return the contents of a stream, whose compression its first bytes tell."""
     place = file.tell()
     start = file.read(6)
     file.seek(place)
     if start.startswith(_ZSTD):
-        return _zstd(file, archive)
+        return _zstd(file)
     openers: dict[bytes, Callable[[IO[bytes]], object]] = {
         b"\xfd7zXZ\0": lzma.open,
         b"\x1f\x8b": gzip.open,
@@ -297,27 +308,34 @@ def _decompressed(file: IO[bytes], archive: Path) -> IO[bytes]:
     return file
 
 
-def _zstd(file: IO[bytes], archive: Path) -> IO[bytes]:
-    """Return what zstd has compressed, if this Python can read that: from 3.14 on, or with the package zstandard.
-
-    Raises:
-        InstallationError: It cannot.
-    """
+def _zstd(file: IO[bytes]) -> IO[bytes]:
+    """Return what zstd has compressed, if this Python can read that: from 3.14 on, or with the package zstandard."""
     with suppress(ImportError):
         return cast("IO[bytes]", import_module("compression.zstd").open(file))
     with suppress(ImportError):
         reader = import_module("zstandard").ZstdDecompressor().stream_reader(file)
         return cast("IO[bytes]", reader)
+    raise _ZstdError
+
+
+def _unreadable(archive: Path, address: str) -> InstallationError:
+    """Return the error for an archive that zstd has compressed, with the commands that unpack it."""
     folder = "cuda-compat"
-    path = quoted(archive)
+    path = quoted(archive.name if address else archive)
     commands = {
         ".deb": f"dpkg-deb -x {path} {folder}",
         ".rpm": f"mkdir {folder} && rpm2cpio {path} | (cd {folder} && cpio -idm)",
         ".conda": f"mkdir {folder} && unzip -p {path} 'pkg-*' | tar --zstd -xC {folder}",
     }
     other = f"mkdir {folder} && tar --zstd -xf {path} -C {folder}"
-    raise InstallationError(
+    steps = [
+        commands.get(archive.suffix, other),
+        f"the same with --cuda-compat-from {folder}",
+    ]
+    if address:
+        steps.insert(0, f"curl -fLo {path} {quoted(address)}")
+    return InstallationError(
         "cuda-compat-zstd",
         f"{archive.name} is compressed with zstd, which this Python cannot read",
-        hint=f"{commands.get(archive.suffix, other)}\nthe same with --cuda-compat-from {folder}",
+        hint="\n".join(steps),
     )

@@ -150,12 +150,13 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
             evidence=f"sha256 {sha256}, not {archive.sha256}",
             hint="the same again",
         )
-    unpack_libraries(path, folder)
+    address = "" if archive.is_local else archive.address
+    unpack_libraries(path, folder, address=address)
     version = library_version(folder)
     return CompatLibraries(
         driver=str(version or "of an unknown driver"),
         sha256=sha256,
-        address="" if archive.is_local else archive.address,
+        address=address,
         path=str(folder),
     )
 

@@ -110,6 +110,23 @@ def test_zstd_is_read_or_the_command_for_it_is_named(
     assert again == "the same with --cuda-compat-from cuda-compat"
 
 
+@pytest.mark.skipif(bool(READS_ZSTD), reason="this Python reads zstd")
+def test_zstd_of_a_download_is_downloaded_for_its_command(
+    libraries: Path, tmp_path: Path, place: Path
+) -> None:
+    archive = tmp_path / "compat.deb"
+    make_deb(libraries, archive, compression="zstd")
+
+    with pytest.raises(InstallationError) as caught:
+        unpack_libraries(archive, place, address="https://index.example/a b/compat.deb")
+
+    assert (caught.value.hint or "").splitlines() == [
+        "curl -fLo compat.deb 'https://index.example/a b/compat.deb'",
+        "dpkg-deb -x compat.deb cuda-compat",
+        "the same with --cuda-compat-from cuda-compat",
+    ]
+
+
 def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path: Path, place: Path) -> None:
     archive = tmp_path / "strange.tar"
     outside = tmp_path / "outside"

@@ -29,7 +29,7 @@ _SQUASHED = {
 }
 _VARIES = "\0"
 """Stands in a pattern for what differs from match to match."""
-_VARYING = re.compile(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\})|\\[a-zA-Z]|[\0.^$…+]")
+_VARYING = re.compile(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\}\??)|\\[a-zA-Z]|[\0.^$…+]")
 # An escaped character is moved to these code points of no alphabet while the pattern is taken apart.
 _ESCAPED = 0xE000
 _UNESCAPED = {_ESCAPED + code: code for code in range(128)}

@@ -35,6 +35,7 @@ LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
 UNRELATED = (LOGS / "unrelated.txt").read_text(encoding="utf-8").splitlines()
 VARIANTS = tomli.loads((LOGS / "variants.toml").read_text(encoding="utf-8"))
+WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text(encoding="utf-8"))
 PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
@@ -158,6 +159,20 @@ def test_further_wordings_of_public_threads_are_recognised() -> None:
     assert {
         said: causes for said, causes in found.items() if not causes or causes[0].id != said[0]
     } == {}
+
+
+def test_other_programs_and_languages_say_the_same() -> None:
+    sound = WORDINGS["none"]
+    accused = [text for text in sound if classify(text)]
+    lost = [
+        (identity, text)
+        for identity, texts in WORDINGS.items()
+        for text in texts
+        if identity != "none" and first(text) != identity
+    ]
+
+    assert lost == []
+    assert accused == []
 
 
 def test_alternatives_share_one_confidence() -> None:

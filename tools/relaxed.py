@@ -77,7 +77,7 @@ assert (torch.ones(64, 64) @ torch.ones(64, 64)).sum() == 64**3
 modules = importlib.metadata.packages_distributions()
 results = {}
 for requirement in sys.argv[1:]:
-    for module in sorted(name for name, owners in modules.items() if requirement in owners and name[0].isalpha()):
+    for module in sorted(name for name, owners in modules.items() if requirement in owners and name.isidentifier()):
         try:
             importlib.import_module(module)
             results[module] = ""

@@ -111,16 +111,21 @@ def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop: Workshop) -> 
     assert "newest" not in said
 
 
+def say_dates(stand_in: StandInIndex, *old_files: str) -> None:
+    """Let the index say dates: of the files that match, and of what the requests pin, July 2023, else today's."""
+    for pattern in ("easel-1-*", "torch-2.3.1-*", *old_files):
+        for file in (stand_in.folder / "simple").glob(pattern):
+            os.utime(file, (JULY_2023, JULY_2023))
+    stand_in.habits = replace(stand_in.habits, dates=True)
+
+
 def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(
     workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
 ) -> None:
     simple = stand_in_folder / "simple"
     make_wheel(simple, "kindling", "2")
     make_sdist(simple, "kindling", "1")
-    for pattern in ("kindling-1.*", "easel-1-*", "torch-2.3.1-*"):
-        for file in simple.glob(pattern):
-            os.utime(file, (JULY_2023, JULY_2023))
-    stand_in.habits = replace(stand_in.habits, dates=True)
+    say_dates(stand_in, "kindling-1.*")
     requirements = "torch==2.3.1\neasel==1\nkindling\n"
     (workshop.folder / "requirements.txt").write_text(requirements, encoding="utf-8")
 
@@ -147,3 +152,18 @@ def test_the_pins_of_a_project_in_a_folder_give_way(workshop: Workshop, place: s
     assert workshop.run("lock", "check").status == 0
     again = workshop.document("install", "--relax")["data"]["environment"]
     assert again["status"] == "none"
+
+
+def test_an_extension_goes_with_the_torch_that_is_taken_and_not_with_the_date(
+    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
+) -> None:
+    for version in ("0.42.0", "0.48.1"):
+        make_wheel(stand_in_folder / "simple", "bitsandbytes", version, requires=["torch"])
+    say_dates(stand_in, "bitsandbytes-0.42.0-*")
+    requirements = "torch==2.3.1\neasel==1\nbitsandbytes\n"
+    (workshop.folder / "requirements.txt").write_text(requirements, encoding="utf-8")
+
+    done = workshop.run("lock", "--relax")
+
+    assert done.status == 0, done.err
+    assert locked_versions(workshop)["bitsandbytes"] == "0.48.1"

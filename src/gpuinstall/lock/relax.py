@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
+from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.finding import Reason
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.folder_project import read_folder_project
@@ -248,8 +249,9 @@ def _goes_with_torch(
     session: Session,
     search: Resolve,
 ) -> frozenset[str]:
-    """Return the packages whose versions the build of torch decides, which no date can be held to."""
+    """Return the packages whose versions torch decides, which no date can be held to: extensions are made for one."""
     catalog = requests[0].catalog
+    extensions = load_extensions().rows
     requirements = requests[0].request.requirements
     family = [text for text in requirements if parse_requirement(text).name in catalog.family]
     alone = []
@@ -258,8 +260,8 @@ def _goes_with_torch(
         alone.append(replace(request, request=own))
     answer = _attempt(alone, session, search)
     if isinstance(answer, Conflict):
-        return catalog.family
-    names = set(catalog.family)
+        return catalog.family.union(extensions)
+    names = set(catalog.family.union(extensions))
     for resolution in answer:
         names.update(filter(catalog.is_tied, resolution.versions))
     return frozenset(names)

@@ -6,8 +6,10 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
+                 "refused": {"sparse-2:4": "CUDA error: architecture mismatch"},
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
+``refused`` is what a library says of a product that it does not have, which the check itself judges.
 ``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
 a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends. A
 program beside torch is really imported, with all that comes of it; its operation is played.
@@ -81,12 +83,23 @@ def _library():
 
 
 WORDS = {{
+    1: "invalid argument",
     2: "out of memory",
     34: "CUDA driver is a stub library",
     46: "CUDA-capable device(s) is/are busy or unavailable",
+    101: "invalid device ordinal",
+    304: "OS call failed or operation not supported on this OS",
     802: "system not yet initialized",
-    807: "MPS server is not ready to accept new MPS client requests",
+    803: "system has unsupported display driver / cuda driver combination",
+    804: "forward compatibility was attempted on non supported HW",
     805: "MPS client failed to connect to the MPS control daemon or the MPS server",
+    807: "MPS server is not ready to accept new MPS client requests",
+}}
+OWN_WORDS = {{
+    3: "CUDA driver initialization failed, you might not have a CUDA gpu.",
+    100: "No CUDA GPUs are available",
+    999: "CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
+    "CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero.",
 }}
 
 
@@ -97,13 +110,29 @@ def init():
             "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver "
             "from http://www.nvidia.com/Download/index.aspx"
         )
-    if status == 100:
-        raise RuntimeError("No CUDA GPUs are available")
+    driver = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(driver))
+    if _is_too_old(driver.value):
+        raise RuntimeError(
+            f"The NVIDIA driver on your system is too old (found version {{driver.value}}). Please update your GPU driver "
+            "by downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx "
+            "Alternatively, go to: https://pytorch.org to install a PyTorch version that has been compiled with your "
+            "version of the CUDA driver."
+        )
+    if status in OWN_WORDS:
+        raise RuntimeError(OWN_WORDS[status])
     if status:
         raise RuntimeError(
             "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
             f"NumCudaDevices() that might have already set an error? Error {{status}}: {{WORDS.get(status, status)}}"
         )
+
+
+def _is_too_old(driver):
+    from .version import cuda
+
+    # A stub library has no version, and is refused by cuInit.
+    return cuda is not None and 0 < driver // 1000 < int(cuda.partition(".")[0])
 
 
 def open_context():
@@ -115,17 +144,23 @@ def open_context():
 
 
 def device_count():
-    library, status = _library()
     count = ctypes.c_int()
-    if library is not None and not status:
-        library.cuDeviceGetCount(ctypes.byref(count))
+    try:
+        init()
+    except RuntimeError:
+        return 0
+    _library()[0].cuDeviceGetCount(ctypes.byref(count))
     return count.value
+
+
+def is_available():
+    return device_count() > 0
 
 
 def get_arch_list():
     from . import ARCHITECTURES
 
-    return ARCHITECTURES if device_count() else []
+    return ARCHITECTURES
 
 
 def get_device_properties(index):
@@ -254,10 +289,24 @@ def _check(channel, name, told):
     if told.get("unproven"):
         channel.send(name=name, status="unproven", seconds=0.0, message=told["unproven"])
         return False
+    if name in told.get("refused", {}):
+        _refuse(channel, name, told["refused"][name])
+        return True
     text = told.get("failed", {}).get(name)
     status = "passed" if text is None else "failed"
     channel.send(name=name, status=status, seconds=0.001, message=text, text=text)
     return True
+
+
+def _refuse(channel, name, text):
+    from gpuinstall_kernels.context import supported
+    from gpuinstall_kernels.deep import NO_KERNEL, NOT_HERE
+
+    def product():
+        raise RuntimeError(text)
+
+    signs = NO_KERNEL if name.startswith("attention") else NOT_HERE
+    channel.attempt(name, lambda: supported(product, *signs))
 """
 
 

@@ -63,6 +63,12 @@ MACHINES = {
     "eight MI300X": Made(
         topology(*[MI300X] * 8), ("gfx942",) * 8, "2.14.1+rocm7.2", "documented: ROCm/TheRock tests"
     ),
+    "an MI300X in CPX: eight nodes, one card on the bus": Made(
+        topology(*[Node(90402, 0x74A1, 24)] * 8) | card(3, "1002:74a1", "amdgpu", "0x120000"),
+        ("gfx942",) * 8,
+        "2.14.1+rocm7.2",
+        "documented: amdgpu, partitions (amdgpu_xcp) have the device id of their card",
+    ),
     "an RX 7900 XTX": Made(
         topology(RX_7900_XTX), ("gfx1100",), "2.14.1+rocm7.2", "recorded: tinygrad mockgpu"
     ),

@@ -19,6 +19,7 @@ from gpuinstall.versions import ComputeCapability, DriverVersion
 DRIVER = DriverVersion.parse("550.144.03")
 OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.144.03"
 NEWER = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01"
+OF_WINDOWS = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b2c3d4e5f6071/libcuda.so.1.1"
 COMPAT = "/usr/local/cuda/compat/libcuda.so.575.51.03"
 
 ERRORS = load_errors("cuda")
@@ -90,6 +91,12 @@ def test_a_mismatch_in_a_container_is_mended_there() -> None:
     problem = cuda_refusal(803, inside("apptainer", NEWER))
     assert problem.id == "F03"
     assert (problem.fix or "").startswith("Start the container again")
+
+
+def test_a_library_without_a_release_in_its_name_is_of_no_other_one() -> None:
+    lent = replace(HOST, wsl=True, fix_context=context(wsl=True), library=OF_WINDOWS)
+    assert lent.library_version is None
+    assert "1.1" not in cuda_refusal(803, lent).message
 
 
 @pytest.mark.parametrize("status", [803, 804])

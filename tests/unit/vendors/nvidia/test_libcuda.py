@@ -158,6 +158,15 @@ def test_the_file_of_libcuda_is_found_among_the_mapped_ones() -> None:
     assert mapped(maps.replace("libcuda", "libother")) is None
 
 
+def test_of_several_in_wsl_the_first_that_is_mapped_is_named() -> None:
+    folder = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b2c3d4e5f6071"
+    maps = (
+        f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132      {folder}/libcuda.so.1.1\n"
+        "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
+    )
+    assert mapped(maps) == f"{folder}/libcuda.so.1.1"
+
+
 @given(st.text())
 def test_no_list_of_mapped_files_raises(maps: str) -> None:
     assert mapped(maps) is None or "libcuda.so" in maps

@@ -1,0 +1,107 @@
+"""The small torch of the stand-ins says what the real one does, about everything that needs no GPU.
+
+Both run on the same played drivers. The CUDA runtime of the real one goes as far as cuInit there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.driver import FakeDriver, FakeGpu, environment
+from tests.lab.environments import cuda_torch
+from tests.lab.stub_torch import modules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.heavy, pytest.mark.network]
+
+H200 = (FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335"),)
+REFUSALS = (1, 2, 3, 34, 46, 100, 101, 304, 802, 803, 804, 805, 807, 999)
+DRIVERS = {
+    **{f"cuInit gives {number}": FakeDriver(H200, cu_init=number) for number in REFUSALS},
+    "CUDA 12.4": FakeDriver(H200, cuda=12040),
+    "CUDA 11.4, and cuInit gives 3": FakeDriver(H200, cuda=11040, cu_init=3),
+    "no cards": FakeDriver(),
+}
+VISIBLE = {"hidden": "-1", "hidden, too": ""}
+# torch is imported once: each machine is met by a process that is forked from there.
+QUESTIONS = """
+import json, os, sys, warnings
+import torch
+
+def answer(question):
+    try:
+        return repr(question())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def answers():
+    return {
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "device_count": answer(torch.cuda.device_count),
+        "is_available": answer(torch.cuda.is_available),
+        "get_arch_list": answer(torch.cuda.get_arch_list),
+        "get_device_properties": answer(lambda: torch.cuda.get_device_properties(0)),
+        "cuda()": answer(lambda: torch.zeros(1).cuda()),
+        "empty": answer(lambda: torch.empty(1 << 50, device="cuda", dtype=torch.int8)),
+        "int8": str(torch.int8),
+        "OutOfMemoryError": issubclass(torch.cuda.OutOfMemoryError, RuntimeError),
+    }
+
+warnings.simplefilter("ignore")
+for name, variables in json.loads(sys.argv[1]).items():
+    if os.fork() == 0:
+        os.environ.update(variables)
+        os.write(1, (json.dumps([name, answers()]) + "\\n").encode())
+        os._exit(0)
+    os.wait()
+"""
+
+
+def asked(
+    python: Path | str, driver: dict[str, str], cases: Mapping[str, Mapping[str, str]]
+) -> Any:
+    """Return what a torch answers in each case."""
+    words = [str(python), "-c", QUESTIONS, json.dumps(cases)]
+    done = subprocess.run(words, env=driver, capture_output=True, text=True, check=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, libraries: Path
+) -> None:
+    python = cuda_torch(tmp_path_factory) / "bin" / "python"
+    played = {name: environment(driver, libraries, tmp_path) for name, driver in DRIVERS.items()}
+    whole = environment(FakeDriver(H200), libraries, tmp_path)
+    without = environment(FakeDriver(H200, cu_missing=True), libraries, tmp_path)
+    cases = {name: {"LAB_GPUS": variables["LAB_GPUS"]} for name, variables in played.items()}
+    cases |= {name: {"CUDA_VISIBLE_DEVICES": value} for name, value in VISIBLE.items()}
+
+    real = asked(python, whole, cases) | asked(python, without, {"no libcuda": {}})
+    version, cuda = real["no libcuda"]["torch"], real["no libcuda"]["cuda"]
+    architectures = json.loads(real["no libcuda"]["get_arch_list"].replace("'", '"'))
+    for path, text in modules(version, f"cu{cuda.replace('.', '')}", *architectures).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    stub = {"PYTHONPATH": str(tmp_path)}
+    small = asked(sys.executable, whole | stub, cases)
+    small |= asked(sys.executable, without | stub, {"no libcuda": {}})
+
+    assert real.keys() == {*cases, "no libcuda"}
+    assert "CUDA driver initialization failed" in real["cuInit gives 3"]["cuda()"], "it was played"
+    differences = {
+        (case, question): (small[case][question], text)
+        for case, answers in real.items()
+        for question, text in answers.items()
+        if small[case][question] != text
+    }
+    assert differences == {}

@@ -88,6 +88,15 @@ from importlib.metadata import version
 tag = "cp%d%d" % sys.version_info[:2]
 print(json.dumps({"prefix": sys.prefix, "tag": tag, "torch": version("torch")}))
 """
+THERE = """
+import torch
+from importlib.metadata import PackageNotFoundError, version
+try:
+    note = version("card-note")
+except PackageNotFoundError:
+    note = "not there"
+print(f"torch {torch.__version__}, card-note {note}")
+"""
 COPY = "import shutil; shutil.copytree({prefix!r}, {copy!r}, symlinks=True)"
 
 
@@ -229,9 +238,8 @@ def interrupted(*_: object) -> None:
 
 def take_steps(card: Card) -> None:
     """Take the steps in the order of their worth."""
-    card.tool("probe", "probe")
-    card.tool("probe, recorded", "probe", "--record", EVIDENCE / "machine")
-    card.tool("preflight", "doctor", "--venv", FOLDER / "none")
+    card.tool("probe", "probe", "--record", EVIDENCE / "machine")
+    card.tool("preflight", "doctor", "--venv", FOLDER / "none", expected="exit 5, no environment")
     if card.python:
         card.program("torch", FACTS)
         verified = card.tool("verify", "verify", "--python", card.python)
@@ -379,7 +387,7 @@ def provoke_messages(card: Card) -> None:
         return
     cuda = "import torch; torch.zeros(1).cuda()"
     steps = {
-        "": card.program(
+        "none": card.program(
             "out of memory", "import torch; torch.empty(1 << 50, device='cuda', dtype=torch.int8)"
         ),
         "F15": card.program("a hidden GPU", cuda, {"CUDA_VISIBLE_DEVICES": "-1"}),
@@ -428,18 +436,19 @@ def put_into_a_copy(card: Card, verified: Step) -> None:
     from tests.lab.wheels import make_wheel
 
     versions = card.program("versions", VERSIONS).document
+    if not versions:
+        return
     torch = verified.data.get("environment", {}).get("torch")
-    prefix = Path(versions.get("prefix", "/"))
+    prefix = Path(versions["prefix"])
     if not (torch and (prefix / "pyvenv.cfg").is_file()):
         card.miss(f"{prefix} is no virtual environment with torch: nothing was put into a copy")
         return
     try:
         size = bytes_below(prefix)
-        room = shutil.disk_usage(FOLDER).free // 2
-        if size > min(MOST_COPIED, room):
-            card.miss(
-                f"{prefix} has {size} bytes, and {room} may be used: nothing was put into a copy"
-            )
+        most = min(MOST_COPIED, shutil.disk_usage(FOLDER).free // 2)
+        if size > most:
+            sizes = f"{size / 10**9:.1f} GB, and {most / 10**9:.1f} GB may be copied"
+            card.miss(f"{prefix} has {sizes}: nothing was put into a copy")
             return
         copy = FOLDER / "work" / "copy"
         served = FOLDER / "work" / "index"
@@ -460,12 +469,18 @@ def put_into_a_copy(card: Card, verified: Step) -> None:
     with StandInIndex(served) as index:
         into = ("install", "--into", "--python", copy / "bin" / "python")
         more = {**index.environment(), "XDG_CACHE_HOME": str(FOLDER / "work" / "cache")}
-        card.tool("install --into", *into, "card-note==1.0", more=more)
+        installed = card.tool("install --into", *into, "card-note==1.0", more=more)
         card.tool("--into, undone", *into, "card-note==2.0", more=more, expected="exit 5")
-    asked = "import torch, card_note; print(torch.__version__)"
-    after = card.run("what is there", copy / "bin" / "python", "-c", asked, more={"PYTHONPATH": ""})
-    if after.output.strip() != torch:
-        card.miss(f"after the undoing torch was not {torch}: {after.errors[-200:]}")
+    # An installation whose kernels fail is undone, too.
+    note = "1.0" if installed.status == 0 else "not there"
+    card.run(
+        "what is there",
+        copy / "bin" / "python",
+        "-c",
+        THERE,
+        more={"PYTHONPATH": ""},
+        expected=f"torch {torch}, card-note {note}",
+    )
     shutil.rmtree(copy, ignore_errors=True)
 
 
@@ -516,9 +531,13 @@ def write_page(card: Card) -> None:
     """Write the page that lists the steps so far."""
     seconds = monotonic() - card.started
     lines = [
-        "# A card",
+        "# What gpuinstall says on this machine",
         "",
-        f"`make card`, {seconds:.0f} s so far. What each step printed lies beside this page.",
+        machine_in_words(card),
+        "",
+        f"Made by `make card`, which had taken {seconds:.0f} s of at most {BUDGET_S:g} s. Each step's name leads to what it",
+        "printed. *Ended*: the step was stopped, as its time was over. F01 and the like are causes that `gpuinstall explain`",
+        "finds in a message, with how sure it is of them; some messages were provoked on purpose, to see whether it does.",
         "",
         "| step | exit | seconds | came to |",
         "|---|---|---|---|",
@@ -531,16 +550,40 @@ def write_page(card: Card) -> None:
     card.write("card.md", "\n".join(lines) + "\n")
 
 
+def machine_in_words(card: Card) -> str:
+    """Say which GPUs and which driver the probe has found, and what stands against them."""
+    probe = card.first("probe")
+    if probe is None or not probe.data:
+        return "The machine was not read yet, or could not be."
+    cards = [
+        f"{gpu['name']} ({gpu['compute_capability']}, {gpu['memory_mib'] or 'unknown'} MiB)"
+        for gpu in probe.data["gpus"]
+    ]
+    gpus = [f"{cards.count(name)} × {name}" for name in dict.fromkeys(cards)]
+    driver = probe.data.get("driver") or {}
+    problems = [problem["code"] for problem in probe.data["problems"]]
+    return (
+        f"GPUs: {', '.join(gpus) or 'none'}. Driver: {driver.get('version') or 'none'}. "
+        f"Problems: {', '.join(problems) or 'none'}."
+    )
+
+
 def outcome(step: Step) -> str:
-    """What a step came to, in a few words."""
-    document = step.document
+    """What a step came to, in a few words, and what was expected if that is known."""
+    last_line = (step.errors or step.output).strip().rpartition("\n")[2]
+    text = answer(step) or status(step.document) or last_line or "no output"
+    text = shortened(text).replace("|", "/")
+    return f"{text}, expected {step.expected}" if step.expected else text
+
+
+def answer(step: Step) -> str:
+    """What a command of ours found: a cause, checks, a build, proofs; empty where it says none of these."""
     data = step.data
+    if data.get("causes"):
+        cause = data["causes"][0]
+        return f"{cause['id']} at {cause['confidence']:.2f}"
     if "causes" in data:
-        answer = "nothing recognised"
-        if data["causes"]:
-            cause = data["causes"][0]
-            answer = f"{cause['id']} at {cause['confidence']:.2f}"
-        return f"{answer}, expected {step.expected or 'none'}"
+        return "nothing recognised"
     if data.get("devices"):
         checks: list[str] = []
         for device in data["devices"]:
@@ -548,19 +591,26 @@ def outcome(step: Step) -> str:
         passed = checks.count("passed")
         failed = checks.count("failed")
         return f"{data.get('status')}: {passed} passed, {failed} failed"
+    if data.get("build"):
+        return f"torch {data['build']['torch']}+{data['build']['backend']}"
+    if step.name == "preflight":
+        proofs = (data.get("preflight") or {}).get("gpus", ())
+        return ", ".join(f"GPU {proof['index']} {proof['status']}" for proof in proofs)
+    return ""
+
+
+def status(document: Mapping[str, Any]) -> str:
+    """What a document says of itself: its first error, or its status; of torch, how many GPUs it lists."""
     if "gpus" in document:
         return f"torch {document['torch']}, GPUs: {len(document['gpus'])}"
-    if step.name == "preflight" and (proofs := (data.get("preflight") or {}).get("gpus")):
-        return ", ".join(f"GPU {proof['index']} {proof['status']}" for proof in proofs)
-    if document:
-        errors = (error["message"] for error in document.get("errors", ()))
-        text = str(next(errors, document.get("status", "")))
-    else:
-        text = (step.errors or step.output).strip().rpartition("\n")[2]
-    text = text[:120].replace("|", "/")
-    if step.expected:
-        text += f", expected {step.expected}"
-    return text
+    for error in document.get("errors", ()):
+        return str(error["message"])
+    return str(document.get("status", ""))
+
+
+def shortened(text: str) -> str:
+    """Return a text of at most 120 letters: what a message of PyTorch is about often stands at its end."""
+    return text if len(text) <= 120 else f"{text[:58]} … {text[-58:]}"
 
 
 if __name__ == "__main__":

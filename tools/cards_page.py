@@ -21,7 +21,8 @@ What is right stands first, with who says so: please correct it where you know b
 SAYS = """
 What the commands say; `verify` is `verify --deep`. *Proven*: a kernel ran on the GPU before anything was downloaded;
 *memory-only*: its memory was set and read back; *unproven*: it could not be tried, which is no fault. Codes are those
-of the documents (`--json`), and stop nothing where they are a note.
+of the documents (`--json`), and stop nothing where they are a note. `run --any` chooses between torch 2.10.0 for CUDA
+12.6 and 13.0, on a machine that it has not met before: what it started in stands there.
 """
 
 
@@ -29,9 +30,10 @@ ELSEWHERE = """
 Not played as a whole machine, and tested part by part: a card's node that never opens or is denied
 (`tests/unit/vendors/nvidia/test_card_nodes.py`), cuda-compat (`tests/integration/test_probe.py`), nvidia-smi's
 refusals of each release (`test_smi.py`), the names and folders of the kernel module (`test_kernel_module.py`), WSL
-(`tests/unit/probe/test_places.py`), AMD with ROCR_VISIBLE_DEVICES (`tests/unit/verify/test_kernel_run.py`), and what
-libraries say of products that they do not have (`tests/unit/verify/test_kernels.py`). Nothing plays MI300X in CPX,
-MIG's names of R450, or several libcuda in WSL.
+(`tests/unit/probe/test_places.py`) and which of its several libcuda is named (`test_libcuda.py`), AMD with
+ROCR_VISIBLE_DEVICES (`tests/unit/verify/test_kernel_run.py`), an MI300X in CPX
+(`tests/unit/vendors/amd/test_machines.py`), and what libraries say of products that they do not have
+(`tests/unit/verify/test_kernels.py`). No tool was started on a played AMD card or in a played WSL.
 """
 
 

@@ -6,21 +6,29 @@ read-only folder that the loader does not know by itself, and the sandbox report
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING
 
 import pytest
+from tools import card
 
 from gpuinstall.uv import uv
+from tests.lab.cards import run_on
 from tests.lab.clone import interpreter
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.environments import cuda_torch
+from tests.lab.states import STATES
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
@@ -95,20 +103,30 @@ RUN = """
 import sys
 from pathlib import Path
 from tools import card
-folder, python, limit, budget = sys.argv[1:]
+folder, python, limit, budget, copied = sys.argv[1:]
 card.FOLDER, card.EVIDENCE = Path(folder), Path(folder) / "evidence"
-card.LIMIT_S, card.BUDGET_S = float(limit), float(budget)
+card.LIMIT_S, card.BUDGET_S, card.MOST_COPIED = float(limit), float(budget), int(copied)
 sys.argv[1:] = [python]
 card.main()
 """
 ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (\w+) \| [0-9.]+ \| (.*) \|$", re.MULTILINE)
 
 
-def started(
-    folder: Path, python: Path, *before: str, limit: float = 150, budget: float = 540
-) -> subprocess.Popen[str]:
-    """Start ``make card`` with its evidence below a folder."""
-    words = [*before, sys.executable, "-c", RUN, str(folder), str(python), str(limit), str(budget)]
+def command(
+    folder: Path,
+    python: Path,
+    *,
+    limit: float = 150,
+    budget: float = 540,
+    copied: int = card.MOST_COPIED,
+) -> list[str]:
+    """Return the command that is ``make card`` with its evidence below a folder."""
+    settings = map(str, (folder, python, limit, budget, copied))
+    return [sys.executable, "-c", RUN, *settings]
+
+
+def started(words: list[str]) -> subprocess.Popen[str]:
+    """Start a command, whose output can be read as it comes."""
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -133,7 +151,7 @@ def python(tmp_path: Path, play: Play, libraries: Path, monkeypatch: pytest.Monk
 def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Path) -> None:
     folder = tmp_path / "card"
     steps = 0
-    with started(folder, python) as run:
+    with started(command(folder, python)) as run:
         for line in run.stdout or ():
             steps += bool(re.search(r"[0-9.]+ s$", line))
             assert len(evidence(folder)) >= steps, line
@@ -148,12 +166,13 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Pa
     assert platform["release"] == "4.4.0"
     assert probe["data"]["driver"]["version"] == "580.159.03"
     assert probe["data"]["problems"] == []
-    assert shown["preflight"][1] == "GPU 0 proven"
+    assert shown["preflight"][1] == "GPU 0 proven, expected exit 5, no environment"
     assert shown["torch"] == ("0", f"torch {TORCH}, GPUs: 1")
     assert shown["verify"][0] == shown["install --into"][0] == "0", page
     assert shown["--into, undone"] == ("5", shown["--into, undone"][1]), page
     assert "torch" in shown["--into, undone"][1], page
-    assert shown["what is there"] == ("0", TORCH), page
+    there = f"torch {TORCH}, card-note 1.0"
+    assert shown["what is there"] == ("0", f"{there}, expected {there}"), page
     assert "The probe and torch say the same of every GPU." in page
     assert [shown[f"explain: {name}"][1][:3] for name in ("a hidden GPU", "a stub in front")] == [
         "F15",
@@ -170,7 +189,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
 
-    run = started(tmp_path / "card", python, limit=20, budget=110)
+    run = started(command(tmp_path / "card", python, limit=20, budget=110))
     output, _ = run.communicate()
     shown = evidence(tmp_path / "card")
 
@@ -184,7 +203,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(
 
 @pytest.mark.heavy
 def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Path) -> None:
-    with started(tmp_path / "card", python) as run:
+    with started(command(tmp_path / "card", python)) as run:
         assert run.stdout is not None
         run.stdout.readline()
         run.terminate()
@@ -200,17 +219,104 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Pa
     os.geteuid() != 0 or shutil.which("unshare") is None,
     reason="needs root for a small file system",
 )
-def test_a_full_disk_costs_no_other_step(tmp_path: Path, python: Path) -> None:
+@pytest.mark.parametrize("size", ["64k", "10m"])
+def test_a_full_disk_costs_no_other_step(size: str, tmp_path: Path, python: Path) -> None:
     folder = tmp_path / "card"
     folder.mkdir()
-    kept = f'mount -t tmpfs -o size=64k lab {folder}; "$@"; status=$?; cp -r {folder} {tmp_path}/kept; exit $status'
+    kept = f'mount -t tmpfs -o size={size} lab {folder}; "$@"; status=$?; cp -r {folder} {tmp_path}/kept; exit $status'
     words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", kept, "sh")
 
-    output, _ = started(folder, python, *words, limit=60, budget=90).communicate()
+    run = started([*words, *command(folder, python, limit=60, budget=90)])
+    output, _ = run.communicate()
 
-    assert "No space left on device" in output
+    assert ("No space left on device" in output) is (size == "64k")
     assert "verify --deep" in output
     assert "probe" in (tmp_path / "kept" / "evidence" / "card.md").read_text(encoding="utf-8")
+
+
+KILLED = """
+import sys
+from tools import card
+card.START = "print('{}')"
+card.FACTS = card.VERSIONS = "print('{}')"
+card.provoke_messages = card.put_into_a_copy = lambda *_: None
+"""
+
+
+@pytest.mark.heavy
+def test_a_run_that_is_killed_leaves_what_it_had(tmp_path: Path) -> None:
+    # Steps that take no time, so that there can be a run for each: what is written is the same.
+    words = [sys.executable, "-c", KILLED + RUN]
+    settings = (sys.executable, "150", "540", "0")
+    with started([*words, str(tmp_path / "whole"), *settings]) as run:
+        lines = (run.stdout or io.StringIO()).readlines()
+    names = [re.split(r" {2,}", line)[0] for line in lines]
+    for step in range(len(names)):
+        for pause in (0, 0.03):
+            folder = tmp_path / f"{step}-{pause}"
+            with started([*words, str(folder), *settings]) as run:
+                for _ in range(step):
+                    assert run.stdout is not None
+                    run.stdout.readline()
+                sleep(pause)
+                run.kill()
+            if step:
+                assert list(evidence(folder))[:step] == names[:step], folder.name
+
+
+REAL = (
+    "one healthy card",
+    "a Jetson Thor: NVML gives a UUID without GPU- and no address",
+    "GB10: NVML gives no memory, and a link of one lane",
+    "eight cards that start for the first process, 3 s each",
+    "an H100 in confidential computing that is not ready; a guest whose host has no fabric manager",
+    "one of eight is lost: NVML says so at its second question, and cuInit fails for all",
+    "an exclusive card that another process holds",
+    "an MPS daemon that this user cannot reach",
+    "MIG on one card, beside a whole one",
+    "CUDA_VISIBLE_DEVICES=0,0",
+)
+"""Ten machines; into a copy of the environment something is put on the first."""
+
+
+@pytest.mark.heavy
+@pytest.mark.network
+@pytest.mark.root
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="needs root and unshare to lay other files over /proc, /sys and /dev",
+)
+@pytest.mark.parametrize("name", REAL)
+def test_with_the_real_torch_the_evidence_is_whole_at_each_moment(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, libraries: Path
+) -> None:
+    python = cuda_torch(tmp_path_factory) / "bin" / "python"
+    folder = tmp_path / "card"
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    copied = card.MOST_COPIED if name == REAL[0] else 0
+    words = shlex.join(command(folder, python, copied=copied))
+
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(run_on, STATES[name].place, machine, libraries, words)
+        while not ending.done():
+            if (folder / "evidence" / "card.md").exists():
+                evidence(folder)
+            sleep(0.2)
+    shown = evidence(folder)
+    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
+
+    # The played libcuda runs no kernel for the real CUDA runtime.
+    assert ending.result().returncode == 1, ending.result()
+    assert shown["probe"][0] == shown["torch"][0] == "0", page
+    assert shown["torch"][1].startswith("torch 2."), page
+    is_whole = list(shown)[-1] == "verify --bench"
+    assert is_whole or "verify --bench: no time was left" in page, page
+    for step, (_, came_to) in shown.items():
+        given, _, expected = came_to.partition(", expected ")
+        assert step != "what is there" or given == expected, page
+    if copied and is_whole:
+        assert "what is there" in shown, page
 
 
 def running() -> list[str]:

@@ -11,7 +11,9 @@ import pytest
 
 from tests.lab.cards import answers, told
 from tests.lab.environments import small_torch
+from tests.lab.index import StandInIndex
 from tests.lab.states import STATES
+from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,13 +28,24 @@ pytestmark = [
 ]
 
 
-def test_each_command_says_of_each_state_what_is_right(tmp_path: Path, libraries: Path) -> None:
-    small_torch(tmp_path / "env", "cu130")
+def test_each_command_says_of_each_state_what_is_right(
+    tmp_path: Path, libraries: Path, catalog_wheels: Path
+) -> None:
+    for torch in {state.place.torch for state in STATES.values()}:
+        version, _, backend = torch.partition("+")
+        small_torch(tmp_path / torch, backend, version)
+    with StandInIndex(catalog_wheels) as served:
+        workshop = Workshop(tmp_path / "project", tmp_path / "caches", served.environment())
+        workshop.folder.mkdir()
+        workshop.document("lock", "torch==2.10.0", "--target", "cu126", "--target", "cu130")
+        for target in ("cu126", "cu130"):
+            workshop.document("sync", "--target", target, "--venv", f".venv-{target}")
 
     def said(name: str) -> dict[str, str]:
         folder = tmp_path / str(list(STATES).index(name))
         folder.mkdir()
-        return told(answers(STATES[name].place, folder, libraries, tmp_path / "env"))
+        place = STATES[name].place
+        return told(answers(place, folder, libraries, tmp_path / place.torch, workshop))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         shown = dict(zip(STATES, pool.map(said, STATES), strict=True))

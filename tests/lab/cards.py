@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.driver import FakeDriver, environment, uuid_of
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from tests.lab.workshop import Workshop
+
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
 SMI_ERRORS = {15: "GPU is lost", 16: "GPU requires reset"}
 """nvidia-smi's words for errors of NVML."""
@@ -30,7 +32,10 @@ COMMANDS = {
     "plan": "plan torch --json",
     "verify": "verify --deep --python {python} --json",
     "doctor": "doctor --venv {venv} --json",
+    "run --any": "run --any --venv {project}/.venv python -c '{started}'",
 }
+STARTED = 'import json, os, torch; print(json.dumps({"exit_code": 0, "torch": torch.__version__}))'
+"""The program that ``run --any`` starts. If it starts none, there is no output."""
 # What a machine shows in folders that others need too is put in anew.
 MOUNTS = f"""set -e
 for covered in {" ".join(COVERED)}; do mount --bind "$1$covered" "$covered"; done
@@ -50,34 +55,70 @@ class Place:
     """Its driver and cards. NVML and sysfs say the same, unless ``files`` has something else."""
     files: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
+    torch: str = "2.14.1+cu130"
+    """The torch of the environment that is verified and examined."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By check, what a library says of a product that it does not have for the card."""
 
 
-def answers(place: Place, folder: Path, libraries: Path, venv: Path) -> dict[str, Any]:
-    """Return the document of each command on a machine."""
+def answers(
+    place: Place, folder: Path, libraries: Path, venv: Path, workshop: Workshop
+) -> dict[str, Any]:
+    """Return the document of each command on a machine.
+
+    Args:
+        place: The machine.
+        folder: Where its files lie.
+        libraries: The compiled stand-ins.
+        venv: The environment that is verified and examined.
+        workshop: Has the locks and the environments among which ``run --any`` chooses.
+    """
+    (folder / "verdict.json").write_text(json.dumps({"*": {"refused": place.refused}}))
+    variables = {
+        "LAB_VERDICT": str(folder / "verdict.json"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_STATE_HOME": workshop.environment["XDG_STATE_HOME"],
+    }
+    place = replace(place, variables={**variables, **place.variables})
+    lines = []
+    for name, arguments in COMMANDS.items():
+        command = arguments.format(
+            folder=folder,
+            python=venv / "bin" / "python",
+            venv=venv,
+            project=workshop.folder,
+            started=STARTED,
+        )
+        streams = f'> "$1/{name}.json" 2> "$1/{name}.err"'
+        # Without a document the status is all that there is.
+        status = (
+            f'[ -s "$1/{name}.json" ] || echo "{{\\"exit_code\\": $status}}" > "$1/{name}.json"'
+        )
+        lines.append(f"status=0; {sys.executable} -m gpuinstall {command} {streams} || status=$?")
+        lines.append(status)
+    done = run_on(place, folder, libraries, "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+    documents = {}
+    for name in COMMANDS:
+        documents[name] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return documents
+
+
+def run_on(
+    place: Place, folder: Path, libraries: Path, commands: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell on a machine; its ``$1`` is the folder that holds the machine's files."""
     smi = folder / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     (folder / "smi.txt").write_text(_smi_log(place.driver), encoding="utf-8")
     smi.write_text(f'#!/bin/sh\n[ "$1" = -q ] && exec cat {folder}/smi.txt\n', encoding="utf-8")
     smi.chmod(0o755)
-    lines = []
-    for name, arguments in COMMANDS.items():
-        command = arguments.format(folder=folder, python=venv / "bin" / "python", venv=venv)
-        streams = f'> "$1/{name}.json" 2> "$1/{name}.err"'
-        lines.append(f"{sys.executable} -m gpuinstall {command} {streams} || true")
     variables = {
         **environment(place.driver, libraries, folder),
         **place.variables,
         "PATH": f"{smi.parent}:{os.environ['PATH']}",
     }
-    files = {**_files_of(place.driver), **place.files}
-    done = run_over(folder, files, "\n".join(lines), variables)
-    assert done.returncode == 0, done.stderr
-    documents = {}
-    for name in COMMANDS:
-        text = (folder / f"{name}.json").read_text(encoding="utf-8")
-        assert text, (folder / f"{name}.err").read_text(encoding="utf-8")
-        documents[name] = json.loads(text)
-    return documents
+    return run_over(folder, {**_files_of(place.driver), **place.files}, commands, variables)
 
 
 def run_over(
@@ -143,6 +184,7 @@ def told(documents: Mapping[str, Any]) -> dict[str, str]:
         "plan": _plan(documents["plan"]),
         "verify": _verify(documents["verify"]),
         "doctor": _doctor(documents["doctor"]),
+        "run --any": _run(documents["run --any"]),
     }
 
 
@@ -178,6 +220,10 @@ def _doctor(document: Mapping[str, Any]) -> str:
         for fix in error.get("fixes", ()):
             return f"{status}: `{fix}`"
     return status
+
+
+def _run(document: Mapping[str, Any]) -> str:
+    return document.get("torch") or f"exit {document['exit_code']}"
 
 
 def _by_status(devices: Iterable[Mapping[str, Any]]) -> str:

@@ -23,6 +23,15 @@ SLICES = (
     FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
 )
 WITHHELD = (FakeSlice("MIG-11111111-0000-0000-0000-000000000003", nvml_error=4),)
+MISMATCH = "CUDA error: architecture mismatch when calling `cusparseLtInit(&handle)`"
+OLD_MIG = FakeGpu(
+    "NVIDIA A100-SXM4-40GB",
+    cc="8.0",
+    memory_mib=40537,
+    pci="10de:20b0",
+    mig=True,
+    slices=(FakeSlice("MIG-GPU-00000000-1ab0-c0de-face-000000000000/7/0", "1g.5gb", 4864),),
+)
 
 
 class State(NamedTuple):
@@ -40,6 +49,8 @@ def says(
     plan: str = "2.15.0+cu130 for 0",
     verify: str = "exit 0: passed 0",
     doctor: str = "exit 0",
+    *,
+    start: str = "2.10.0+cu130",
 ) -> dict[str, str]:
     """Return what each command says; where nothing is given, what it says of one healthy card."""
     return {
@@ -48,6 +59,7 @@ def says(
         "plan": plan,
         "verify": verify,
         "doctor": doctor,
+        "run --any": start,
     }
 
 
@@ -81,7 +93,7 @@ STATES = {
         Place(driver(FakeGpu("NVIDIA Thor", BARE, cc="11.0", memory_mib=125772, more=TEGRA))),
         "It works; CUDA_VISIBLE_DEVICES takes its place, not this UUID. (Played on x86-64, which has no build for it.)",
         "NVIDIA/go-nvlib, pkg/nvlib/info; torch/cuda/__init__.py, _parse_visible_devices",
-        says(plan="exit 3: no-build-ever"),
+        says(plan="exit 3: no-build-ever", start="exit 3"),
     ),
     "GB10: NVML gives no memory, and a link of one lane": State(
         Place(
@@ -114,6 +126,7 @@ STATES = {
             "exit 8: fabric-manager-not-running",
             "exit 8: failed 0",
             "exit 8",
+            start="exit 8",
         ),
     ),
     "one of eight is lost: NVML says so at its second question, and cuInit fails for all": State(
@@ -154,7 +167,12 @@ STATES = {
         Place(driver(replace(H200, cuda_error=805))),
         "No program of this user can use the card while the daemon has it.",
         "cuda.h, CUDA_ERROR_MPS_CONNECTION_FAILED",
-        says(preflight="failed 0; mps-unreachable", verify="exit 5: failed 0", doctor="exit 8"),
+        says(
+            preflight="failed 0; mps-unreachable",
+            verify="exit 5: failed 0",
+            doctor="exit 8",
+            start="exit 8",
+        ),
     ),
     "an MPS server that recovers": State(
         Place(driver(replace(H200, cuda_error=807))),
@@ -178,6 +196,7 @@ STATES = {
             "exit 8: gpu-not-permitted",
             "exit 8: failed 0",
             "exit 8",
+            start="exit 8",
         ),
     ),
     "CUDA_VISIBLE_DEVICES=0,0": State(
@@ -239,6 +258,27 @@ STATES = {
         "It works, with a word on each.",
         "nvml.h, nvmlClocksEventReasonSwThermalSlowdown",
         says(),
+    ),
+    "an H100 with torch 2.4, whose cuSPARSELt is older than the card": State(
+        Place(driver(H100), torch="2.4.1+cu124", refused={"sparse-2:4": MISMATCH}),
+        "It works; that torch has no 2:4 sparsity for it.",
+        "pytorch/pytorch#132009, #132928",
+        says(),
+    ),
+    "an RTX 50 with torch 2.7, whose cuSPARSELt is older than the card": State(
+        Place(driver(RTX_5090), torch="2.7.1+cu128", refused={"sparse-2:4": MISMATCH}),
+        "It works; that torch has no 2:4 sparsity for it.",
+        "cuSPARSELt 0.8.0, release notes; torch 2.7.1, which pins 0.6.3",
+        says(),
+    ),
+    "MIG with the names of R450": State(
+        Place(
+            FakeDriver((OLD_MIG,), driver="450.80.02", cuda=11000),
+            torch="2.7.1+cu118",
+        ),
+        "The instance works by its long name. A driver of CUDA 11 runs builds for 11.8 alone, and no lock here is one.",
+        "MIG User Guide, Device Names; CUDA Compatibility, minor versions",
+        says(plan="2.7.1+cu118 for 0", start="exit 3"),
     ),
     "NVIDIA_TF32_OVERRIDE=1": State(
         Place(driver(RTX_5090), variables={"NVIDIA_TF32_OVERRIDE": "1"}),

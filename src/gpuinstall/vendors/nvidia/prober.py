@@ -328,7 +328,7 @@ def _link(card: JsonObject) -> CheckResult:
     width = card.get("width")
     widest = card.get("widest")
     if not width or not widest:
-        message = "this card has no PCI Express link of its own to measure"
+        message = "this card has no PCI Express link to measure, or the driver reports none"
         return CheckResult("pcie-link", "skipped", message=message)
     message = f"x{width}"
     if width < widest:

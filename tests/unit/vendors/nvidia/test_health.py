@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
 
 UNTOLD = "this driver does not report why clocks are reduced"
-LINKLESS = "this card has no PCI Express link of its own to measure"
+LINKLESS = "this card has no PCI Express link to measure, or the driver reports none"
 SOUND = {
     "uncorrected": 0,
     "pages_pending": 0,

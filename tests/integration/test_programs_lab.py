@@ -240,11 +240,16 @@ def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_drive
         assert (found["singer"], found["torch"]) == ("2.0", "2.14.1+cu126"), machine
 
 
-def test_what_holds_no_torch_back_is_resolved_once_for_each_target(
-    stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("torch", ["torch", "torch==2.13.0"])
+def test_what_the_newest_program_tells_of_torch_is_resolved_once_for_each_target(
+    stand_in: StandInIndex,
+    simple: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    torch: str,
 ) -> None:
     make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
-    make_wheel(simple, "painter", "2.0", requires=["torch"])
+    make_wheel(simple, "painter", "2.0", requires=[torch])
     for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.learned.reader import listed_requirements
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement, requirement_names
+from gpuinstall.plan.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -23,7 +30,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
+    from gpuinstall.machine import Machine
     from gpuinstall.session import Session
+    from gpuinstall.web import Client
     from gpuinstall.web.client import Page
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
@@ -35,11 +44,19 @@ class ListedProgram(NamedTuple):
     """A program with its newest versions, among those that are requested and that no constraint forbids."""
 
     name: str
-    wheel: Version | None
-    """The newest that has a wheel that fits; None if there is none."""
+    file: Wheel | None
+    """A wheel of the newest version that has one that fits; None if there is none."""
 
     source: Version | None
     """The newest as source."""
+
+    extras: frozenset[str] = frozenset()
+    """Those that are requested of it."""
+
+    @property
+    def wheel(self) -> Version | None:
+        """The newest version that has a wheel that fits."""
+        return self.file and self.file.version
 
     @property
     def newest(self) -> Version | None:
@@ -58,6 +75,15 @@ class ListedProgram(NamedTuple):
             return False
         public = version.partition("+")[0]
         return self.newest > Version(public)
+
+
+class TorchRequirement(NamedTuple):
+    """What a program requires of torch."""
+
+    program: str
+    """With its version."""
+
+    requirement: ParsedRequirement
 
 
 def names_programs(requirements: Iterable[str]) -> bool:
@@ -117,18 +143,58 @@ def list_programs(
             if wheel.package != name or tags.isdisjoint(wheel.tags):
                 continue
             if suits(wheel, allowed):
-                wheels.append(wheel.version)
+                wheels.append(wheel)
         releases = parse_sources(page, name)
         suiting = [release for release in releases if suits(release, allowed)]
         sources = [release.version for release in suiting]
         return ListedProgram(
             name,
-            wheel=max(wheels, default=None),
+            file=max(wheels, key=lambda wheel: wheel.version, default=None),
             source=max(sources, default=None),
+            extras=frozenset(program.extra_names),
         )
 
     programs = _open_programs(requirements, family)
     return side_by_side(listed, programs)
+
+
+def torch_requirements(
+    programs: Iterable[ListedProgram],
+    machine: Machine,
+    python: str,
+    client: Client,
+) -> list[TorchRequirement]:
+    """Return what the newest wheels of programs require of torch, as far as their servers tell it.
+
+    An answer takes one round trip; uv asks for the same and needs a whole run to say that another torch does not fit.
+    """
+
+    def requirements_of(program: ListedProgram) -> list[TorchRequirement]:
+        file = program.file
+        if file is None or not file.metadata:
+            return []
+        requirements = []
+        for text in listed_requirements(file, client) or ():
+            requirement = _torch_requirement(text)
+            if requirement is None:
+                continue
+            holds = partial(marker_holds, requirement.marker, machine, python)
+            if requirement.marker is None or any(map(holds, ("", *program.extras))):
+                origin = f"{program.name} {file.version}"
+                requirements.append(TorchRequirement(origin, requirement))
+        return requirements
+
+    return [*chain.from_iterable(side_by_side(requirements_of, list(programs)))]
+
+
+def _torch_requirement(text: str) -> ParsedRequirement | None:
+    """Return a requirement of METADATA if it is one of torch by its version."""
+    if not re.match(r"torch(?![\w.-])", text):
+        return None
+    with suppress(UsageError):
+        requirement = parse_requirement(text)
+        return None if requirement.url else requirement
+    return None
 
 
 def fetch_pages(

@@ -16,14 +16,27 @@ from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.binding import bind, fitting
-from gpuinstall.lock.obstacles import held_back, required_torches, shortened, who_requires_torch
-from gpuinstall.lock.programs import ListedProgram, list_programs, programs_first
+from gpuinstall.lock.obstacles import (
+    held_back,
+    required_torches,
+    requirement_in_words,
+    shortened,
+    who_requires_torch,
+)
+from gpuinstall.lock.programs import (
+    ListedProgram,
+    TorchRequirement,
+    list_programs,
+    programs_first,
+    torch_requirements,
+)
 from gpuinstall.lock.request import LockRequest, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_versions
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import ProgramConstraints
+from gpuinstall.text import some
 from gpuinstall.threads import side_by_side
 from gpuinstall.values import dataclass
 
@@ -133,16 +146,28 @@ def _resolve_newest(
     requests: Requests,
     session: Session,
 ) -> list[Resolution]:
-    """Resolve for every target with the planned torch and the newest wheel of every program; empty if that fails."""
+    """Resolve for every target with the newest wheel of every program and the newest torch that these allow.
+
+    Returns:
+        Nothing if that fails.
+    """
     first = requests[0]
     if first.pins.preferred:
         return []
+    programs = _programs(first, first.catalog.family, session)
     bounds = []
-    for program in _programs(first, first.catalog.family, session):
+    for program in programs:
         newest = program.newest
         if newest is None or not program.needs_no_building:
             return []
         bounds.append(f"{program.name}>={newest.public}")
+    required = torch_requirements(
+        programs,
+        first.machine,
+        first.choice.python,
+        session.client,
+    )
+    requests = _within_allowed_torch(requests, required)
     resolve_one = partial(resolve, session=session, bounds=bounds)
     resolutions = []
     for answer in side_by_side(resolve_one, requests, TARGETS_AT_ONCE):
@@ -150,6 +175,39 @@ def _resolve_newest(
             return []
         resolutions.append(answer)
     return resolutions
+
+
+def _within_allowed_torch(
+    requests: Requests,
+    required: Sequence[TorchRequirement],
+) -> Requests:
+    """Return the requests for the newest torch that programs allow, which most often is the planned one.
+
+    Args:
+        requests: One for each target, with the planned torch.
+        required: What the programs require of torch.
+
+    Returns:
+        Nothing if they allow no torch that every target runs.
+    """
+
+    def allows(torch: Version) -> bool:
+        return all(each.requirement.allows(torch) for each in required)
+
+    planned = {request.choice.build.torch for request in requests}
+    if all(map(allows, planned)):
+        return requests
+    requests = [_with_open_torch(request) for request in requests]
+    torch = max(filter(allows, _common_torches(requests)), default=None)
+    if torch is None:
+        return []
+    limits = []
+    for program, requirement in required:
+        if not all(map(requirement.allows, planned)):
+            words = requirement_in_words(f"torch{requirement.specifier}")
+            limits.append(f"{program} requires {words}")
+    constraints = ProgramConstraints(torch, some(limits))
+    return [replace(request, program_constraints=constraints) for request in requests]
 
 
 def _prereleases(versions: Mapping[str, str]) -> frozenset[str]:

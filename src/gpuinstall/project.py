@@ -639,9 +639,7 @@ class Project:
 
     def _sources_to_record(self) -> tuple[str, ...]:
         """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
-        from gpuinstall.sources.configuration import folder_settings
-
-        settings = list(folder_settings(os.environ, self.folder))
+        settings = list(self.sources.configured)
         settings += [
             setting
             for setting in self.source_settings

@@ -159,13 +159,13 @@ def _uv_project_files(environ: _Environ, folder: Path) -> list[Path]:
     return files[:2]
 
 
-def folder_settings(environ: _Environ, folder: Path) -> list[SourceSetting]:
+def settings_to_record(configurations: Iterable[Indexes]) -> list[SourceSetting]:
     """Return what the configuration of a folder says of sources, which a lock that is made there records.
 
     The pip.conf of an environment is left out: it counts only while that is active.
     """
     settings = list[SourceSetting]()
-    for indexes in read_configuration(environ, folder):
+    for indexes in configurations:
         if indexes.file is None:
             continue
         environment = indexes.file.with_name("pyvenv.cfg")

@@ -103,6 +103,9 @@ class Sources:
     extension_sources: tuple[str, ...] = ()
     """Pages of prebuilt extensions."""
 
+    configured: tuple[SourceSetting, ...] = ()
+    """What the configuration of the folder says, which a lock that is made there records."""
+
     chosen: tuple[FolderSetting, ...] = ()
     """What a file of the folder chose, and the user did not."""
 
@@ -419,7 +422,12 @@ def read_sources(
     Raises:
         UsageError: if an address is none, or a configuration file is malformed.
     """
-    from gpuinstall.sources.configuration import merged, read_configuration, trusts_folder
+    from gpuinstall.sources.configuration import (
+        merged,
+        read_configuration,
+        settings_to_record,
+        trusts_folder,
+    )
 
     configurations = read_configuration(environ, folder)
     index = torch_index or configured
@@ -452,6 +460,7 @@ def read_sources(
         own_indexes=_own_indexes(configurations, _locations(all_of_folder.extra)),
         flat_indexes=tuple(map(_without_login, all_of_folder.find_links)),
         certificates=used.certificates,
+        configured=tuple(settings_to_record(configurations)),
         chosen=tuple(choices),
         trust_folder=trusts_folder(environ),
         logins=_logins(addresses),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Container, Sequence
 from pathlib import Path
 
@@ -63,8 +62,10 @@ class Advice:
     @property
     def is_possible(self) -> bool:
         """Whether the programs are on PATH; ours is by whatever name it was started."""
+        from shutil import which
+
         programs = {self.program, *self.needs} - {OURS}
-        return all(map(shutil.which, programs))
+        return all(map(which, programs))
 
     def __str__(self) -> str:
         line = joined((self.program, *self.arguments))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -527,7 +526,9 @@ def find_interpreter(python: str, *, hint: str) -> Path:
     Raises:
         UsageError: if there is none.
     """
-    program = shutil.which(python)
+    from shutil import which
+
+    program = which(python)
     if program is None:
         raise UsageError("python-missing", f"no such interpreter: {python}", hint=hint)
     return Path(program).absolute()

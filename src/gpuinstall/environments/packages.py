@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections import defaultdict
@@ -192,6 +191,14 @@ def _reached(
 
 # A change reads the same RECORD in the environment before, in the new one and in the one that goes.
 @cache
+def _unquoted_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the rows of a table in which some values are quoted; up to the first that is malformed."""
+    import csv
+
+    with suppress(csv.Error):
+        yield from csv.reader(lines)
+
+
 def parse_record(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
     rows = _read_rows(text)
@@ -205,9 +212,9 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     table: Iterable[list[str]] = (line.rsplit(",", 2) for line in lines)
     if '"' in text:
         # The csv module takes three times as long, and torch has 12,000 rows.
-        table = csv.reader(lines)
+        table = _unquoted_rows(lines)
     rows = []
-    with suppress(csv.Error, ValueError):
+    with suppress(ValueError):
         for path, digest, size in table:
             sha256 = digest.partition("sha256=")[2]
             rows.append(

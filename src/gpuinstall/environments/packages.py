@@ -191,18 +191,18 @@ def _reached(
 
 # A change reads the same RECORD in the environment before, in the new one and in the one that goes.
 @cache
+def parse_record(text: str) -> tuple[RecordedFile, ...]:
+    """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
+    rows = _read_rows(text)
+    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
+
+
 def _unquoted_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield the rows of a table in which some values are quoted; up to the first that is malformed."""
     import csv
 
     with suppress(csv.Error):
         yield from csv.reader(lines)
-
-
-def parse_record(text: str) -> tuple[RecordedFile, ...]:
-    """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
-    rows = _read_rows(text)
-    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
 
 
 @cache

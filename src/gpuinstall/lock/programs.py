@@ -56,7 +56,7 @@ class ListedProgram(NamedTuple):
     @property
     def wheel(self) -> Version | None:
         """The newest version that has a wheel that fits."""
-        return self.file and self.file.version
+        return self.file.version if self.file else None
 
     @property
     def newest(self) -> Version | None:
@@ -178,8 +178,11 @@ def torch_requirements(
             requirement = _torch_requirement(text)
             if requirement is None:
                 continue
-            holds = partial(marker_holds, requirement.marker, machine, python)
-            if requirement.marker is None or any(map(holds, ("", *program.extras))):
+            marker = requirement.marker
+            extras = ("", *program.extras)
+            if marker is None or any(
+                marker_holds(marker, machine, python, extra) for extra in extras
+            ):
                 origin = f"{program.name} {file.version}"
                 requirements.append(TorchRequirement(origin, requirement))
         return requirements

@@ -100,7 +100,8 @@ class UndoRecord:
     def is_last_change(self) -> bool:
         """Whether nothing has changed the packages since they were proven."""
         for name in set(self.old).difference(self.new):
-            if os.path.lexists(self.root / name):
+            # Python writes the bytecode of the new packages where pip has recorded that of the old ones.
+            if os.path.lexists(self.root / name) and not name.endswith(".pyc"):
                 return False
         stamps = {name: file_stamp(str(self.root / name)) for name in self.marks}
         return stamps == self.marks
@@ -125,7 +126,9 @@ class UndoRecord:
             path = self.root / name
             if os.path.lexists(path):
                 _move(path, self.saved / name)
-                _forget_compiled(path)
+        # Only now: bytecode that an installer has recorded is saved too.
+        for name in self.old:
+            _forget_compiled(self.root / name)
         return self.at("saved")
 
     @defer_interrupts()

@@ -95,7 +95,7 @@ def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
     (site / "torch-2.dist-info" / "RECORD").write_text("written last")
     for script in ("torchrun", "TorchX"):
         (environment.paths["scripts"] / script).write_text("2")
-    (site / "torch" / "__pycache__").mkdir()
+    (site / "torch" / "__pycache__").mkdir(exist_ok=True)
     (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
 
 
@@ -283,6 +283,24 @@ def test_a_change_by_another_program_is_not_undone(
     assert not record.is_last_change, "installed again"
     shutil.rmtree(site / "torch-2.dist-info")
     assert not record.is_last_change, "uninstalled"
+
+
+def test_bytecode_that_an_import_writes_is_no_change(
+    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = environment.paths["purelib"] / "torch" / "__pycache__" / "__init__.cpython-312.pyc"
+    compiled.parent.mkdir()
+    compiled.write_text("of torch 1, by pip")
+    recorded = [*environment.files_of(["torch"]), compiled]
+    monkeypatch.setattr(ForeignEnvironment, "files_of", lambda _self, _packages: recorded)
+    before = tree(environment)
+    record = changed(environment, wheel)
+
+    compiled.write_text("of torch 2, by Python")
+
+    assert record.is_last_change
+    record.undo()
+    assert tree(environment) == before
 
 
 def test_an_old_version_that_came_back_is_not_overwritten(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +16,7 @@ from gpuinstall import process
 from gpuinstall.install.stage import carried_pip
 from gpuinstall.uv import uv as uv_program
 from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
+from tests.lab import windows
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
     from tests.lab.index import StandInIndex
 
 
+MANAGER = """
+import subprocess, sys
+alone = ["-s"] if "python_embeded" in sys.executable else []
+sys.exit(subprocess.call([sys.executable, *alone, "-m", *sys.argv[1:]]))
+"""
+"""How a manager of custom nodes runs an installer from its own process."""
+
+
 class Application(NamedTuple):
     """An application with an environment and one custom node."""
 
@@ -33,11 +44,17 @@ class Application(NamedTuple):
     environment: Path
     node: Path
 
+    @property
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        embedded = self.environment / "python.exe"
+        return embedded if embedded.exists() else self.environment / "bin" / "python"
+
     def manager(self, installer: str, *words: str, past: bool = False) -> Finished:
         """Run an installer in the folder of the node, as a manager does for a line of its requirements.
 
         Args:
-            installer: The words after Python.
+            installer: The words after ``python -m``.
             words: What to install.
             past: Whether the installer reads no settings.
         """
@@ -46,13 +63,13 @@ class Application(NamedTuple):
         variables["PIP_CONFIG_FILE"] = os.devnull if past else ""
         if past:
             variables["UV_NO_CONFIG"] = "1"
-        command = [self.environment / "bin" / "python", *installer.split(), "install", *words]
+        command = [self.python, "-s", "-c", MANAGER, *installer.split(), "install", *words]
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
 
     def torch(self) -> str:
         """The version of torch that runs."""
         code = "import torch; print(torch.__version__)"
-        return process.run([self.environment / "bin" / "python", "-s", "-c", code]).out.strip()
+        return process.run([self.python, "-s", "-c", code]).out.strip()
 
     def contents(self, passed: Sequence[str] = ()) -> dict[str, bytes]:
         """Every file of the application, but what Python compiles, an undo keeps, and belongs to some packages."""
@@ -70,16 +87,23 @@ class Application(NamedTuple):
 def application(
     stand_in: StandInIndex, play: Play, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Application:
-    """A clone with its environment, or a node beside a prefix of conda's; with pip and uv."""
+    """A clone with its environment, a node beside a prefix of conda's, or the portable one of Windows; with pip and uv."""
     play(RTX_4090)
     folder = tmp_path / "project"
-    node = folder / "custom_nodes" / "painter"
-    for path in (node, folder / "comfy"):
+    variables = stand_in.environment()
+    is_portable = request.param == "portable"
+    if is_portable:
+        variables = {**variables, windows.FOLDER: str(tmp_path)}
+    application = folder / "ComfyUI" if is_portable else folder
+    node = application / "custom_nodes" / "painter"
+    for path in (node, application / "comfy"):
         path.mkdir(parents=True)
-    (folder / "main.py").touch()
-    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
+    (application / "main.py").touch()
+    workshop = Workshop(folder, tmp_path / "caches", variables)
     if request.param == "conda":
         environment = conda_like(workshop)
+    elif is_portable:
+        environment = embedded_like(workshop)
     else:
         environment = plain_venv(workshop).rename(folder / "venv")
     pip = carried_pip(Path(sys.base_prefix, "bin", "python3"))
@@ -90,24 +114,52 @@ def application(
     site = next(environment.glob("lib/python*/site-packages"))
     (site / "uv").symlink_to(Path(uv_package.__file__).parent)
     (environment / "bin" / "uv").symlink_to(uv_program())
+    if is_portable:
+        look_for_pip_ini(site)
     simple = stand_in.folder / "simple"
     make_wheel(simple, "painter-models", "1.0", requires=["torch>=2"])
     make_wheel(simple, "painter-of-old", "1.0", requires=["torch<2.13"])
     return Application(workshop, stand_in.default_index, environment, node)
 
 
+def embedded_like(workshop: Workshop) -> Path:
+    """An embedded Python with the names of Windows: python.exe, its ._pth, Scripts and Lib beside those of Linux."""
+    prefix = conda_like(workshop).rename(workshop.folder / "python_embeded")
+    (prefix / "conda-meta").rmdir()
+    shutil.copy2(prefix / "bin" / "python", prefix / "python.exe")
+    version = sysconfig.get_config_var("py_version_nodot")
+    (prefix / f"python{version}._pth").write_text("../ComfyUI\nimport site\n", encoding="utf-8")
+    (prefix / "Scripts").symlink_to("bin")
+    library = next(prefix.glob("lib/python*"))
+    (prefix / "Lib").symlink_to(library.relative_to(prefix))
+    return prefix
+
+
+def look_for_pip_ini(site: Path) -> None:
+    """Let a pip look for its settings by the name that they have on Windows."""
+    file = site / "pip" / "_internal" / "configuration.py"
+    text = file.read_text("utf-8")
+    line = 'CONFIG_BASENAME = "pip.ini" if WINDOWS else "pip.conf"'
+    assert line in text
+    # It is a link to the file in uv's cache.
+    file.unlink()
+    file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), encoding="utf-8")
+
+
 def into(application: Application, *words: str) -> Finished:
     """Run ``install --into`` for the environment of the application."""
-    python = str(application.environment / "bin" / "python")
+    python = str(application.python)
     return application.workshop.run("install", *words, "--into", "--python", python)
 
 
-CLONE_BY_PIP = pytest.param("clone", "-m pip", id="pip")
-CLONE_BY_UV = pytest.param("clone", "-m uv pip", id="uv")
-CONDA_BY_PIP = pytest.param("conda", "-s -m pip", id="conda's pip")
+CLONE_BY_PIP = pytest.param("clone", "pip", id="pip")
+CLONE_BY_UV = pytest.param("clone", "uv pip", id="uv")
+CONDA_BY_PIP = pytest.param("conda", "pip", id="conda's pip")
+PORTABLE_BY_PIP = pytest.param("portable", "pip", id="pip on Windows")
+PORTABLE_BY_UV = pytest.param("portable", "uv pip", id="uv on Windows")
 MANAGERS = pytest.mark.parametrize(
     ("application", "installer"),
-    [CLONE_BY_PIP, CLONE_BY_UV, CONDA_BY_PIP],
+    [CLONE_BY_PIP, CLONE_BY_UV, CONDA_BY_PIP, PORTABLE_BY_PIP, PORTABLE_BY_UV],
     indirect=["application"],
 )
 

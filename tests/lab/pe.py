@@ -6,28 +6,35 @@ import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _HEADERS = 0x400
 _ADDRESS = 1 << 24
 
 
-def make_dll(imports: Sequence[str], before: int = 0, after: int = 0) -> bytes:
-    """Return a 64-bit DLL that is linked to some libraries.
+def make_dll(imports: Mapping[str, Sequence[str]], before: int = 0, after: int = 0) -> bytes:
+    """Return a 64-bit DLL that takes functions from some libraries.
 
     Args:
-        imports: Their names.
+        imports: The functions, by library.
         before: How many bytes of code lie before the table.
         after: How many bytes lie behind it.
     """
     table_size = 20 * (len(imports) + 1)
-    names = b""
+    behind = b""
     table = b""
-    for name in imports:
-        place = _ADDRESS + table_size + len(names)
-        table += struct.pack("<12xI4x", place)
-        names += name.encode() + b"\0"
-    content = table + bytes(20) + names
+
+    def put(data: bytes) -> int:
+        """Put something behind the table, and return its address."""
+        nonlocal behind
+        behind += data
+        return _ADDRESS + table_size + len(behind) - len(data)
+
+    for name, functions in imports.items():
+        places = [put(bytes(2) + function.encode() + b"\0") for function in functions]
+        functions_place = put(struct.pack(f"<{len(places) + 1}Q", *places, 0))
+        table += struct.pack("<I8xI4x", functions_place, put(name.encode() + b"\0"))
+    content = table + bytes(20) + behind
     directories = struct.pack("<8xII", _ADDRESS, table_size) + bytes(14 * 8)
     optional = struct.pack("<H", 0x20B) + bytes(110) + directories
     sections = _section(b".text", 0x1000, before, _HEADERS)

@@ -324,6 +324,10 @@ class Catalog:
             return ()
         return self.releases[torch].beside
 
+    def constraints(self, torch: Version) -> tuple[str, ...]:
+        """Return all constraints beside a release of torch that is chosen."""
+        return (*self.beside(torch), *self.triton_for_windows(torch))
+
     def triton_for_windows(self, torch: Version) -> tuple[str, ...]:
         """Return the constraint on what others compile of Triton for Windows, 3.4.0.post20: it names no torch."""
         release = self.releases.get(torch)

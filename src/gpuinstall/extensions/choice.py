@@ -73,6 +73,15 @@ class Surroundings:
     """The machine's; None if it is not known."""
     locked: Mapping[str, str] = field(default_factory=dict)
     """The sha256, by name, of the files that a lock holds and that are to stay."""
+    constraints: Mapping[Version, Sequence[Requirement]] = field(default_factory=dict)
+    """What goes with a release of torch, whatever the files say of themselves."""
+
+    def constraint(self, file: ExtensionFile, build: Build) -> Requirement | None:
+        """Return what goes with a build of the package of a file; None if nothing is known of it."""
+        for constraint in self.constraints.get(build.torch, ()):
+            if constraint.name == file.wheel.package:
+                return constraint
+        return None
 
 
 class ExtensionFit(NamedTuple):
@@ -204,12 +213,27 @@ def reject_by_name(
             "other-cuda",
             f"is for {_kind(build)} {file.cuda}, not for torch {build.name}",
         )
-    if file.torch and not _is_for_torch(file, build):
-        return Reason("other-torch", f"is for torch {file.torch}, not {build.torch}")
+    reason = _reject_other_torch(file, build, here)
+    if reason:
+        return reason
     locked = here.locked.get(wheel.filename)
     if locked and wheel.sha256 not in {None, locked}:
         hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
         return Reason("replaced", f"was replaced under its name: {hashes}")
+    return None
+
+
+def _reject_other_torch(
+    file: ExtensionFile,
+    build: Build,
+    here: Surroundings,
+) -> Reason | None:
+    torch = build.torch
+    if file.torch and not _is_for_torch(file, build):
+        return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
+    constraint = here.constraint(file, build)
+    if constraint and file.wheel.version not in constraint.specifier:
+        return Reason("other-torch", f"does not go with torch {torch}, but {constraint} does")
     return None
 
 
@@ -230,7 +254,7 @@ def reject_by_contents(
     here: Surroundings,
 ) -> Reason | None:
     """Return why a file does not run beside a build, by what its METADATA and its code say."""
-    reason = _reject_by_torch(file, row, build)
+    reason = _reject_by_torch(file, row, build, here)
     if reason:
         return reason
     if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
@@ -249,6 +273,7 @@ def _reject_by_torch(
     file: ExtensionFile,
     row: LearnedRow,
     build: Build,
+    here: Surroundings,
 ) -> Reason | None:
     """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
 
@@ -261,8 +286,12 @@ def _reject_by_torch(
     for pin in pins:
         if not pin.specifier.contains(build.torch):
             return Reason("torch-pinned", f"{name}its METADATA requires {pin}, not {torch}")
+        if _is_exact(pin) and needs.kind == "none" and not row.architectures:
+            # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
+            return Reason("no-code", f"its METADATA requires {pin}, and it has no library for it")
     loads = needs.verdict(minor_of(build))
-    if loads is None and not file.torch and not pins:
+    is_named = file.torch or pins or here.constraint(file, build)
+    if loads is None and not is_named:
         return Reason("torch-unknown", f"it shows no code for {torch}")
     if loads is not False:
         return None
@@ -280,6 +309,10 @@ def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
             pin = Requirement(text)
             if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
                 yield pin
+
+
+def _is_exact(pin: Requirement) -> bool:
+    return any(clause.operator == "==" for clause in pin.specifier)
 
 
 def _age(file: ExtensionFile) -> tuple[bool, Version]:

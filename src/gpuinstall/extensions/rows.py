@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.listing import default_wheels
@@ -51,6 +52,9 @@ class ExtensionSource(NamedTuple):
 
     os: str | None = None
     """The operating system that it is asked for; None: all."""
+
+    tags: tuple[str, ...] = ("",)
+    """The releases of a repository that have a page each."""
 
 
 class Extension(NamedTuple):
@@ -128,6 +132,8 @@ def load_extensions() -> Extensions:
     table = tomli.loads(Path(__file__).with_name("extensions.toml").read_text("utf-8"))
     for row in (*table["sources"], *table["extensions"]):
         row.pop("evidence", None)
+        if "tags" in row:
+            row["tags"] = tuple(row["tags"])
     sources = {row["id"]: ExtensionSource(**row) for row in table["sources"]}
     rows = {}
     for row in table["extensions"]:
@@ -185,10 +191,10 @@ def _wheels(
         return
     form = source.url.replace("{name}", name)
     addresses = []
-    for place in beside:
+    for place, tag in product(beside, source.tags):
         if source.os in {None, place.os}:
             address = form.replace("{minor}", place.minor).replace("{backend}", place.backend)
-            addresses.append(address)
+            addresses.append(address.replace("{tag}", tag))
     answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
     pages = list(filter(None, answers))
     if source.id == NAMED and not pages:

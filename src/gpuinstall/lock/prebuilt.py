@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.requirements import Requirement
+
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.extensions.choice import (
     ExtensionChoice,
@@ -185,12 +187,18 @@ def choose_prebuilt(
     """
     plan = request.plan
     tags = request.target.tags(plan.choice.python)
+    builds = plan.runnable or (plan.choice.build,)
+    constraints = {}
+    for build in builds:
+        texts = request.catalog.constraints(build.torch)
+        constraints[build.torch] = list(map(Requirement, texts))
     here = Surroundings(
-        builds=plan.runnable or (plan.choice.build,),
+        builds=builds,
         gpus=tuple(served_gpus(request, plan)),
         tags=frozenset(tags),
         glibc=request.machine.glibc,
         locked=request.locked,
+        constraints=constraints,
     )
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)

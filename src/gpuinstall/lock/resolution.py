@@ -205,15 +205,13 @@ def _resolver_project(
     only_binary = session.sources.only_binary - {":all:"}
     with_wheels = {program.name for program in programs if program.needs_no_building}
     requirements = programs_first(choice.requirements, bound.names)
-    torch = choice.build.torch
-    beside = (*request.catalog.beside(torch), *request.catalog.triton_for_windows(torch))
     pages = bound.pages(wheels_of, session)
     project = ResolverProject(
         requirements=(*requirements, *request.libraries),
         python=choice.python,
         target=target,
         pages={**pages, **extensions},
-        pins=pins.within(*beside),
+        pins=pins.within(*request.catalog.constraints(choice.build.torch)),
         folder_projects=request.folder_projects,
         folder=session.folder,
         wheels_only=names | only_binary | with_wheels,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
-from gpuinstall.wheels.pe import linked_libraries
+from gpuinstall.wheels.pe import imported_functions
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     load_exports,
     ordinary_names,
+    stable_names,
     torch_names,
 )
 
@@ -241,8 +242,8 @@ class NativeFiles:
 
     elves: Mapping[str, Elf]
     """The tables of libraries, by path."""
-    imports: Mapping[str, tuple[str, ...]]
-    """By path: the libraries that a DLL is linked to."""
+    imports: Mapping[str, Mapping[str, frozenset[bytes]]]
+    """By path: the functions that a DLL takes from each library."""
     opened: Mapping[str, frozenset[str]]
     """By path: the libraries that its strings name."""
     unread: tuple[str, ...]
@@ -316,9 +317,9 @@ def read_native(
         is_tried = wheel.requests < last_request
         if is_tried and path.endswith((".dll", ".pyd")):
             with closing(wheel.stream(path)) as pieces:
-                linked = linked_libraries(pieces)
-            if linked is not None:
-                imports[path] = linked
+                functions = imported_functions(pieces)
+            if functions is not None:
+                imports[path] = functions
                 continue
         elif is_tried:
             elf, data, cost = _read_library(wheel, member, budget)
@@ -361,7 +362,7 @@ def needs_of(
     newest = max(versions, default=())
     torch = _torch_needs(
         elves,
-        imported,
+        files.imports.values(),
         is_whole=not files.unread,
     )
     return Needs(
@@ -434,7 +435,7 @@ def _from_outside(
 
 def _torch_needs(
     elves: Collection[Elf],
-    imported: Iterable[str],
+    imports: Iterable[Mapping[str, frozenset[bytes]]],
     *,
     is_whole: bool,
 ) -> TorchNeeds:
@@ -442,11 +443,9 @@ def _torch_needs(
 
     Args:
         elves: The libraries for Linux.
-        imported: What the DLLs for Windows are linked to: the names that they use of torch are in no table.
+        imports: The functions that the DLLs for Windows take, by library.
         is_whole: Whether all of the wheel's were read.
     """
-    if any(map(_OF_TORCH.match, imported)):
-        return TorchNeeds("unknown")
     undefined = set()
     for elf in elves:
         undefined |= elf.undefined()
@@ -455,9 +454,12 @@ def _torch_needs(
         for elf in elves:
             names -= elf.defined()
     ordinary = ordinary_names(names)
-    # The table of exports is that of one kind of machine.
-    if ordinary and any(elf.machine != X86_64 for elf in elves):
+    of_windows = set().union(*map(_functions_of_torch, imports))
+    # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
+    is_other_machine = any(elf.machine != X86_64 for elf in elves)
+    if of_windows - stable_names(of_windows) or (ordinary and is_other_machine):
         return TorchNeeds("ordinary")
+    names |= of_windows
     if not ordinary and not is_whole:
         return TorchNeeds("unknown")
     if not names:
@@ -470,6 +472,14 @@ def _torch_needs(
         fits = tuple(minor for minor in judged if not missing[minor])
         return TorchNeeds("ordinary", fits=fits, judged=judged)
     return TorchNeeds("stable", oldest=_oldest(missing), judged=judged)
+
+
+def _functions_of_torch(imports: Mapping[str, frozenset[bytes]]) -> set[bytes]:
+    functions = set[bytes]()
+    for library, names in imports.items():
+        if _OF_TORCH.match(library):
+            functions |= names
+    return functions
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

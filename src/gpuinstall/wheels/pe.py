@@ -1,4 +1,4 @@
-"""The libraries that a DLL of Windows is linked to, out of its beginning: Microsoft's "PE Format" (learn.microsoft.com).
+"""What a DLL of Windows takes from other libraries, out of its beginning: Microsoft's "PE Format" (learn.microsoft.com).
 
 The import table and its names lie in ``.rdata``, behind the code and before what is large, the GPU code.
 """
@@ -27,7 +27,10 @@ _DIRECTORIES = 112
 _SECTION = struct.Struct("<8sIIII16x")
 _MOST_SECTIONS = 96
 _MOST_LIBRARIES = 1000
-_LONGEST_NAME = 260
+_MOST_FUNCTIONS = 65_536
+_LONGEST_NAME = 4096
+_BY_NUMBER = 1 << 63
+"""The bit of a function that has a number and no name."""
 
 
 class _Table(NamedTuple):
@@ -36,11 +39,12 @@ class _Table(NamedTuple):
     number: int
     """Which of the directories it is."""
     row: struct.Struct
-    """Its first number is the address of the library's name."""
+    """Its numbers are the address of the library's name and that of its functions, in one order or the other."""
+    has_name_first: bool
 
 
-_IMPORTS = _Table(1, struct.Struct("<12xI4x"))
-_DELAYED = _Table(13, struct.Struct("<4xI24x"))
+_IMPORTS = _Table(1, struct.Struct("<I8xI4x"), has_name_first=False)
+_DELAYED = _Table(13, struct.Struct("<4xI8xI12x"), has_name_first=True)
 
 
 class _Section(NamedTuple):
@@ -78,8 +82,8 @@ class _Header(NamedTuple):
         return end
 
 
-def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
-    """Return the libraries that a 64-bit file is linked to, those that it loads later among them.
+def imported_functions(pieces: Iterable[bytes]) -> dict[str, frozenset[bytes]] | None:
+    """Return the functions that a 64-bit file takes by name from each library, those that it loads later among them.
 
     Args:
         pieces: The file; no more of it is read than is needed.
@@ -109,8 +113,10 @@ def linked_libraries(pieces: Iterable[bytes]) -> tuple[str, ...] | None:
     if header is None:
         return None
     with suppress(ValueError, struct.error):
-        names = _names(bytes(data), header)
-        return tuple(dict.fromkeys(names))
+        functions: dict[str, frozenset[bytes]] = {}
+        for library, names in _libraries(bytes(data), header):
+            functions[library] = functions.get(library, frozenset()) | names
+        return functions
     return None
 
 
@@ -158,14 +164,29 @@ def _read_tables(
             yield address, table
 
 
-def _names(data: bytes, header: _Header) -> Iterator[str]:
+def _libraries(data: bytes, header: _Header) -> Iterator[tuple[str, frozenset[bytes]]]:
     for address, table in header.tables:
         start = header.place(address)
         for number in range(_MOST_LIBRARIES):
-            row = start + number * table.row.size
-            [name_address] = table.row.unpack_from(data, row)
-            if not name_address:
+            addresses = table.row.unpack_from(data, start + number * table.row.size)
+            if not any(addresses):
                 break
-            place = header.place(name_address)
-            end = data.index(b"\0", place, place + _LONGEST_NAME)
-            yield data[place:end].decode("ascii")
+            name, functions = addresses if table.has_name_first else reversed(addresses)
+            library = _text(data, header.place(name)).decode("ascii")
+            yield library, frozenset(_functions(data, header, functions))
+
+
+def _functions(data: bytes, header: _Header, address: int) -> Iterator[bytes]:
+    start = header.place(address)
+    for number in range(_MOST_FUNCTIONS):
+        [function] = struct.unpack_from("<Q", data, start + number * 8)
+        if not function:
+            break
+        if not function & _BY_NUMBER:
+            # Two bytes before the name say where the library has it.
+            yield _text(data, header.place(function) + 2)
+
+
+def _text(data: bytes, start: int) -> bytes:
+    end = data.index(b"\0", start, start + _LONGEST_NAME)
+    return data[start:end]

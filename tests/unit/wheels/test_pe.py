@@ -1,4 +1,4 @@
-"""The libraries that a DLL is linked to, out of its beginning."""
+"""What a DLL takes from other libraries, out of its beginning."""
 
 from __future__ import annotations
 
@@ -11,17 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.wheels.needs import read_needs
-from gpuinstall.wheels.pe import linked_libraries
+from gpuinstall.wheels.pe import imported_functions
 from gpuinstall.wheels.ranges import FileRanges, Limits
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
 from tests.lab.wheels import make_wheel
+from tests.unit.wheels.test_needs import STABLE_FROM_2_13
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NAMES = ("c10.dll", "torch_cpu.dll", "cudart64_12.dll", "KERNEL32.dll")
+IMPORTS = {
+    "c10.dll": ("?intrusive@c10@@YAXXZ",),
+    "torch_cpu.dll": ("aoti_torch_empty_strided", "?view@Tensor@at@@QEBA"),
+    "KERNEL32.dll": (),
+}
+FUNCTIONS = {
+    "c10.dll": {b"?intrusive@c10@@YAXXZ"},
+    "torch_cpu.dll": {b"aoti_torch_empty_strided", b"?view@Tensor@at@@QEBA"},
+    "KERNEL32.dll": set[bytes](),
+}
 
 
 def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
@@ -30,38 +40,38 @@ def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("before", [0, 5, 300_000])
-def test_the_libraries_are_read_wherever_the_table_lies(before: int) -> None:
-    assert linked_libraries(in_pieces(make_dll(NAMES, before))) == NAMES
+def test_the_functions_are_read_wherever_the_table_lies(before: int) -> None:
+    assert imported_functions(in_pieces(make_dll(IMPORTS, before))) == FUNCTIONS
 
 
 def test_no_more_is_read_than_the_table_needs() -> None:
-    pieces = in_pieces(make_dll(NAMES, after=1 << 20))
+    pieces = in_pieces(make_dll(IMPORTS, after=1 << 20))
 
-    assert linked_libraries(pieces) == NAMES
+    assert imported_functions(pieces) == FUNCTIONS
     assert len(list(pieces)) > 1000
 
 
 def test_a_dll_that_is_linked_to_nothing_is_one() -> None:
-    assert linked_libraries([make_dll(())]) == ()
+    assert imported_functions([make_dll({})]) == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF" + bytes(9000), bytes(9000)])
 def test_what_is_no_dll_tells_nothing(data: bytes) -> None:
-    assert linked_libraries([data]) is None
+    assert imported_functions([data]) is None
 
 
 def test_a_damaged_dll_is_no_error() -> None:
-    whole = make_dll(NAMES)
+    whole = make_dll(IMPORTS)
     for cut in range(0, len(whole), 7):
-        assert linked_libraries([whole[:cut]]) in {None, NAMES}
+        assert imported_functions([whole[:cut]]) in (None, FUNCTIONS)
         damaged = whole[:cut] + b"\xff\xff\xff\xff" + whole[cut + 4 :]
-        linked_libraries([damaged])
+        imported_functions([damaged])
 
 
 @pytest.mark.parametrize(
     ("imports", "cuda", "torch"),
     [
-        (("torch_cuda.dll", "cudart64_12.dll"), 12, "unknown"),
+        (("torch_cuda.dll", "cudart64_12.dll"), 12, "ordinary"),
         (("cublasLt64_13.dll", "KERNEL32.dll"), 13, "none"),
         (("cudart64_110.dll",), 11, "none"),
         (("nvrtc64_130_0.dll",), 13, "none"),
@@ -71,13 +81,26 @@ def test_a_damaged_dll_is_no_error() -> None:
 def test_a_wheel_for_windows_needs_the_cuda_that_its_dlls_are_linked_to(
     tmp_path: Path, imports: tuple[str, ...], cuda: int | None, torch: str
 ) -> None:
-    modules: dict[str, str | bytes] = {"painter/_C.pyd": make_dll(imports)}
+    modules: dict[str, str | bytes] = {
+        "painter/_C.pyd": make_dll(dict.fromkeys(imports, ("?call@@YAXXZ",)))
+    }
     wheel = make_wheel(tmp_path, "painter", "1", "cp312-cp312-win_amd64", modules=modules)
 
     needs = read_needs(WheelReader(FileRanges(wheel)))
 
     assert (needs.cuda, needs.torch.kind) == (cuda, torch)
     assert needs.libraries == ()
+
+
+def test_a_dll_that_takes_the_stable_interface_alone_tells_the_oldest_torch(tmp_path: Path) -> None:
+    imports = {"torch_cpu.dll": [STABLE_FROM_2_13], "KERNEL32.dll": ["CreateFileW"]}
+    modules: dict[str, str | bytes] = {"painter/_C.pyd": make_dll(imports)}
+    wheel = make_wheel(tmp_path, "painter", "1", "cp312-cp312-win_amd64", modules=modules)
+
+    torch = read_needs(WheelReader(FileRanges(wheel))).torch
+
+    assert (torch.kind, torch.oldest) == ("stable", "2.13")
+    assert (torch.verdict("2.13"), torch.verdict("2.12")) == (True, False)
 
 
 @pytest.mark.network
@@ -107,7 +130,7 @@ def test_real_wheels_tell_what_objdump_tells(tmp_path: Path, requirement: str) -
         told = subprocess.run(
             ["objdump", "-p", tmp_path / "it.dll"], check=True, capture_output=True, text=True
         ).stdout
-        assert sorted(linked_libraries([data]) or ()) == sorted(
+        assert sorted(imported_functions([data]) or ()) == sorted(
             set(re.findall(r"DLL Name: (\S+)", told))
         )
         compared += 1

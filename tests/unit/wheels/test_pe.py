@@ -28,9 +28,9 @@ IMPORTS = {
     "KERNEL32.dll": (),
 }
 FUNCTIONS = {
-    "c10.dll": {b"?intrusive@c10@@YAXXZ"},
-    "torch_cpu.dll": {b"aoti_torch_empty_strided", b"?view@Tensor@at@@QEBA"},
-    "KERNEL32.dll": set[bytes](),
+    "c10.dll": frozenset({b"?intrusive@c10@@YAXXZ"}),
+    "torch_cpu.dll": frozenset({b"aoti_torch_empty_strided", b"?view@Tensor@at@@QEBA"}),
+    "KERNEL32.dll": frozenset[bytes](),
 }
 
 

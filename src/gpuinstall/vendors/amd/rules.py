@@ -79,11 +79,27 @@ class AmdRules(Rules):
         if self.machine.os != "windows" and not wsl:
             return None
         place = "WSL" if wsl else "Windows"
+        fixes = [f"AMD's guide: {ON_WINDOWS}"]
+        if not wsl:
+            fixes = [*self._windows_commands(), *fixes]
         return Finding(
             "amd-elsewhere",
             f"PyTorch's index has no build for AMD GPUs on {place}; AMD's own builds cannot be locked",
-            fixes=(f"AMD's guide: {ON_WINDOWS}",),
+            fixes=tuple(fixes),
         )
+
+    def _windows_commands(self) -> Iterator[str]:
+        """Yield the command that installs AMD's own builds, if they have code for a GPU: for the first that they have."""
+        table = self.chips["windows"]
+        for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
+            if gpu.architecture in table["architectures"]:
+                lines = (
+                    line.format(architecture=gpu.architecture) for line in table["requirements"]
+                )
+                words = " ".join(f'"{line}"' for line in lines)
+                why = f"for {gpu.label}, into the environment in use; that index has no hashes"
+                yield f"python -m pip install --index-url {table['index']} {words}   # {why}"
+                return
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics: the numbers of chips tell nothing of what they can do."""

@@ -134,10 +134,22 @@ def test_what_people_reported_of_a_chip_is_said() -> None:
     )
 
 
-def test_windows_is_refused_with_the_way_to_amds_guide() -> None:
+def test_windows_is_refused_with_amds_own_command_and_guide() -> None:
     plan = choose(amd("gfx1201", os="windows"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "amd-elsewhere")
+    command, guide, *_ = (plan.fix or "").splitlines()
+    assert command.startswith(
+        "python -m pip install --index-url https://stable.repo.amd.com/rocm/whl-next/"
+        ' "torch[device-gfx1201]==2.13.0+rocm10.0.0"'
+        ' "torchvision[device-gfx1201]==0.28.0+rocm10.0.0" "torchaudio==2.11.0.2+rocm10.0.0"   # '
+    )
+    assert guide.startswith("AMD's guide: https://rocm.docs.amd.com/")
+
+
+def test_on_windows_a_chip_that_amds_index_has_nothing_for_is_led_to_the_guide_alone() -> None:
+    plan = choose(amd("gfx1032", os="windows"), Request(), frozen_catalog())
+
     assert (plan.fix or "").startswith("AMD's guide: https://rocm.docs.amd.com/")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "custom-nodes.md"
 FILES = Path(__file__).parent / "custom_nodes"
 WORK = Path(tempfile.gettempdir()) / "custom-nodes"
-SECONDS = 120
+SECONDS = 400
 BESIDE = ("torchvision==0.28.0", "torchaudio==2.11.0", "pip", "setuptools", "wheel")
 """What lies beside torch in each environment; the members of the family are those that go with torch 2.13."""
 FAMILY = ("torch", "torchvision", "torchaudio")
@@ -66,8 +66,13 @@ as a manager of custom nodes does it, in the folder of the node: `pip install -r
 All packages come from the default index. PyTorch's own index could not be reached: the guard's constraints are those of
 the installed torch, torchvision and torchaudio. Lines that lead to other places (`git+https`, `--extra-index-url`) were
 left out; a star marks their files. Nothing was installed: pip's and uv's resolutions are shown, each with {SECONDS}
-seconds. "Not resolved" is what failed for another reason than torch, with and without the guard: a package that has to
-be built and cannot be, a version that is gone, a search that took too long.
+seconds on two cores that others used too. "Not resolved" is what failed for another reason than torch, with and without
+the guard: a package that has to be built and cannot be, a version that is gone, a search that took too long. "–" is what
+was not measured.
+
+The index serves no metadata beside the wheels, and a dry run of pip would fetch every wheel that it tries, gigabytes for
+some files. pip therefore runs with `--use-feature=fast-deps`, which reads METADATA out of the wheels by range, and without
+the step that fetches what it would install; it chooses by the same metadata. uv does so by itself.
 Made by `python -m tools.custom_nodes`.
 """
 

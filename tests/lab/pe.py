@@ -12,13 +12,19 @@ _HEADERS = 0x400
 _ADDRESS = 1 << 24
 
 
-def make_dll(imports: Mapping[str, Sequence[str]], before: int = 0, after: int = 0) -> bytes:
+def make_dll(
+    imports: Mapping[str, Sequence[str]],
+    before: int = 0,
+    after: int = 0,
+    relocatable: bytes = b"",
+) -> bytes:
     """Return a 64-bit DLL that takes functions from some libraries.
 
     Args:
         imports: The functions, by library.
         before: How many bytes of code lie before the table.
         after: How many bytes lie behind it.
+        relocatable: GPU code that was linked before, between the table and what lies behind it.
     """
     table_size = 20 * (len(imports) + 1)
     behind = b""
@@ -39,9 +45,11 @@ def make_dll(imports: Mapping[str, Sequence[str]], before: int = 0, after: int =
     optional = struct.pack("<H", 0x20B) + bytes(110) + directories
     sections = _section(b".text", 0x1000, before, _HEADERS)
     sections += _section(b".rdata", _ADDRESS, len(content), _HEADERS + before)
-    coff = struct.pack("<4sHHIIIHH", b"PE\0\0", 0x8664, 2, 0, 0, 0, len(optional), 0x2022)
+    behind_content = _HEADERS + before + len(content)
+    sections += _section(b"__nv_rel", _ADDRESS * 2, len(relocatable), behind_content)
+    coff = struct.pack("<4sHHIIIHH", b"PE\0\0", 0x8664, 3, 0, 0, 0, len(optional), 0x2022)
     headers = b"MZ" + bytes(58) + struct.pack("<I", 64) + coff + optional + sections
-    return headers.ljust(_HEADERS, b"\0") + bytes(before) + content + bytes(after)
+    return headers.ljust(_HEADERS, b"\0") + bytes(before) + content + relocatable + bytes(after)
 
 
 def _section(name: bytes, address: int, size: int, place: int) -> bytes:

@@ -26,6 +26,7 @@ from gpuinstall.wheels.needs import (
     read_native,
     read_needs,
 )
+from gpuinstall.wheels.pe import without_relocatable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -383,7 +384,7 @@ def _read_code(
     opened = set[str]()
     with closing(wheel.stream(name)) as pieces:
         noted = _note_libraries(pieces, opened, most)
-        code = read_fatbins(noted, whole=whole)
+        code = read_fatbins(without_relocatable(noted), whole=whole)
     size = wheel.members[name].file_size
     return CompanionCode(
         member=name if code.architectures else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _DIRECTORIES = 112
 """Where in the optional header of a 64-bit file the data directories begin."""
 _SECTION = struct.Struct("<8sIIII16x")
 _MOST_SECTIONS = 96
+_RELOCATABLE = b"__nv_rel"
+"""The section of the GPU code that was linked into that of another: nobody loads it, nor the PTX that it alone has."""
 _MOST_LIBRARIES = 1000
 _MOST_FUNCTIONS = 65_536
 _LONGEST_NAME = 4096
@@ -48,6 +51,7 @@ _DELAYED = _Table(13, struct.Struct("<4xI8xI12x"), has_name_first=True)
 
 
 class _Section(NamedTuple):
+    name: bytes
     address: int
     """In memory."""
     size: int
@@ -120,6 +124,26 @@ def imported_functions(pieces: Iterable[bytes]) -> dict[str, frozenset[bytes]] |
     return None
 
 
+def without_relocatable(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a DLL without GPU code that nobody loads; what is no DLL as it is."""
+    beginning = b""
+    rest = iter(pieces)
+    for piece in rest:
+        beginning += piece
+        if len(beginning) >= _BEGINNING:
+            break
+    header = _read_header(beginning)
+    start = end = 0
+    for section in header.sections if header else ():
+        if section.name == _RELOCATABLE:
+            start = section.place
+            end = section.place + section.size
+    place = 0
+    for piece in chain([beginning], rest):
+        yield piece[: max(start - place, 0)] + piece[max(end - place, 0) :]
+        place += len(piece)
+
+
 def _read_header(data: bytes) -> _Header | None:
     if not data.startswith(_DOS_SIGNATURE):
         return None
@@ -147,8 +171,8 @@ def _read_sections(
 ) -> Iterator[_Section]:
     for number in range(min(count, _MOST_SECTIONS)):
         row = start + number * _SECTION.size
-        _, _, address, size, place = _SECTION.unpack_from(data, row)
-        yield _Section(address, size, place)
+        name, _, address, size, place = _SECTION.unpack_from(data, row)
+        yield _Section(name, address, size, place)
 
 
 def _read_tables(

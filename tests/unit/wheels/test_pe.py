@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.needs import read_needs
-from gpuinstall.wheels.pe import imported_functions
+from gpuinstall.wheels.pe import imported_functions, without_relocatable
 from gpuinstall.wheels.ranges import FileRanges, Limits
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
 from tests.lab.wheels import make_wheel
+from tests.unit.wheels.made import fatbin
 from tests.unit.wheels.test_needs import STABLE_FROM_2_13
 
 if TYPE_CHECKING:
@@ -90,6 +92,17 @@ def test_a_wheel_for_windows_needs_the_cuda_that_its_dlls_are_linked_to(
 
     assert (needs.cuda, needs.torch.kind) == (cuda, torch)
     assert needs.libraries == ()
+
+
+def test_gpu_code_that_was_linked_before_does_not_count() -> None:
+    linked = fatbin((2, 80, 0), (1, 90, 0))
+    loaded = fatbin((2, 80, 0))
+    data = make_dll(IMPORTS, relocatable=linked * 3) + loaded * 3
+
+    assert read_fatbins([data]).architectures == ("sm_80", "compute_90")
+    for size in (1, 100, len(data)):
+        pieces = without_relocatable(in_pieces(data, size))
+        assert read_fatbins(pieces).architectures == ("sm_80",)
 
 
 def test_a_dll_that_takes_the_stable_interface_alone_tells_the_oldest_torch(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ LIMITS = Limits(bytes=1 << 30, inflated=8 << 30, requests=200)
 READER = """
 import json, struct, sys, pefile
 
+pefile.MAX_IMPORT_SYMBOLS = 1 << 20
+
 pe = pefile.PE(sys.argv[1], fast_load=True)
 if sys.argv[2] == "end":
     end = 0
@@ -249,7 +251,10 @@ def library_cells(path: str, row: Row | None) -> str:
         return "– | – | – | – | – | –"
     linked = [name for name in row["imports"] if load_libraries().cuda(name)]
     of_torch = sum(len(names) for name, names in row["imports"].items() if is_of_torch(name))
+    different = [name for name, names in row["imports"].items() if names != row["other"].get(name)]
     verdict = "the same" if row["imports"] == row["other"] else "differs"
+    if different and not any(row["other"].get(name) for name in different):
+        verdict = f"lists no function of {len(different)} of the libraries"
     count = f"{len(row['imports'])}{': ' if linked else ''}{', '.join(linked)}"
     code = " ".join(row["code"]) or "–"
     other_code = " ".join(row["other_code"]) or "–"

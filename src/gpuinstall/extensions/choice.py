@@ -233,7 +233,8 @@ def _reject_other_torch(
         return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
     constraint = here.constraint(file, build)
     if constraint and file.wheel.version not in constraint.specifier:
-        return Reason("other-torch", f"does not go with torch {torch}, but {constraint} does")
+        message = f"does not go with torch {torch}, but {constraint} does"
+        return Reason("other-torch", message)
     return None
 
 
@@ -288,7 +289,8 @@ def _reject_by_torch(
             return Reason("torch-pinned", f"{name}its METADATA requires {pin}, not {torch}")
         if _is_exact(pin) and needs.kind == "none" and not row.architectures:
             # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
-            return Reason("no-code", f"its METADATA requires {pin}, and it has no library for it")
+            message = f"its METADATA requires {pin}, and it has no library for it"
+            return Reason("no-code", message)
     loads = needs.verdict(minor_of(build))
     is_named = file.torch or pins or here.constraint(file, build)
     if loads is None and not is_named:

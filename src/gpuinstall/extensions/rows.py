@@ -192,9 +192,12 @@ def _wheels(
     form = source.url.replace("{name}", name)
     addresses = []
     for place, tag in product(beside, source.tags):
-        if source.os in {None, place.os}:
-            address = form.replace("{minor}", place.minor).replace("{backend}", place.backend)
-            addresses.append(address.replace("{tag}", tag))
+        if source.os not in {None, place.os}:
+            continue
+        address = form.replace("{minor}", place.minor)
+        address = address.replace("{backend}", place.backend)
+        address = address.replace("{tag}", tag)
+        addresses.append(address)
     answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
     pages = list(filter(None, answers))
     if source.id == NAMED and not pages:

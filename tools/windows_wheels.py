@@ -91,7 +91,9 @@ pe.parse_data_directories(directories=[1, 13])
 imports = {}
 for table in ("DIRECTORY_ENTRY_IMPORT", "DIRECTORY_ENTRY_DELAY_IMPORT"):
     for entry in getattr(pe, table, ()):
-        names = [function.name.decode("latin-1") for function in entry.imports if function.name]
+        # pefile gives functions that have numbers alone names from a table of its own.
+        by_name = [function for function in entry.imports if not function.import_by_ordinal]
+        names = [function.name.decode("latin-1") for function in by_name]
         imports.setdefault(entry.dll.decode(), []).extend(names)
 code = set()
 for section in pe.sections:
@@ -251,10 +253,7 @@ def library_cells(path: str, row: Row | None) -> str:
         return "– | – | – | – | – | –"
     linked = [name for name in row["imports"] if load_libraries().cuda(name)]
     of_torch = sum(len(names) for name, names in row["imports"].items() if is_of_torch(name))
-    different = [name for name, names in row["imports"].items() if names != row["other"].get(name)]
     verdict = "the same" if row["imports"] == row["other"] else "differs"
-    if different and not any(row["other"].get(name) for name in different):
-        verdict = f"lists no function of {len(different)} of the libraries"
     count = f"{len(row['imports'])}{': ' if linked else ''}{', '.join(linked)}"
     code = " ".join(row["code"]) or "–"
     other_code = " ".join(row["other_code"]) or "–"

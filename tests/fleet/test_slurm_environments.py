@@ -182,7 +182,7 @@ def test_a_node_where_no_lock_runs_ends_with_the_reason(site: Site, start: str) 
 
     done = site.run(f"srun -w n3 {start} python train.py", status=3)
 
-    assert "no lock here fits this machine" in done.out + done.err
+    assert "no lock here runs on Tesla V100-SXM2-32GB, driver 470.256.02" in done.out + done.err
     assert "CUDA 12.x needs driver 525.60.13 or newer" in done.out + done.err
 
 

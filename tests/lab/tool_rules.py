@@ -167,7 +167,9 @@ def labels_of(offer: Offer) -> dict[str, str]:
         ids = [name for name, code in names_of("kubernetes").items() if code == offer.code]
         labels["amd.com/gpu.device-id"] = ids[0] if ids else "ffff"
     else:
-        labels["intel.feature.node.kubernetes.io/gpu"] = "true"
+        products = [name for name, code in names_of("kubernetes").items() if code == offer.code]
+        if products:
+            labels["gpu.intel.com/product"] = products[0]
     return labels
 
 

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 _KUBERNETES_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _CONDOR_ARCH = {"x86_64": "X86_64", "aarch64": "aarch64"}
 _RESOURCES = {
-    "nvidia": "nvidia.com/gpu",
-    "amd": "amd.com/gpu",
-    "intel": "gpu.intel.com/i915",
+    "nvidia": "nvidia.com/gpu: 1}}",
+    "amd": "amd.com/gpu: 1}}",
+    "intel": "gpu.intel.com/xe: 1}}, or gpu.intel.com/i915 where that drives the GPU",
 }
+_GPU_LABELS = {"amd": "amd.com/gpu.device-id", "intel": "gpu.intel.com/product"}
 
 
 def kubernetes(needs: MachineNeeds, names: Mapping[str, str]) -> str:
@@ -34,15 +35,13 @@ def kubernetes(needs: MachineNeeds, names: Mapping[str, str]) -> str:
     """
     if needs.maker == "nvidia":
         terms = [term for gpus in needs.gpus for term in _nvidia_terms(gpus, needs.known_codes)]
-    elif needs.maker == "amd":
-        terms = [[_in("amd.com/gpu.device-id", names)]] if names else []
     else:
-        terms = [[_in("intel.feature.node.kubernetes.io/gpu", ["true"])]]
+        terms = [[_in(_GPU_LABELS[str(needs.maker)], names)]] if names else []
     if not terms:
         return ""
     arch = _in("kubernetes.io/arch", [_KUBERNETES_ARCH[needs.arch]])
     lines = [
-        f"# In the container: resources: {{limits: {{{_RESOURCES[str(needs.maker)]}: 1}}}}",
+        f"# In the container: resources: {{limits: {{{_RESOURCES[str(needs.maker)]}",
         "affinity:",
         "  nodeAffinity:",
         "    requiredDuringSchedulingIgnoredDuringExecution:",

@@ -93,7 +93,7 @@ MACHINE_TOOLS = (
         {
             "nvidia": frozenset({_ARCH, _GPUS, _DRIVER, _RELEASE, _LAST}),
             "amd": frozenset({_ARCH, _GPUS}),
-            "intel": frozenset({_ARCH}),
+            "intel": frozenset({_ARCH, _GPUS}),
         },
     ),
     Tool(
@@ -147,6 +147,8 @@ def words_for(tool: Tool, needs: MachineNeeds, features: Names) -> str:
         raise _not_exportable(f"{tool.title} has no words for GPUs of {maker}")
     known = features or names_of(tool.name)
     names = {name: code for name, code in known.items() if code in needs.codes}
+    if names:
+        needs = needs.limited_to(names.values())
     text = tool.write(needs, names)
     if not text:
         raise _not_exportable(f"no GPU that {tool.title} offers runs {', '.join(needs.locks)}")

@@ -165,16 +165,29 @@ def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
     misfits = [f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits]
     evidence = "\n".join(misfits) or None
     if request.machine.gpus:
-        raise NoBuildError(
-            "lock-does-not-fit",
-            "no lock here fits this machine",
-            evidence=evidence,
-            hint="gpuinstall lock cover --gpu NAME --driver VERSION   # writes locks for a range of GPUs",
-        )
+        raise _no_lock(request.machine, evidence)
     raise MachineError(
         "no-gpu",
         "there is no GPU in this machine or container",
         evidence=evidence,
         hint="docker run --gpus all …   # gives a container its GPUs\n"
         "export GPUINSTALL_ALLOW_CPU=1   # for the CPU",
+    )
+
+
+def _no_lock(machine: Machine, evidence: str | None) -> NoBuildError:
+    """Return the refusal of all locks, which names the machine, with the command that makes a lock for it anywhere."""
+    names = tuple(dict.fromkeys(gpu.label for gpu in machine.gpus))
+    described = ", ".join(names)
+    words = ["gpuinstall", "lock"]
+    for name in names:
+        words += ["--gpu", name]
+    if machine.driver and machine.driver.version:
+        described += f", driver {machine.driver.version}"
+        words += ["--driver", str(machine.driver.version)]
+    return NoBuildError(
+        "lock-does-not-fit",
+        f"no lock here runs on {described}",
+        evidence=evidence,
+        hint=f"{joined(words)}   # where the locks are made",
     )

@@ -47,7 +47,7 @@ def test_every_tool_has_a_model_of_its_rule() -> None:
 
 @pytest.mark.parametrize("tool", ["runpod", "skypilot", "dstack", "modal", "kubernetes"])
 def test_every_name_of_a_gpu_is_known(tool: str) -> None:
-    assert all(re.fullmatch(r"\d+\.\d|gfx\w+", code) for code in names_of(tool).values())
+    assert all(re.fullmatch(r"\d+\.\d|gfx\w+|xe [\d.]+", code) for code in names_of(tool).values())
 
 
 def test_runpod_gets_one_type_a_request_and_one_of_two_ways_to_say_cuda() -> None:
@@ -159,7 +159,7 @@ def test_kubernetes_schemas_accept_the_affinity(target: str) -> None:
 def test_what_a_tool_cannot_say_is_told_with_the_check() -> None:
     text = " ".join(line.removeprefix("# ") for line in told("runpod").splitlines())
 
-    assert "driver 525.60.13, for which CUDA 12.0 stands, for 7.5" in text
+    assert "driver 525.60.13, for which CUDA 12.0 stands, for 8.0" in text
     assert "checked by a start with: gpuinstall run --any COMMAND" in text
 
 
@@ -190,6 +190,26 @@ def test_amd_is_asked_for_where_a_tool_has_words_for_it(tool: str, words: str) -
     features = {"mi300": "gfx942"} if tool == "slurm" else {}
 
     assert words in words_for(BY_NAME[tool], needs, features)
+
+
+def test_kubernetes_is_told_the_products_of_intel_that_its_rules_label() -> None:
+    (needs,) = machine_needs([lock("xpu", wheel("torch", "2.14.1+xpu"))], load_catalog())
+    text = words_for(BY_NAME["kubernetes"], needs, {})
+    affinity = yaml.safe_load(text)["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+    assert term["matchExpressions"][1] == {
+        "key": "gpu.intel.com/product",
+        "operator": "In",
+        "values": ["Max_1100", "Max_1550", "Arc_B580", "Arc_Pro_B60"],
+    }
+
+
+def test_only_the_drivers_of_a_sites_own_gpus_are_told() -> None:
+    text = told("slurm", "cu130")
+
+    assert "driver 580 or newer, for 8.0, 10.0." in text
+    assert "610" not in text
 
 
 def test_a_tool_without_words_for_a_maker_says_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import GpuInstallError
+from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.fleet.classes import classes_in
 from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.install.start import environment_to_start
@@ -17,6 +17,7 @@ from gpuinstall.lock.target import Target
 from gpuinstall.probe import read_recording
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
+from gpuinstall.words import machine_in_words
 from tests.unit.export.locks import lock, wheel
 
 if TYPE_CHECKING:
@@ -83,3 +84,23 @@ def test_each_recorded_machine_has_the_planned_build_or_the_refusal(
     assert differing == {}
     assert "refused" in taken
     assert len(set(taken)) > 1
+
+
+def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_one(
+    tmp_path: Path,
+) -> None:
+    torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-manylinux_2_28_x86_64")
+    held = lock("cu126", torch, python="3.12")
+    (tmp_path / held.name).write_text(held.text, encoding="utf-8")
+    machine = machine_in_words(("2x Tesla V100-SXM2-32GB",), "470.256.02", glibc="2.36")
+    settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
+
+    with open_project(tmp_path, settings) as project, pytest.raises(NoBuildError) as refused:
+        environment_to_start(project, proof=False)
+
+    finding = refused.value.finding
+    assert finding.message == "no lock here runs on Tesla V100 SXM2 32GB, driver 470.256.02"
+    assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
+    assert finding.fixes == (
+        "gpuinstall lock --gpu 'Tesla V100 SXM2 32GB' --driver 470.256.02   # where the locks are made",
+    )

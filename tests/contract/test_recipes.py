@@ -154,6 +154,14 @@ def test_the_submit_file_has_the_lines_that_are_exported() -> None:
     assert "\n".join(lines) in (RECIPES / "htcondor.sub").read_text(encoding="utf-8")
 
 
+def test_githubs_schema_and_a_security_linter_accept_the_workflows() -> None:
+    programs = Path(sys.executable).parent
+    schema = ("--builtin-schema", "vendor.github-workflows")
+    for words in (("check-jsonschema", *schema), ("zizmor", "--offline", "--quiet")):
+        done = process.run([programs / words[0], *words[1:], WORKFLOW, RENEWAL])
+        assert done.ok, done.out + done.err
+
+
 def test_gitlabs_schema_accepts_its_recipe() -> None:
     schema = ("--builtin-schema", "vendor.gitlab-ci")
     done = process.run([Path(sys.executable).with_name("check-jsonschema"), *schema, GITLAB])

@@ -1,4 +1,7 @@
-"""What ``export needs --for`` writes, read by each tool's own parser; runpod has none for its second API, Slurm none."""
+"""What ``export`` writes for other tools, read by their own parsers, solvers and schemas.
+
+RunPod has none in an index for its second API, Slurm none.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.catalog import load_catalog
+from gpuinstall.export.formats import conda
 from gpuinstall.export.needs import machine_needs
+from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.export.tools import MACHINE_TOOLS, words_for
+from gpuinstall.export.uv_project import groups, patched
 from gpuinstall.uv import uv
-from tests.unit.export.locks import cuda_lock
+from tests.unit.export.locks import cpu_lock, cuda_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+PROJECT = '[project]\nname = "x"\nversion = "0"\n'
 VAST = """
 import re, sys
 from vastai.api.query import offers_alias, offers_fields, offers_mult, parse_query
@@ -53,6 +60,43 @@ for capability, version in ((7.0, 13000), (7.0, 13010), (8.6, 13040), (8.6, 1108
 classad2.ExprTree(submit["requirements"])
 """
 
+SCHEMA = """
+import json, sys, tomllib
+from importlib.resources import files
+from jsonschema import validate
+tool, path, *keys = sys.argv[1:]
+schema = files("validate_pyproject_schema_store") / "resources" / f"{tool}.schema.json"
+document = tomllib.load(open(path, "rb"))
+for key in keys:
+    document = document[key]
+validate(document, json.loads(schema.read_text()))
+print("valid")
+"""
+CONDA = """
+import asyncio, json, os, sys, yaml
+from rattler import BuildString, GenericVirtualPackage, PackageName, Version, solve
+folder, file = sys.argv[1:]
+zero = BuildString("0")
+for subdir, names in (("linux-64", ("python-3.12.1-0", "pip-26.1-0")), ("noarch", ())):
+    records = {}
+    for name, version, build in (text.split("-") for text in names):
+        record = {"name": name, "version": version, "build": build, "build_number": 0, "depends": []}
+        records[f"{name}-{version}-{build}.conda"] = {**record, "subdir": subdir}
+    os.makedirs(f"{folder}/{subdir}")
+    with open(f"{folder}/{subdir}/repodata.json", "w") as repodata:
+        json.dump({"info": {"subdir": subdir}, "packages": {}, "packages.conda": records}, repodata)
+specs = [spec for spec in yaml.safe_load(open(file))["dependencies"] if isinstance(spec, str)]
+for cuda, glibc in (("12.0", "2.28"), ("13.0", "2.39"), ("11.8", "2.39"), ("12.0", "2.17")):
+    machine = []
+    for name, version in (("__cuda", cuda), ("__glibc", glibc)):
+        machine.append(GenericVirtualPackage(PackageName(name), Version(version), zero))
+    try:
+        solved = asyncio.run(solve([f"file://{folder}"], specs, platforms=["linux-64", "noarch"], virtual_packages=machine))
+        print(sorted(record.name.normalized for record in solved))
+    except Exception as error:
+        print("refused" if f"__{'cuda' if cuda == '11.8' else 'glibc'}" in str(error) else error)
+"""
+
 
 @pytest.mark.network
 @pytest.mark.heavy
@@ -73,18 +117,42 @@ def test_the_tools_own_parser_reads_its_words(
     row = next(row for row in MACHINE_TOOLS if row.name == tool)
     file = tmp_path / "words"
     file.write_text(words_for(row, needs, {}), encoding="utf-8")
-    run: list[str | Path] = [
-        uv(),
-        "run",
-        "--no-project",
-        "--isolated",
-        "--python",
-        "3.11",
-        "--with",
-        package,
-    ]
+    assert shown in ran(program, [package], file)
 
-    done = process.run([*run, "python", "-c", program, file], seconds=600)
 
+@pytest.mark.network
+@pytest.mark.heavy
+def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path: Path) -> None:
+    locks = [cuda_lock(), cuda_lock("cu130"), cpu_lock()]
+    catalog = load_catalog()
+    texts = {
+        "pixi": pixi_workspace(locks, catalog.family, catalog),
+        "uv": patched(PROJECT, groups(locks, catalog.family), "https://index.example/whl"),
+    }
+    packages = ["validate-pyproject-schema-store==2026.10.23", "jsonschema"]
+    for tool, text in texts.items():
+        file = tmp_path / f"{tool}.toml"
+        file.write_text(text, encoding="utf-8")
+        keys = ["tool", "uv"] if tool == "uv" else []
+        assert ran(SCHEMA, packages, tool, file, *keys) == "valid\n"
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path: Path) -> None:
+    file = tmp_path / "environment.yml"
+    file.write_text(conda(cuda_lock(), load_catalog().family), encoding="utf-8")
+
+    assert ran(CONDA, ["py-rattler==0.28.0", "pyyaml"], tmp_path / "channel", file) == (
+        "['pip', 'python']\n['pip', 'python']\nrefused\nrefused\n"
+    )
+
+
+def ran(program: str, packages: list[str], *words: str | Path) -> str:
+    """Run a program in an environment of its own that has some packages; return what it printed."""
+    run: list[str | Path] = [uv(), "run", "--no-project", "--isolated", "--python", "3.11"]
+    for package in packages:
+        run += ["--with", package]
+    done = process.run([*run, "python", "-c", program, *words], seconds=600)
     assert done.ok, done.out + done.err
-    assert shown in done.out
+    return done.out

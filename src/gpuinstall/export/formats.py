@@ -8,6 +8,9 @@ from urllib.parse import quote
 
 from packaging.requirements import Requirement
 
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pins import (
     PLATFORM_NAMES,
     name_for_others,
@@ -57,18 +60,29 @@ def constraints(lock: Lock, _family: Collection[str]) -> str:
 
 
 def conda(lock: Lock, family: Collection[str]) -> str:
-    """Return ``environment.yml``; raise UsageError if others cannot use a package's address."""
+    """Return ``environment.yml``; raise UsageError if others cannot use a package's address.
+
+    With the virtual packages that a machine has to have, conda refuses one whose driver or glibc is too old.
+    """
+    virtual_packages = _virtual_packages(lock)
+    command = "conda env create -f environment.yml"
     python = f"python={lock.python}"
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
     lines = [
-        f"# From {visible(lock.name)}: conda env create -f environment.yml",
+        f"# From {visible(lock.name)}: {command}",
         *without_folders(lock).splitlines(),
+    ]
+    if "__cuda" in virtual_packages:
+        cuda = virtual_packages["__cuda"]
+        lines.append(f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}")
+    lines += [
         f"name: {name_for_others(lock)}",
         "channels:",
         "  - conda-forge",
         "  - nodefaults",
         "dependencies:",
+        *(f"  - {name} >={version}" for name, version in virtual_packages.items()),
         f"  - {python}",
         "  - pip",
         "  - pip:",
@@ -77,6 +91,23 @@ def conda(lock: Lock, family: Collection[str]) -> str:
         words = json.dumps(" ".join(pin.words))
         lines.append(f"      - {words}")
     return "\n".join(lines) + "\n"
+
+
+def _virtual_packages(lock: Lock) -> dict[str, str]:
+    """Return conda's names of what a lock needs of a machine, each with the least version."""
+    try:
+        (needs,) = machine_needs([lock], load_catalog())
+    except (UsageError, ValueError):
+        # It does not say what it is for, or is for several systems.
+        return {}
+    packages = {}
+    cudas = [gpus.cudas[0] for gpus in needs.gpus if gpus.cudas]
+    # Of libraries that serve older drivers too, conda knows nothing.
+    if cudas and not lock.cuda_compat:
+        packages["__cuda"] = str(min(cudas))
+    if needs.glibc:
+        packages["__glibc"] = needs.glibc
+    return packages
 
 
 def pixi(lock: Lock, family: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import yaml
 
 from gpuinstall.export.formats import conda
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest
+from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, digest
 
 
 def document() -> dict[str, Any]:
@@ -25,8 +25,18 @@ def test_it_has_the_keys_of_condas_format_and_no_other() -> None:
     assert all(isinstance(line, str) for line in section["pip"])
 
 
-def test_conda_brings_python_and_pip_alone() -> None:
-    assert document()["dependencies"][:-1] == ["python=3.12", "pip"]
+def test_conda_brings_python_and_pip_alone_to_a_machine_that_the_lock_runs_on() -> None:
+    assert document()["dependencies"][:-1] == [
+        "__cuda >=12.0",
+        "__glibc >=2.28",
+        "python=3.12",
+        "pip",
+    ]
+
+
+def test_a_machine_without_a_gpu_has_a_command_of_its_own() -> None:
+    assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda(cuda_lock(), FAMILY)
+    assert "CUDA" not in conda(cpu_lock(), FAMILY)
 
 
 def test_the_lines_for_pip_are_requirements_with_hashes() -> None:

@@ -1,0 +1,130 @@
+"""The steps of the workflow that renews locks, run one after the other in a repository of git, as GitHub's runner does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from gpuinstall import process
+from tests.frozen import GPUINSTALL
+from tests.lab.clone import ROOT
+from tests.lab.index import StandInIndex
+from tests.lab.releases import LINUX, catalog_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORKFLOW = ROOT / "docs" / "recipes" / "github-renewal.yml"
+PUSHED_TO = "https://x-access-token:secret@github.com/someone/project"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+GH = '#!/bin/sh\necho "$@" >> "$RUNNER_TEMP/gh"\n'
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A runner with a clone of a project, whose ``origin`` is a repository beside it."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    @property
+    def clone(self) -> Path:
+        return self.folder / "clone"
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "temp"
+
+    def run(self, *words: str | Path) -> str:
+        done = process.run([*words], cwd=self.clone, env=self.variables, seconds=300)
+        assert done.ok, done.out + done.err
+        return done.out
+
+    def run_job(self) -> None:
+        """Run every step that is a script."""
+        job = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["renew"]
+        scripts = [step["run"] for step in job["steps"] if "run" in step]
+        assert len(scripts) == 3
+        for script in scripts:
+            self.run("bash", "-e", "-o", "pipefail", "-c", script)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[StandInIndex]:
+    wheels = catalog_index(tmp_path / "wheels", ["2.13.0"], platforms=[LINUX], pythons=[PYTHON])
+    with StandInIndex(wheels) as served:
+        yield served
+
+
+@pytest.fixture
+def runner(index: StandInIndex, tmp_path: Path) -> Runner:
+    """A project with a lock of torch 2.13.0, and programs in the places in which the workflow has them."""
+    home = tmp_path / "home"
+    tool = home / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"
+    gh = tmp_path / "bin" / "gh"
+    for program, text in ((tool, f'#!/bin/sh\nexec {" ".join(GPUINSTALL)} "$@"\n'), (gh, GH)):
+        program.parent.mkdir(parents=True)
+        program.write_text(text, encoding="utf-8")
+        program.chmod(0o755)
+    variables = {
+        **index.environment(),
+        "PATH": f"{gh.parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "UV_CACHE_DIR": str(tmp_path / "cache" / "uv"),
+        "RUNNER_TEMP": str(tmp_path / "temp"),
+        "GITHUB_REPOSITORY": "someone/project",
+        "GH_TOKEN": "secret",
+    }
+    runner = Runner(tmp_path, variables)
+    runner.temporary.mkdir()
+    runner.clone.mkdir()
+    # bootstrap.py hands a command of the tool over to it.
+    handover = f"import os, sys\nos.execv({str(tool)!r}, ['gpuinstall', *sys.argv[1:]])\n"
+    (runner.clone / "bootstrap.py").write_text(handover, encoding="utf-8")
+    bare = tmp_path / "origin.git"
+    process.run(["git", "init", "-q", "--bare", bare])
+    for words in (
+        ("init", "-q", "--initial-branch", "main"),
+        ("config", f"url.{bare}.insteadOf", PUSHED_TO),
+    ):
+        runner.run("git", *words)
+    runner.run(tool, "lock", "torch", "--target", "cu126", "--python", PYTHON)
+    runner.run("git", "add", ".")
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    runner.run("git", *author, "commit", "-q", "-m", "Lock torch")
+    return runner
+
+
+@pytest.mark.heavy
+def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(
+    runner: Runner, index: StandInIndex
+) -> None:
+    catalog_index(index.folder, ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
+    # A runner is fresh.
+    fresh = {"XDG_CACHE_HOME": str(runner.folder / "b"), "UV_CACHE_DIR": str(runner.folder / "uv")}
+    Runner(runner.folder, {**runner.variables, **fresh}).run_job()
+
+    assert runner.run("git", "--git-dir", "../origin.git", "branch").strip().startswith("renew-")
+    assert runner.run("git", "show", "--name-only", "--format=%s") == (
+        "Lock the newest versions\n\npylock.cu126.toml\n"
+    )
+    (call,) = (runner.temporary / "gh").read_text().splitlines()
+    assert call.startswith("pr create --head renew-torch-")
+    changes = (runner.temporary / "changes.md").read_text()
+    assert changes.startswith("### pylock.cu126.toml\n\n```text\n")
+    assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in changes
+
+
+@pytest.mark.heavy
+def test_without_news_there_is_no_request(runner: Runner) -> None:
+    runner.run_job()
+
+    assert not (runner.temporary / "gh").exists()
+    assert runner.run("git", "status", "--porcelain") == ""

@@ -287,7 +287,7 @@ def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop)
     (workshop.folder / "condaenv.txt").write_text("\n".join(lines), encoding="utf-8")
     done = pip_install(workshop, "condaenv.txt")
     assert done.ok, done.err
-    assert document["dependencies"][0] == f"python={PYTHON}"
+    assert f"python={PYTHON}" in document["dependencies"]
 
 
 @pytest.mark.parametrize("ends", mostly_heavy(["\n", "\r\n"], ["\n"]), ids=["lf", "crlf"])

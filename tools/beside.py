@@ -19,6 +19,7 @@ from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.lock.code_check import CodeCheck
+from gpuinstall.lock.code_rules import lacking
 from gpuinstall.lock.fetch import Hashes
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.origins import locked_files
@@ -238,7 +239,7 @@ class Judge:
         """Yield what keeps uv's answer from running, the weightiest first."""
         torch = versions.get("torch")
         for rejection in check.rejected:
-            if not torch or check.decides(rejection.candidate.package):
+            if not torch or check.roles.decides(rejection.candidate.package):
                 yield rejection.reason.message
         if torch:
             for text in request.catalog.beside(request.choice.build.torch):
@@ -248,7 +249,7 @@ class Judge:
             return
         # Beside torch, its own libraries are there.
         for row in check.rows.values():
-            names = check.lacking(row)
+            names = lacking(row, check.around)
             if names:
                 yield f"{row.package} finds no {' and '.join(names)}"
 

@@ -1,0 +1,139 @@
+"""The wheels of a resolution that have native code, each read once, and what they say of themselves."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from gpuinstall.catalog import Wheel
+from gpuinstall.errors import InstallationError
+from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.store import learned_store
+from gpuinstall.lock.extras import read_metadata
+from gpuinstall.plan.companions import PAIRED
+from gpuinstall.plan.requirement import requirement_names
+from gpuinstall.threads import side_by_side
+from gpuinstall.wheels.companions import load_members
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.backend import Backend
+    from gpuinstall.catalog import Build
+    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.lock.lock import LockedFile
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.session import Session
+
+WHEELS_AT_ONCE = 8
+
+
+class CodeRows:
+    """What the wheels of a resolution say of their native code."""
+
+    def __init__(self, resolution: Resolution, session: Session) -> None:
+        self._resolution = resolution
+        self._session = session
+        self._build = resolution.choice.build
+        self._requested = requirement_names(resolution.choice.requirements)
+        self._reader = Reader(
+            session.sources,
+            session.client,
+            learned_store(),
+            session.reporter,
+        )
+
+    @cached_property
+    def by_wheel(self) -> dict[Wheel, LearnedRow]:
+        """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
+        answered = set() if self._build.learned else PAIRED
+        if self._session.sourcing.code_check is False:
+            return {}
+        if self._requested <= answered:
+            return {}
+        files = [file for file in self._resolution.files if file.package not in answered]
+        candidates = [_wheel(file, self._build) for file in files]
+        wheels = [wheel for wheel in candidates if wheel]
+        rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
+        pairs = zip(wheels, rows, strict=True)
+        return {wheel: row for wheel, row in pairs if row}
+
+    def of_package(self, package: str) -> LearnedRow | None:
+        """Return what the wheel of a package says; None if it has no native code."""
+        for wheel, row in self.by_wheel.items():
+            if wheel.package == package:
+                return row
+        return None
+
+    def _read(self, wheel: Wheel) -> LearnedRow | None:
+        try:
+            # Of what was requested the glibc counts, too.
+            if wheel.package in self._requested or self._reader.may_have_code(wheel):
+                return self.row(wheel, self._build.backend)
+        except InstallationError as error:
+            package = f"{wheel.package} {wheel.version}"
+            message = f"could not read whether {package} has code for these GPUs: {error.message}"
+            self._session.reporter.warn(message)
+        return None
+
+    def row(
+        self,
+        wheel: Wheel,
+        backend: Backend,
+        *,
+        whole: bool = False,
+    ) -> LearnedRow:
+        """Return what a wheel says, of this resolution or not, beside the torch of a backend.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        platform = f"{self._build.os}-{self._build.arch}"
+        return self._reader.companion(wheel, backend, platform, whole=whole)
+
+    def read_to_the_end(self, wheel: Wheel) -> bool:
+        """Read the library that answers for a wheel to its end; return whether that gave a new row."""
+        try:
+            self.by_wheel[wheel] = self.row(wheel, self._build.backend, whole=True)
+        except InstallationError:
+            # It stays a part, of which nothing certain is said.
+            return False
+        return True
+
+    def requires_of(self, file: LockedFile) -> Sequence[str]:
+        """Return what the METADATA of a file requires, if its server tells it, or the file was read."""
+        row = self.of_package(file.package)
+        if row:
+            return row.requires
+        metadata = read_metadata(file.url, self._session.client)
+        if metadata is None:
+            return []
+        return list(map(str, metadata.get_all("Requires-Dist", ())))
+
+
+def _wheel(file: LockedFile, build: Build) -> Wheel | None:
+    """Return a resolved file as a wheel, if it is for one platform and torch's own build does not answer for it."""
+    _, _, name = file.url.rpartition("/")
+    name = name.replace("%2B", "+")
+    try:
+        _, version, _, tags = parse_wheel_filename(name)
+    except InvalidWheelFilename:
+        return None
+    if all(tag.platform == "any" for tag in tags):
+        return None
+    members = load_members()
+    if members.with_torch.fullmatch(file.package):
+        pinned = {number for _, number in build.libraries}
+        is_pinned = not pinned or str(version) in pinned
+        if is_pinned or not members.not_pinned.fullmatch(file.package):
+            return None
+    return Wheel(
+        file.package,
+        version,
+        name,
+        file.url,
+        tags,
+        file.sha256,
+    )

@@ -1,0 +1,131 @@
+"""What keeps the native code of a package from running on the GPUs of a lock, beside a build of torch: one rule each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.extensions.choice import minor_of
+from gpuinstall.learned.row import as_build, made_with, misfit
+from gpuinstall.values import dataclass
+from gpuinstall.versions import ComputeCapability
+from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.needs import load_libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.catalog import Build
+    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.machine import Gpu
+    from gpuinstall.vendors.protocol import Rules
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What native code meets where it is installed."""
+
+    gpus: tuple[tuple[Rules, Gpu], ...]
+    """Each with the rules of its machine."""
+    glibc: str | None
+    """That of the machine; None if it is not known."""
+    versions: Mapping[str, str]
+    """The packages of the same lock."""
+
+
+def against(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+    """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
+    for rule in RULES:
+        why = rule(row, build, around)
+        if why:
+            return why
+    return None
+
+
+def below_lowest(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+    """Return that a GPU is older than the makers of a package support."""
+    version = Version(row.version)
+    lowest = load_members().lowest_capability(row.package, version)
+    if lowest is None:
+        return None
+    for _, gpu in around.gpus:
+        capability = gpu.compute_capability
+        if capability and capability < ComputeCapability.parse(lowest):
+            need = f"requires compute capability {lowest} or newer"
+            return f"{need}, and {gpu.label} has {capability}"
+    return None
+
+
+def without_gpu_or_driver(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+    """Return that it has no code for a GPU, or a CUDA that a driver does not run."""
+    return misfit(row, build, around.gpus)
+
+
+def beyond_glibc(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+    """Return that the symbols of a package require a newer glibc, whatever its name promises."""
+    glibc = around.glibc
+    if glibc is None or row.glibc is None or Version(row.glibc) <= Version(glibc):
+        return None
+    return f"requires glibc {row.glibc}, and this machine has {glibc}"
+
+
+def without_runtime(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+    """Return that torch brings another CUDA than the one that a package is linked to."""
+    if _may_load(row, build, around):
+        return None
+    rules, _ = around.gpus[0]
+    made = made_with(row, as_build(row, build), rules)
+    return f"is incompatible with torch {build.name}: {made}"
+
+
+def without_symbols(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+    """Return that a torch lacks a symbol that a package uses."""
+    needs = row.of_torch
+    if needs.verdict(minor_of(build)) is not False:
+        return None
+    works = "no torch that is known"
+    if needs.fits:
+        works = f"torch {' and '.join(needs.fits)}"
+    elif needs.kind == "stable" and needs.oldest:
+        works = f"torch {needs.oldest} and newer"
+    return f"is incompatible with torch {build.name}: its code works with {works}"
+
+
+RULES = (below_lowest, without_gpu_or_driver, beyond_glibc, without_runtime, without_symbols)
+
+
+def _may_load(row: LearnedRow, build: Build, around: Surroundings) -> bool:
+    """Whether the runtime that a package is made for comes with torch, or with something else in the lock."""
+    if row.toolkit is None or build.toolkit is None:
+        return True
+    opens = row.package in load_members().must_open
+    if opens and not lacking(row, around):
+        return True
+    if not opens and not load_libraries().names_runtime(row.needs, row.opens):
+        # A runtime that is linked in, or lies in the wheel, is its own.
+        return True
+    majors = {build.toolkit[0]}
+    for name, version in around.versions.items():
+        if load_members().runtime.fullmatch(name):
+            majors.add(Version(version).major)
+    return row.toolkit[0] in majors
+
+
+def lacking(row: LearnedRow, around: Surroundings) -> tuple[str, ...]:
+    """Return the missing packages with libraries that a package needs or does nothing without."""
+    if not row.toolkit:
+        return ()
+    names = list(row.needs)
+    must_open = load_members().must_open.get(row.package)
+    if must_open:
+        names += filter(must_open.fullmatch, row.opens)
+    packages = dict[str, None]()
+    for name in names:
+        library = load_libraries().row(name)
+        if library is None:
+            continue
+        package = library.package_for(row.toolkit[0])
+        if package and package not in around.versions:
+            packages[package] = None
+    return tuple(packages)

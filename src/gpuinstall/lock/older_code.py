@@ -1,0 +1,173 @@
+"""Which older version of a package runs here if the newest does not, and beside which builds of torch."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.extensions.choice import minor_of
+from gpuinstall.learned.row import as_build, without_code
+from gpuinstall.lock.code_rules import against
+from gpuinstall.plan.requirement import marker_holds, parse_requirement
+from gpuinstall.text import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from packaging.version import Version
+
+    from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.lock.code_rows import CodeRows
+    from gpuinstall.lock.code_rules import Surroundings
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.session import Session
+
+FROM_THE_NEWEST = 12
+"""How many older versions at most are looked at one after the other, from 0.3 to 20 MB each.
+
+Of more, halving reads one for each doubling, and the neighbours: 11 of 100, 14 of 1,000.
+"""
+
+NEIGHBOURS = 2
+"""How many versions beside the one that halving finds are looked at too, on each side."""
+
+
+class OlderVersions:
+    """The versions of packages that are older than those of a resolution."""
+
+    def __init__(
+        self,
+        resolution: Resolution,
+        session: Session,
+        rows: CodeRows,
+        around: Surroundings,
+    ) -> None:
+        self._resolution = resolution
+        self._session = session
+        self._build = resolution.choice.build
+        self._rows = rows
+        self._around = around
+        self._unread: dict[Version, str] = {}
+
+    def newest_running(self, newest: Wheel) -> tuple[Version | None, bool]:
+        """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
+        wheels = self._older_wheels(newest)
+        is_every_one = len(wheels) <= FROM_THE_NEWEST
+        candidates = wheels
+        if not is_every_one:
+            # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
+            # cannot be read is no answer: it counts as too new.
+            at = bisect_left(
+                wheels,
+                True,
+                key=lambda wheel: not self._is_too_new(wheel),
+            )
+            start = max(at - NEIGHBOURS, 0)
+            candidates = wheels[start : at + NEIGHBOURS + 1]
+        for wheel in candidates:
+            if self.serving(wheel):
+                return wheel.version, is_every_one and not self._unread
+        return None, is_every_one
+
+    def _is_too_new(self, wheel: Wheel) -> bool:
+        """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
+        if self.serving(wheel) is None:
+            return True
+        row = self._rows.row(wheel, self._build.backend)
+        toolkit = self._build.toolkit
+        if row.toolkit and toolkit and row.toolkit[0] < toolkit[0]:
+            return False
+        own_build = as_build(row, self._build)
+        for rules, gpu in without_code(row, self._build, self._around.gpus):
+            if rules.predates(own_build, gpu):
+                return False
+        return against(row, self._build, self._around) is not None
+
+    def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
+        resolution = self._resolution
+        tags = set(resolution.target.tags(resolution.choice.python))
+        older = {}
+        for wheel in self.listed(newest.package):
+            version = wheel.version
+            is_older = version < newest.version and not version.is_prerelease
+            if wheel.package == newest.package and is_older and tags & wheel.tags:
+                older[version] = wheel
+        newest_first = sorted(older, reverse=True)
+        return [older[version] for version in newest_first]
+
+    def listed(self, package: str) -> Iterable[Wheel]:
+        """Return the wheels of a package, of torch's own index if that has it."""
+        resolution = self._resolution
+        session = self._session
+        if package in resolution.request.catalog.family and resolution.choice.index:
+            backend = self._build.backend.tag
+            wheels = family_wheels(
+                session.sources,
+                session.client,
+                backend,
+                package,
+            )
+            if wheels:
+                return wheels
+        page = session.page_of(package)
+        return parse_page(page) if page else ()
+
+    def serving(self, wheel: Wheel) -> list[Build] | None:
+        """Return the builds of torch that run here beside which a wheel runs too, the best first; None if unread."""
+        serving = []
+        try:
+            for build in self._resolution.plan.runnable:
+                row = self._rows.row(wheel, build.backend)
+                if not self._allows_torch(row, build):
+                    continue
+                if self._has_symbols(row, build) and not against(row, build, self._around):
+                    serving.append(build)
+        except InstallationError as error:
+            self._unread[wheel.version] = error.message
+            return None
+        return serving
+
+    def _allows_torch(self, row: LearnedRow, build: Build) -> bool:
+        """Whether the METADATA of a package allows the torch of a build."""
+        machine = self._resolution.request.machine
+        python = self._resolution.choice.python
+        for text in row.requires:
+            with suppress(UsageError):
+                requirement = parse_requirement(text)
+                if requirement.name != "torch" or requirement.allows(build.torch):
+                    continue
+                marker = requirement.marker
+                if marker is None or marker_holds(marker, machine, python):
+                    return False
+        return True
+
+    def _has_symbols(self, row: LearnedRow, build: Build) -> bool:
+        """Whether a torch is known to have the symbols that this one lacks; no matter if this one lacks none."""
+        needs = row.of_torch
+        if needs.verdict(minor_of(self._build)) is not False:
+            return True
+        return needs.verdict(minor_of(build)) is True
+
+    def why_none(self, wheel: Wheel) -> str:
+        """Return what was found of the older versions of a package that does not run here."""
+        older = len(self._older_wheels(wheel))
+        if not older:
+            return f"no older version has a wheel for Python {self._resolution.choice.python} here"
+        if older <= FROM_THE_NEWEST:
+            which = "no older version that could be read" if self._unread else "no older version"
+        else:
+            which = f"of {older} older versions, none that was looked at"
+        return f"{which} runs here either{self.but_for()}"
+
+    def but_for(self) -> str:
+        """Return the versions that could not be read, with the last reason; empty without any."""
+        if not self._unread:
+            return ""
+        versions = some([str(version) for version in self._unread])
+        *_, last = self._unread.values()
+        return f" (unread: {versions}: {last})"

@@ -11,7 +11,7 @@ from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.row import misfit, without_code
 from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
-from gpuinstall.lock.code_rules import Surroundings, against, lacking
+from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.older_code import OlderVersions
 from gpuinstall.vendors import rules_for
@@ -90,7 +90,7 @@ class CodeCheck:
         self._resolution = resolution
         self._session = session
         self._build = resolution.choice.build
-        self.around = Surroundings(
+        self.around = CodeSurroundings(
             gpus=tuple(served_gpus(resolution.request, resolution.plan)),
             glibc=resolution.request.machine.glibc,
             versions=resolution.versions,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CodeSurroundings:
     """What native code meets where it is installed."""
 
     gpus: tuple[tuple[Rules, Gpu], ...]
@@ -34,16 +34,16 @@ class Surroundings:
     """The packages of the same lock."""
 
 
-def against(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
     """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-    for rule in RULES:
+    for rule in _RULES:
         why = rule(row, build, around)
         if why:
             return why
     return None
 
 
-def below_lowest(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+def below_lowest(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that a GPU is older than the makers of a package support."""
     version = Version(row.version)
     lowest = load_members().lowest_capability(row.package, version)
@@ -57,12 +57,12 @@ def below_lowest(row: LearnedRow, build: Build, around: Surroundings) -> str | N
     return None
 
 
-def without_gpu_or_driver(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+def without_gpu_or_driver(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
     """Return that it has no code for a GPU, or a CUDA that a driver does not run."""
     return misfit(row, build, around.gpus)
 
 
-def beyond_glibc(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+def beyond_glibc(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that the symbols of a package require a newer glibc, whatever its name promises."""
     glibc = around.glibc
     if glibc is None or row.glibc is None or Version(row.glibc) <= Version(glibc):
@@ -70,7 +70,7 @@ def beyond_glibc(row: LearnedRow, build: Build, around: Surroundings) -> str | N
     return f"requires glibc {row.glibc}, and this machine has {glibc}"
 
 
-def without_runtime(row: LearnedRow, build: Build, around: Surroundings) -> str | None:
+def without_runtime(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
     """Return that torch brings another CUDA than the one that a package is linked to."""
     if _may_load(row, build, around):
         return None
@@ -79,7 +79,7 @@ def without_runtime(row: LearnedRow, build: Build, around: Surroundings) -> str 
     return f"is incompatible with torch {build.name}: {made}"
 
 
-def without_symbols(row: LearnedRow, build: Build, around: Surroundings) -> str | None:  # noqa: ARG001
+def without_symbols(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that a torch lacks a symbol that a package uses."""
     needs = row.of_torch
     if needs.verdict(minor_of(build)) is not False:
@@ -92,10 +92,10 @@ def without_symbols(row: LearnedRow, build: Build, around: Surroundings) -> str 
     return f"is incompatible with torch {build.name}: its code works with {works}"
 
 
-RULES = (below_lowest, without_gpu_or_driver, beyond_glibc, without_runtime, without_symbols)
+_RULES = (below_lowest, without_gpu_or_driver, beyond_glibc, without_runtime, without_symbols)
 
 
-def _may_load(row: LearnedRow, build: Build, around: Surroundings) -> bool:
+def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:
     """Whether the runtime that a package is made for comes with torch, or with something else in the lock."""
     if row.toolkit is None or build.toolkit is None:
         return True
@@ -112,7 +112,7 @@ def _may_load(row: LearnedRow, build: Build, around: Surroundings) -> bool:
     return row.toolkit[0] in majors
 
 
-def lacking(row: LearnedRow, around: Surroundings) -> tuple[str, ...]:
+def lacking(row: LearnedRow, around: CodeSurroundings) -> tuple[str, ...]:
     """Return the missing packages with libraries that a package needs or does nothing without."""
     if not row.toolkit:
         return ()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.code_rows import CodeRows
-    from gpuinstall.lock.code_rules import Surroundings
+    from gpuinstall.lock.code_rules import CodeSurroundings
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.session import Session
 
@@ -45,7 +45,7 @@ class OlderVersions:
         resolution: Resolution,
         session: Session,
         rows: CodeRows,
-        around: Surroundings,
+        around: CodeSurroundings,
     ) -> None:
         self._resolution = resolution
         self._session = session

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _OF_ONE_CHIP = re.compile(r"sm_\d+a").fullmatch
+_FOR_GPUS = re.compile(r"(^|-)(gpu|cuda\d*x?|cu\d+)(-|$)", re.ASCII)
+"""Names of packages that say that their code for GPUs is what they are for."""
 _TRIED = 4
 _MOST = 128 << 20
 """How many inflated bytes of a library to search if nothing tells that it has GPU code."""
@@ -55,6 +57,8 @@ class CompanionCode:
     """The libraries that its strings name."""
     is_whole: bool = True
     """Whether all of the library was read."""
+    unlinked: tuple[str, ...] = ()
+    """PTX of parts, which a driver would have to link to run it."""
 
 
 @dataclass(frozen=True)
@@ -251,11 +255,15 @@ def read_package(
         if required:
             needs = needs_of_required
         return PackageCode(code, needs, Loading.OPTIONAL)
+    if code.member and _FOR_GPUS.search(package) and loading is not Loading.REQUIRED:
+        # Whatever opens it, without it the package is not what its name says.
+        required = files.with_linked({*required, code.member})
+        return PackageCode(code, needs_of(files, wheel, required), Loading.REQUIRED)
     if not code.architectures and needs_of_required.is_for_gpus:
         loading = Loading.REQUIRED
     if loading is Loading.REQUIRED:
         return PackageCode(code, needs_of_required, loading)
-    possible = required | libraries[Loading.UNKNOWN]
+    possible = required | libraries[Loading.UNKNOWN] | libraries[Loading.LATER]
     needs = needs_of(files, wheel, possible)
     needs = _beside_some_torch(needs, files)
     return PackageCode(code, needs, loading)
@@ -273,14 +281,16 @@ def _by_loading(
     required = files.with_linked(imports.required)
     optional = files.with_linked(imports.optional) - required
     unknown = frozenset(names) - required - optional
-    if required:
-        # A package that loads something, but not these, works without them until somebody asks for what they do.
-        unknown &= files.with_linked(imports.possible)
     unknown = frozenset(name for name in unknown if not members.is_dispensable(package, name))
+    later = frozenset[str]()
+    if imports.is_decided:
+        later = unknown - files.with_linked(imports.possible)
+        unknown -= later
     return {
         Loading.REQUIRED: required,
         Loading.UNKNOWN: unknown,
-        Loading.OPTIONAL: frozenset(names) - required - unknown,
+        Loading.LATER: later,
+        Loading.OPTIONAL: frozenset(names) - required - unknown - later,
     }
 
 
@@ -392,6 +402,7 @@ def _read_code(
         cuda=_cuda_of_isa(code.isa),
         opened=frozenset(opened),
         is_whole=code.is_whole and size <= most,
+        unlinked=code.unlinked,
     )
 
 

@@ -2,7 +2,7 @@
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
 its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
-architecture at 28 and flags at 40. The layout was measured on wheels of CUDA 11 to 13, Linux and Windows.
+architecture at 28 and flags at 40; of PTX the options follow it was compiled with. The layout was measured on wheels of CUDA 11 to 13, Linux and Windows.
 Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
 """
 
@@ -19,6 +19,8 @@ _LENGTH = struct.Struct("<Q")
 _ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
+_OF_PART = b"--compile-only"
+"""The option of PTX that has to be linked with other PTX: no kernel of it runs by itself."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
@@ -42,6 +44,8 @@ class FatbinCode(NamedTuple):
     """The newest ISA version of its PTX, ``(8, 7)``; None if there is no PTX."""
     is_whole: bool = True
     """Whether all of it was read: only then it has no other architectures."""
+    unlinked: tuple[str, ...] = ()
+    """The PTX of parts, which a driver would have to link to run it."""
 
 
 def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
@@ -57,9 +61,11 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     """
     counts = Counter[tuple[str, ...]]()
     versions = set()
+    unlinked = set[str]()
     is_whole = True
     for code in read_containers(pieces):
         counts[code.architectures] += 1
+        unlinked.update(code.unlinked)
         if code.isa:
             versions.add(code.isa)
         is_common = counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
@@ -76,6 +82,7 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         architectures,
         isa=isa,
         is_whole=is_whole,
+        unlinked=ordered(unlinked.difference(architectures)),
     )
 
 
@@ -108,6 +115,7 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
     """Return the code of a container; None if it has no entries, or they do not fill it exactly."""
     names = set()
+    unlinked = set()
     versions = set()
     while left > 0:
         header = data.take(_ENTRY.size)
@@ -119,14 +127,18 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
             return None
         left -= header_size + length
-        rest = header_size - _ENTRY.size + length
-        if left < 0 or not data.skip(rest):
+        options = data.take(header_size - _ENTRY.size)
+        if left < 0 or options is None or not data.skip(length):
             return None
         suffix = ""
         for bit, letter in _SUFFIXES.items():
             if flags & bit:
                 suffix = letter
-        names.add(f"{_KINDS[kind]}_{number}{suffix}")
+        name = f"{_KINDS[kind]}_{number}{suffix}"
+        if kind == _COMPUTE and _OF_PART in options:
+            unlinked.add(name)
+            continue
+        names.add(name)
         if kind == _COMPUTE and major:
             versions.add((major, minor))
     if not names:
@@ -134,6 +146,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
     return FatbinCode(
         ordered(names),
         isa=max(versions, default=None),
+        unlinked=ordered(unlinked),
     )
 
 

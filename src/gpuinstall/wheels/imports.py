@@ -69,6 +69,8 @@ class Loading(Enum):
     """Its import fails without it, or a row says so."""
     OPTIONAL = "optional"
     """It is made to do without it."""
+    LATER = "later"
+    """Its import does not open it: only what asks for it needs it."""
     UNKNOWN = "unknown"
 
 
@@ -91,6 +93,8 @@ class ImportedLibraries:
     """Those that it opens in a ``try`` alone."""
     possible: frozenset[str] = frozenset()
     """Those that it opens under a condition."""
+    is_decided: bool = False
+    """Whether every module that the import reaches was read."""
 
     def loading(self, path: str) -> Loading:
         """Return whether the package works without a library."""
@@ -239,6 +243,7 @@ class _Walk:
             required=required,
             optional=optional,
             possible=possible,
+            is_decided=True,
         )
 
     def _opened_members(self, loading: Loading) -> frozenset[str]:

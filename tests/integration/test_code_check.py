@@ -607,8 +607,8 @@ def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
 
     done = workshop.run("lock", "linking", *H100)
 
-    assert done.status == 3, done.err
-    assert "its code works with torch 2.8" in " ".join(done.err.split())
+    assert done.ok, done.err
+    assert "its code works with torch 2.1 to 2.8; it runs beside torch 2.7.1" in done.err
 
 
 def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop: Workshop, served: Path) -> None:
@@ -706,6 +706,21 @@ def test_an_extra_that_no_version_has_is_named(workshop: Workshop, served: Path)
 
     assert done.ok, done.err
     assert "unnamed 2.0 has no extra fast" in done.err
+
+
+def test_packages_that_write_the_same_files_are_told(workshop: Workshop, served: Path) -> None:
+    both = {"runner/__init__.py": "same = 1\n", "runner/session.py": "kind = 'cpu'\n"}
+    make_wheel(served / "simple", "runner", "1.1", modules=both)
+    other = {**both, "runner/session.py": "kind = 'gpu'\n"}
+    make_wheel(served / "simple", "runner-gpu", "1.0", requires=["torch"], modules=other)
+    stray = {"tests/__init__.py": "a = 1\n", "runner_tools/a.py": "", "runner_tools/b.py": ""}
+    make_wheel(served / "simple", "runner-tools", "1.0", requires=["runner"], modules=stray)
+
+    done = workshop.run("lock", "runner-gpu", "runner-tools", *RTX_4090)
+
+    assert done.ok, done.err
+    [warning] = [line for line in done.err.splitlines() if "overwrites" in line]
+    assert "runner 1.1 and runner-gpu 1.0 both write a file (runner/session.py)" in warning
 
 
 def test_kernels_for_one_chip_alone_refuse_nothing(workshop: Workshop, served: Path) -> None:

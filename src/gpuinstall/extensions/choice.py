@@ -300,8 +300,7 @@ def _reject_by_torch(
     if needs.kind == "stable":
         oldest = needs.oldest or "newer than is known"
         return Reason("torch-abi", f"{name}its code needs torch {oldest}, not {torch}")
-    fits = f"torch {' and '.join(needs.fits)}" if needs.fits else "no torch that is known"
-    code = f"its code works with {fits}: {torch} lacks a symbol that it uses"
+    code = f"its code works with {needs.torches}: {torch} lacks a symbol that it uses"
     return Reason("torch-abi", f"{name}{code}")
 
 

@@ -16,7 +16,7 @@ from gpuinstall.catalog.listing import default_wheels, family_wheels
 from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.reader import Reader, listed_requirements
+from gpuinstall.learned.reader import Reader, listed_metadata
 from gpuinstall.learned.store import LearnedStore, learned_store
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.threads import side_by_side
@@ -241,9 +241,10 @@ def _companion(wheels: Iterable[Wheel]) -> Companion:
 
 def _torch_requirements(wheel: Wheel, client: Client) -> list[str] | None:
     """Return what a wheel requires of torch; None if its server does not tell."""
-    requirements = listed_requirements(wheel, client)
-    if requirements is None:
+    metadata = listed_metadata(wheel.url, client)
+    if metadata is None:
         return None
+    requirements = map(str, metadata.get_all("Requires-Dist", ()))
     return [text for text in requirements if re.match(r"torch\b(?!-)", text)]
 
 

@@ -30,7 +30,8 @@ from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+    from email.message import Message
 
     from gpuinstall.reporter import Reporter
     from gpuinstall.sources import Sources
@@ -130,7 +131,7 @@ class Reader:
             package = read_package(
                 opened,
                 wheel.package,
-                may_have_code=_may_have_code(wheel.package, requires),
+                may_have_code=_may_have_code(wheel.package, metadata),
                 cuda=None if is_same_beside_every_torch else backend.version,
                 whole=whole,
             )
@@ -145,6 +146,7 @@ class Reader:
                 architectures=code.architectures,
                 witness=code.member,
                 is_whole=code.is_whole,
+                unlinked=code.unlinked,
                 cuda=cuda,
                 loading=package.loading.value,
                 needs=needs.libraries,
@@ -168,8 +170,8 @@ class Reader:
         is_known = members.names(wheel.package) or members.cuda(wheel.package, wheel.version)
         if is_known or wheel.url.startswith("file:"):
             return True
-        requirements = listed_requirements(wheel, self.client)
-        return requirements is None or _may_have_code(wheel.package, requirements)
+        metadata = listed_metadata(wheel.url, self.client)
+        return metadata is None or _may_have_code(wheel.package, metadata)
 
     def _known_or_read(
         self,
@@ -241,12 +243,12 @@ class Reader:
         return ranges, ranges.etag
 
 
-def listed_requirements(wheel: Wheel, client: Client) -> list[str] | None:
-    """Return the requirements that a server tells without the wheel; None if it tells none."""
+def listed_metadata(url: str, client: Client) -> Message | None:
+    """Return the METADATA of a wheel as its server tells it apart; None if it does not."""
     with suppress(InstallationError):
-        page = client.page(f"{wheel.url}.metadata")
+        page = client.page(f"{url}.metadata")
         if page:
-            return Parser().parsestr(page.text).get_all("Requires-Dist", [])
+            return Parser().parsestr(page.text)
     return None
 
 
@@ -300,15 +302,18 @@ def _is_complete(row: LearnedRow, *, whole: bool) -> bool:
     return bool(members.answering(row.package, [row.witness]))
 
 
-def _may_have_code(package: str, requires: Iterable[str]) -> bool:
-    """Whether a package is known to have GPU code, or demands what such are compiled beside."""
+def _may_have_code(package: str, metadata: Message) -> bool:
+    """Whether a package is known to have GPU code, says so, or demands what such are compiled beside."""
     members = load_members()
     if package in members.stated:
         return False
     if members.names(package) or name_cuda(package):
         return True
-    for text in requires:
-        name = re.match(r"[\w.-]*", text)
+    classifiers = metadata.get_all("Classifier", ())
+    if any(str(text).startswith("Environment :: GPU") for text in classifiers):
+        return True
+    for text in metadata.get_all("Requires-Dist", ()):
+        name = re.match(r"[\w.-]*", str(text))
         if name and members.compiled_beside.fullmatch(name[0]):
             return True
     return False

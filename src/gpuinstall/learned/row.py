@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     RulesOfGpus = Iterable[tuple[Rules, Gpu]]
 
-_LISTS = ("architectures", "requires", "pythons", "needs", "opens")
+_LISTS = ("architectures", "unlinked", "requires", "pythons", "needs", "opens")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 _SHOWN = (
@@ -70,6 +70,8 @@ class LearnedRow:
     """The part of the wheel that names ``architectures``."""
     is_whole: bool = True
     """Whether ``witness`` was read to its end: only then it has no other architectures."""
+    unlinked: tuple[str, ...] = ()
+    """PTX of parts, which a driver would have to link to run it."""
     sha256: str | None = None
     etag: str | None = None
     """Without a sha256 it tells, with the size, whether the file is still the same."""
@@ -231,6 +233,8 @@ def misfit(
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
         part = "" if row.is_whole else "what was read of "
         code = f"{part}{row.witness} is compiled for {' '.join(row.architectures)}"
+        if row.unlinked:
+            code += f", and its {' '.join(row.unlinked)} only for parts that the driver would have to link"
         return f"has no code for {names}: {code}"
     made = as_build(row, build)
     for rules, _ in served:

@@ -36,6 +36,7 @@ _BY_NAME = (
 _MAY_LOAD = {
     Loading.REQUIRED: "{} needs it",
     Loading.OPTIONAL: "{} goes on without it",
+    Loading.LATER: "importing {} does not load it",
     Loading.UNKNOWN: "whether {} needs it is not known",
 }
 NO_CODE = "no-code-in-package"
@@ -130,6 +131,9 @@ class CodeCheck:
     def remarks(self) -> list[Reason]:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
         reasons = [Reason("no-such-extra", str(missing)) for missing in self._lacking_extras]
+        if self.around.gpus:
+            found = self._read_rows.same_files()
+            reasons += [Reason("same-files", str(pair)) for pair in found]
         for wheel in self.rejected:
             message = wheel.reason.message
             package = wheel.candidate.package
@@ -173,9 +177,11 @@ class CodeCheck:
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
         wheel = rejected.candidate
-        return (
-            self.roles.decides(wheel.package) and self.rows[wheel].loading != Loading.OPTIONAL.value
-        )
+        return self.roles.decides(wheel.package) and self._may_be_needed(wheel)
+
+    def _may_be_needed(self, wheel: Wheel) -> bool:
+        """Whether the import of a package may fail without its native code."""
+        return Loading(self.rows[wheel].loading) in {Loading.REQUIRED, Loading.UNKNOWN}
 
     def _is_certain(self, wheel: Wheel) -> bool:
         """Whether a package cannot work with what was read of it."""
@@ -186,7 +192,8 @@ class CodeCheck:
         is_named = row.package in self.roles.requested or members.names(row.package)
         if not is_named and row.package in self.roles.pinned:
             return False
-        is_read = row.is_whole or not without_code(row, self._build, self.around.gpus)
+        is_lacking = bool(without_code(row, self._build, self.around.gpus))
+        is_read = not is_lacking or (row.is_whole and not row.unlinked)
         return is_read and row.loading == Loading.REQUIRED.value
 
     def _exclusion(
@@ -273,8 +280,8 @@ class CodeCheck:
             wheel = rejected.candidate
             program = f"{wheel.package} {wheel.version.public}"
             is_optional = self.rows[wheel].loading == Loading.OPTIONAL.value
-            is_judged = self.roles.decides(wheel.package) or self.roles.has_fallback(wheel.package)
-            if program in stuck or is_optional or is_judged:
+            is_dispensable = is_optional or self.roles.has_fallback(wheel.package)
+            if program in stuck or is_dispensable or self._excludes(rejected):
                 continue
             exclusion = self._part_exclusion(rejected)
             if exclusion:
@@ -287,7 +294,8 @@ class CodeCheck:
         serving = self._older.serving(wheel) or []
         same_torch = {build.name for build in serving if build.torch == self._build.torch}
         if not same_torch:
-            return self._older_exclusion(rejected)
+            is_needed = self._may_be_needed(wheel)
+            return self._older_exclusion(rejected) if is_needed else None
         runnable = {build.name for build in self._resolution.plan.runnable}
         return Exclusion(
             wheel.package,

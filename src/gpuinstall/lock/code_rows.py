@@ -9,9 +9,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from gpuinstall.catalog import Wheel
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.reader import Reader
+from gpuinstall.learned.reader import Reader, listed_metadata
 from gpuinstall.learned.store import learned_store
-from gpuinstall.lock.extras import read_metadata
+from gpuinstall.lock.same_files import SameFiles, same_files
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.threads import side_by_side
@@ -48,17 +48,25 @@ class CodeRows:
     @cached_property
     def by_wheel(self) -> dict[Wheel, LearnedRow]:
         """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
-        answered = set() if self._build.learned else PAIRED
-        if self._session.sourcing.code_check is False:
-            return {}
-        if self._requested <= answered:
-            return {}
-        files = [file for file in self._resolution.files if file.package not in answered]
-        candidates = [_wheel(file, self._build) for file in files]
-        wheels = [wheel for wheel in candidates if wheel]
+        wheels = [wheel for wheel in self._wheels if _has_own_code(wheel, self._build)]
         rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
         pairs = zip(wheels, rows, strict=True)
         return {wheel: row for wheel, row in pairs if row}
+
+    @cached_property
+    def _wheels(self) -> list[Wheel]:
+        """The wheels of the resolution, without those that torch's build answers for; none if they are not checked."""
+        answered = set() if self._build.learned else PAIRED
+        if self._session.sourcing.code_check is False or self._requested <= answered:
+            return []
+        files = [file for file in self._resolution.files if file.package not in answered]
+        return list(filter(None, map(_wheel, files)))
+
+    def same_files(self) -> list[SameFiles]:
+        """Return the wheels of which one overwrites the other."""
+        of_torch = load_members().with_torch
+        wheels = [wheel for wheel in self._wheels if not of_torch.fullmatch(wheel.package)]
+        return same_files(wheels, self._reader.open)
 
     def of_package(self, package: str) -> LearnedRow | None:
         """Return what the wheel of a package says; None if it has no native code."""
@@ -107,28 +115,32 @@ class CodeRows:
         row = self.of_package(file.package)
         if row:
             return row.requires
-        metadata = read_metadata(file.url, self._session.client)
+        metadata = listed_metadata(file.url, self._session.client)
         if metadata is None:
             return []
         return list(map(str, metadata.get_all("Requires-Dist", ())))
 
 
-def _wheel(file: LockedFile, build: Build) -> Wheel | None:
-    """Return a resolved file as a wheel, if it is for one platform and torch's own build does not answer for it."""
+def _has_own_code(wheel: Wheel, build: Build) -> bool:
+    """Whether a wheel is for one platform, and torch's own build does not answer for it."""
+    if all(tag.platform == "any" for tag in wheel.tags):
+        return False
+    members = load_members()
+    if not members.with_torch.fullmatch(wheel.package):
+        return True
+    pinned = {number for _, number in build.libraries}
+    is_pinned = not pinned or str(wheel.version) in pinned
+    return not is_pinned and members.not_pinned.fullmatch(wheel.package) is not None
+
+
+def _wheel(file: LockedFile) -> Wheel | None:
+    """Return a resolved file as a wheel; None if it is none."""
     _, _, name = file.url.rpartition("/")
     name = name.replace("%2B", "+")
     try:
         _, version, _, tags = parse_wheel_filename(name)
     except InvalidWheelFilename:
         return None
-    if all(tag.platform == "any" for tag in tags):
-        return None
-    members = load_members()
-    if members.with_torch.fullmatch(file.package):
-        pinned = {number for _, number in build.libraries}
-        is_pinned = not pinned or str(version) in pinned
-        if is_pinned or not members.not_pinned.fullmatch(file.package):
-            return None
     return Wheel(
         file.package,
         version,

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.machine import Gpu
     from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.wheels.needs import TorchNeeds
+
+
+_OF_ANOTHER_ABI = {("2.6", "cu126")}
+"""Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
+
+https://github.com/pytorch/pytorch/releases/tag/v2.6.0
+"""
 
 
 @dataclass(frozen=True)
@@ -82,14 +90,17 @@ def without_runtime(row: LearnedRow, build: Build, around: CodeSurroundings) -> 
 def without_symbols(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that a torch lacks a symbol that a package uses."""
     needs = row.of_torch
-    if needs.verdict(minor_of(build)) is not False:
+    if has_symbols(needs, build) is not False:
         return None
-    works = "no torch that is known"
-    if needs.fits:
-        works = f"torch {' and '.join(needs.fits)}"
-    elif needs.kind == "stable" and needs.oldest:
-        works = f"torch {needs.oldest} and newer"
-    return f"is incompatible with torch {build.name}: its code works with {works}"
+    return f"is incompatible with torch {build.name}: its code works with {needs.torches}"
+
+
+def has_symbols(needs: TorchNeeds, build: Build) -> bool | None:
+    """Whether a build of torch has the symbols that code uses; None if that is not known."""
+    minor = minor_of(build)
+    if needs.kind == "ordinary" and (minor, build.backend.tag) in _OF_ANOTHER_ABI:
+        return None
+    return needs.verdict(minor)
 
 
 _RULES = (below_lowest, without_gpu_or_driver, beyond_glibc, without_runtime, without_symbols)

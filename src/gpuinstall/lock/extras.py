@@ -5,20 +5,17 @@ uv goes on without an extra that a version does not have, and what it stands for
 
 from __future__ import annotations
 
-from contextlib import suppress
-from email.parser import Parser
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.learned.reader import listed_metadata
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from email.message import Message
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.web import Client
@@ -79,17 +76,8 @@ def older_with_extras(
     return None
 
 
-def read_metadata(url: str, client: Client) -> Message | None:
-    """Return the METADATA of a wheel as its server tells it apart; None if it does not."""
-    with suppress(InstallationError):
-        page = client.page(f"{url}.metadata")
-        if page:
-            return Parser().parsestr(page.text)
-    return None
-
-
 def _extras(url: str, client: Client) -> frozenset[str] | None:
-    metadata = read_metadata(url, client)
+    metadata = listed_metadata(url, client)
     if metadata is None:
         return None
     names = metadata.get_all("Provides-Extra", ())

@@ -89,7 +89,9 @@ def held_back(
         if version is None or not program.is_newer_than(version):
             continue
         account = obstacles.get(program.name, "")
-        requirement = next(_requirements(account, program.name, str(program.newest)), None)
+        requirements = _requirements(account, program.name, str(program.newest))
+        # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
+        requirement = next((text for text in requirements if not _is_met(text, versions)), None)
         own = next((text for text in constraints if text.startswith(program.name)), None)
         if requirement:
             why = f", which requires {requirement}"
@@ -115,12 +117,22 @@ def _requirements(
     """Yield what a version of a package depends on by uv's account; with ``of`` that package alone."""
     without_markers = re.sub(r"\{[^}]*\}", "", account)
     subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
-    dependency = rf"({re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*)"
-    for match in re.finditer(subject + dependency, without_markers):
+    dependency = rf"{re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*"
+    dependencies = rf"({dependency}(?:\s+and\s+{dependency})*)"
+    for match in re.finditer(subject + dependencies, without_markers):
         specifiers = (word.removeprefix(name) for word in match[1].split())
         if any(_covers(specifier, version) for specifier in specifiers):
-            # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
-            yield match[2].rstrip(",.")
+            for text in re.split(r"\s+and\s+", match[2]):
+                # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
+                yield text.rstrip(",.")
+
+
+def _is_met(requirement: str, versions: Mapping[str, str]) -> bool:
+    """Whether what was resolved meets a requirement."""
+    match = re.fullmatch(r"([\w.-]+)(\S*)", requirement)
+    if match is None or match[1] not in versions:
+        return False
+    return _covers(match[2], versions[match[1]])
 
 
 def _covers(specifier: str, version: str) -> bool:

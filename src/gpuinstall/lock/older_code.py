@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.extensions.choice import minor_of
 from gpuinstall.learned.row import as_build, without_code
-from gpuinstall.lock.code_rules import against
+from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
 
@@ -56,6 +55,8 @@ class OlderVersions:
 
     def newest_running(self, newest: Wheel) -> tuple[Version | None, bool]:
         """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
+        # One in which no code was found is not what was requested, if the newest has some.
+        has_code = bool(self._rows.row(newest, self._build.backend).architectures)
         wheels = self._older_wheels(newest)
         is_every_one = len(wheels) <= FROM_THE_NEWEST
         candidates = wheels
@@ -70,7 +71,9 @@ class OlderVersions:
             start = max(at - NEIGHBOURS, 0)
             candidates = wheels[start : at + NEIGHBOURS + 1]
         for wheel in candidates:
-            if self.serving(wheel):
+            if not self.serving(wheel):
+                continue
+            if not has_code or self._rows.row(wheel, self._build.backend).architectures:
                 return wheel.version, is_every_one and not self._unread
         return None, is_every_one
 
@@ -149,9 +152,9 @@ class OlderVersions:
     def _has_symbols(self, row: LearnedRow, build: Build) -> bool:
         """Whether a torch is known to have the symbols that this one lacks; no matter if this one lacks none."""
         needs = row.of_torch
-        if needs.verdict(minor_of(self._build)) is not False:
+        if has_symbols(needs, self._build) is not False:
             return True
-        return needs.verdict(minor_of(build)) is True
+        return has_symbols(needs, build) is True
 
     def why_none(self, wheel: Wheel) -> str:
         """Return what was found of the older versions of a package that does not run here."""

@@ -241,32 +241,39 @@ def read_package(
         return PackageCode(code, needs, Loading.REQUIRED)
 
     libraries = _by_loading(wheel, package, files, names)
+    code, loading = _code_by_loading(wheel, package, libraries, whole=whole)
     required = libraries[Loading.REQUIRED]
-    needs_of_required = needs_of(files, wheel, required)
-    code = CompanionCode()
-    loading = Loading.UNKNOWN
-    for kind, paths in libraries.items():
-        code = _read_largest(wheel, paths, whole=whole)
-        if code.architectures:
-            loading = kind
-            break
-    if _is_for_one_chip(code) and not members.is_optional_package(package):
-        # Such kernels stand beside others for every chip.
-        if required:
-            needs = needs_of_required
-        return PackageCode(code, needs, Loading.OPTIONAL)
-    if code.member and _FOR_GPUS.search(package) and loading is not Loading.REQUIRED:
-        # Whatever opens it, without it the package is not what its name says.
+    if code.member and loading is Loading.REQUIRED:
         required = files.with_linked({*required, code.member})
-        return PackageCode(code, needs_of(files, wheel, required), Loading.REQUIRED)
+    needs_of_required = needs_of(files, wheel, required)
     if not code.architectures and needs_of_required.is_for_gpus:
         loading = Loading.REQUIRED
-    if loading is Loading.REQUIRED:
+    if loading is Loading.REQUIRED or (loading is Loading.OPTIONAL and required):
         return PackageCode(code, needs_of_required, loading)
     possible = required | libraries[Loading.UNKNOWN] | libraries[Loading.LATER]
     needs = needs_of(files, wheel, possible)
-    needs = _beside_some_torch(needs, files)
-    return PackageCode(code, needs, loading)
+    return PackageCode(code, _beside_some_torch(needs, files), loading)
+
+
+def _code_by_loading(
+    wheel: WheelReader,
+    package: str,
+    libraries: Mapping[Loading, Collection[str]],
+    *,
+    whole: bool,
+) -> tuple[CompanionCode, Loading]:
+    """Return the GPU code that a package needs most, and how much that is."""
+    for loading, paths in libraries.items():
+        code = _read_largest(wheel, paths, whole=whole)
+        if not code.architectures:
+            continue
+        if _is_for_one_chip(code) and not load_members().is_optional_package(package):
+            # Such kernels stand beside others for every chip.
+            return code, Loading.OPTIONAL
+        # Whatever opens it, without it the package is not what its name says.
+        return code, Loading.REQUIRED if _FOR_GPUS.search(package) else loading
+    is_opened_later = libraries[Loading.LATER] and not libraries[Loading.UNKNOWN]
+    return CompanionCode(), Loading.LATER if is_opened_later else Loading.UNKNOWN
 
 
 def _by_loading(
@@ -283,7 +290,7 @@ def _by_loading(
     unknown = frozenset(names) - required - optional
     unknown = frozenset(name for name in unknown if not members.is_dispensable(package, name))
     later = frozenset[str]()
-    if imports.is_decided:
+    if imports.is_decided and not _FOR_GPUS.search(package):
         later = unknown - files.with_linked(imports.possible)
         unknown -= later
     return {

@@ -2,7 +2,7 @@
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
 its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
-architecture at 28 and flags at 40; of PTX the options follow it was compiled with. The layout was measured on wheels of CUDA 11 to 13, Linux and Windows.
+architecture at 28 and flags at 40; the options of PTX follow. Measured on wheels of CUDA 11 to 13, Linux and Windows.
 Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
 """
 
@@ -118,35 +118,60 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
     unlinked = set()
     versions = set()
     while left > 0:
-        header = data.take(_ENTRY.size)
-        if header is None:
+        entry = _read_entry(data, left)
+        if entry is None:
             return None
-        kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
-        if kind not in _KINDS or not 10 <= number <= 999:
-            return None
-        if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
-            return None
-        left -= header_size + length
-        options = data.take(header_size - _ENTRY.size)
-        if left < 0 or options is None or not data.skip(length):
-            return None
-        suffix = ""
-        for bit, letter in _SUFFIXES.items():
-            if flags & bit:
-                suffix = letter
-        name = f"{_KINDS[kind]}_{number}{suffix}"
-        if kind == _COMPUTE and _OF_PART in options:
-            unlinked.add(name)
+        left -= entry.size
+        if entry.is_part:
+            unlinked.add(entry.name)
             continue
-        names.add(name)
-        if kind == _COMPUTE and major:
-            versions.add((major, minor))
+        names.add(entry.name)
+        if entry.isa:
+            versions.add(entry.isa)
     if not names:
         return None
     return FatbinCode(
         ordered(names),
         isa=max(versions, default=None),
         unlinked=ordered(unlinked),
+    )
+
+
+class _Entry(NamedTuple):
+    """One program of a container."""
+
+    name: str
+    size: int
+    """With its header."""
+    isa: tuple[int, int] | None
+    is_part: bool
+    """Whether it is PTX that has to be linked with other PTX."""
+
+
+def _read_entry(data: _Stream, most: int) -> _Entry | None:
+    """Return the next entry, of ``most`` bytes; None if there is none."""
+    header = data.take(_ENTRY.size)
+    if header is None:
+        return None
+    kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
+    if kind not in _KINDS or not 10 <= number <= 999:
+        return None
+    if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
+        return None
+    size = header_size + length
+    options = data.take(header_size - _ENTRY.size)
+    if size > most or options is None or not data.skip(length):
+        return None
+    suffix = ""
+    for bit, letter in _SUFFIXES.items():
+        if flags & bit:
+            suffix = letter
+    is_ptx = kind == _COMPUTE
+    return _Entry(
+        f"{_KINDS[kind]}_{number}{suffix}",
+        size=size,
+        isa=(major, minor) if is_ptx and major else None,
+        is_part=is_ptx and _OF_PART in options,
     )
 
 

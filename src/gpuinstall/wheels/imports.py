@@ -117,7 +117,10 @@ def read_imports(wheel: WheelReader, package: str) -> ImportedLibraries:
     """
     files = {_DATA.sub("", path): path for path in wheel.members}
     walk = _Walk(files)
-    for name in _roots(files, package) or _entry_points(wheel):
+    modules = _roots(files, package) or _entry_points(wheel)
+    if not modules:
+        return ImportedLibraries()
+    for name in modules:
         walk.import_module(name, Loading.REQUIRED)
 
     source_bytes = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.pe import imported_functions
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
+    Exports,
     load_exports,
     ordinary_names,
     stable_names,
@@ -43,6 +45,7 @@ _REQUESTS = 38
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
+_NUMBER = re.compile(r"\d+", re.ASCII)
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])x?(?:-|$)", re.ASCII)
 
@@ -162,6 +165,19 @@ class TorchNeeds:
     fits: tuple[str, ...] | None = None
     """The minor releases that have every name of ``ordinary`` code, of those ``judged``."""
     judged: tuple[str, ...] = ()
+
+    @property
+    def torches(self) -> str:
+        """The torch that it loads beside, in words."""
+        if self.kind == "stable" and self.oldest:
+            return f"torch {self.oldest} and newer"
+        if not self.fits:
+            return "no torch that is known"
+        first = self.judged.index(self.fits[0])
+        is_range = self.fits == self.judged[first : first + len(self.fits)]
+        if is_range and len(self.fits) > 2:
+            return f"torch {self.fits[0]} to {self.fits[-1]}"
+        return f"torch {' and '.join(self.fits)}"
 
     def verdict(self, minor: str) -> bool | None:
         """Whether the code loads beside a minor release; None if that is not known."""
@@ -361,7 +377,7 @@ def needs_of(
     versions = [elf.newest("GLIBC") or () for elf in elves]
     newest = max(versions, default=())
     torch = _torch_needs(
-        elves,
+        files.elves,
         files.imports.values(),
         is_whole=not files.unread,
     )
@@ -434,7 +450,7 @@ def _from_outside(
 
 
 def _torch_needs(
-    elves: Collection[Elf],
+    elves: Mapping[str, Elf],
     imports: Iterable[Mapping[str, frozenset[bytes]]],
     *,
     is_whole: bool,
@@ -442,36 +458,49 @@ def _torch_needs(
     """Return which torch libraries load beside.
 
     Args:
-        elves: The libraries for Linux.
+        elves: The libraries for Linux, by path.
         imports: The functions that the DLLs for Windows take, by library.
         is_whole: Whether all of the wheel's were read.
     """
-    undefined = set()
-    for elf in elves:
-        undefined |= elf.undefined()
-    names = torch_names(undefined)
+    undefined = {path: torch_names(elf.undefined()) for path, elf in elves.items()}
+    names = set().union(*undefined.values())
     if names:
-        for elf in elves:
-            names -= elf.defined()
+        own_names = set().union(*(elf.defined() for elf in elves.values()))
+        undefined = {path: used - own_names for path, used in undefined.items()}
+        names -= own_names
     ordinary = ordinary_names(names)
     of_windows = set().union(*map(_functions_of_torch, imports))
     # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
-    is_other_machine = any(elf.machine != X86_64 for elf in elves)
+    is_other_machine = any(elf.machine != X86_64 for elf in elves.values())
     if of_windows - stable_names(of_windows) or (ordinary and is_other_machine):
         return TorchNeeds("ordinary")
     names |= of_windows
     if not ordinary and not is_whole:
         return TorchNeeds("unknown")
     if not names:
-        is_linked = any(map(is_linked_to_torch, elves))
+        is_linked = any(map(is_linked_to_torch, elves.values()))
         return TorchNeeds("unknown" if is_linked else "none")
 
-    missing = load_exports().missing(names)
-    judged = tuple(missing)
+    exports = load_exports()
     if ordinary:
-        fits = tuple(minor for minor in judged if not missing[minor])
-        return TorchNeeds("ordinary", fits=fits, judged=judged)
-    return TorchNeeds("stable", oldest=_oldest(missing), judged=judged)
+        fits = _fitting(undefined, exports)
+        return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
+    return TorchNeeds("stable", oldest=_oldest(exports.missing(names)), judged=exports.minors)
+
+
+def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tuple[str, ...]:
+    """Return the minor releases that have the names of every library, or of another one in its place.
+
+    Libraries whose paths differ in numbers alone are one for each torch, ``pg_2_12_0`` and ``pg_2_13_0``: one of them
+    is loaded.
+    """
+    by_stem = defaultdict[str, set[str]](set)
+    for path, names in undefined.items():
+        missing = exports.missing(names)
+        by_stem[_NUMBER.sub("", path)].update(minor for minor in missing if not missing[minor])
+    return tuple(
+        minor for minor in exports.minors if all(minor in fits for fits in by_stem.values())
+    )
 
 
 def _functions_of_torch(imports: Mapping[str, frozenset[bytes]]) -> set[bytes]:

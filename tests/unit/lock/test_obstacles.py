@@ -63,6 +63,14 @@ def test_what_keeps_a_program_old_is_read_from_uvs_account(told: str, expected: 
     assert list(held_back({"painter": "2.0"}, {"painter": told}, [PAINTER])) == [expected]
 
 
+def test_a_constraint_that_the_lock_meets_is_no_requirement_of_the_program() -> None:
+    account = "Because painter==4.0 depends on brush<=1.28 and brush>=1.31, we can conclude"
+
+    [line] = held_back({"painter": "2.0", "brush": "1.28"}, {"painter": account}, [PAINTER])
+
+    assert line == "painter is 2.0 instead of 4.0, which requires brush>=1.31"
+
+
 def test_a_program_at_its_newest_is_not_mentioned() -> None:
     assert list(held_back({"painter": "4.0"}, {}, [PAINTER])) == []
     assert list(held_back({}, {}, [PAINTER])) == []

@@ -41,10 +41,17 @@ def library(string: bytes = b"\0" + FLAGS + b"\0", size: int = 400_000, at: floa
     return before + string + filler(size - len(before), seed=1)
 
 
-def fatbin(*entries: tuple[int, int, int], body: int = 300, isa: tuple[int, int] = (0, 0)) -> bytes:
+def fatbin(
+    *entries: tuple[int, int, int],
+    body: int = 300,
+    isa: tuple[int, int] = (0, 0),
+    options: bytes = b"",
+) -> bytes:
     """A container of (kind, architecture, flags)."""
     held = b"".join(
-        struct.pack("<HHIQ8xHHI8xQ16x", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags)
+        struct.pack(
+            "<HHIQ8xHHI8xQ16s", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags, options
+        )
         + filler(body)
         for kind, architecture, flags in entries
     )

@@ -67,6 +67,14 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
     assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
 
 
+def test_ptx_of_parts_is_no_code_by_itself() -> None:
+    part = fatbin((2, 80, 0), (1, 90, 0), options=b"--compile-only") * 3
+
+    code = read_fatbins(iter([part]))
+
+    assert (code.architectures, code.unlinked) == (("sm_80",), ("compute_90",))
+
+
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda() -> None:
     wheel = WheelReader(
         Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3}))

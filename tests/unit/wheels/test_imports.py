@@ -180,6 +180,21 @@ def test_the_library_that_the_import_opens_answers_before_a_larger_one() -> None
     assert read.code.architectures == ("sm_80", "sm_90")
 
 
+def test_what_no_import_opens_is_loaded_later() -> None:
+    read = package(init=b"def load():\n    from . import fast", some__fast_so=PORTABLE)
+
+    assert (read.code.architectures, read.loading) == (("sm_80", "sm_90"), Loading.LATER)
+
+
+@pytest.mark.parametrize("name", ["some-gpu", "some-cuda", "some-cu12", "some-cuda12x"])
+def test_a_package_that_is_named_after_the_gpu_needs_its_code(name: str) -> None:
+    files = {"some/__init__.py": b"from . import _C", LIBRARY: b"", "some/libfast.so": PORTABLE}
+
+    read = read_package(WheelReader(Bytes(archive(files))), name, may_have_code=True)
+
+    assert (read.code.member, read.loading) == ("some/libfast.so", Loading.REQUIRED)
+
+
 def test_what_is_opened_in_a_try_alone_may_be_missing() -> None:
     read = package(
         init=b"try:\n    from . import fast\nexcept ImportError:\n    fast = None",

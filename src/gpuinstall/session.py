@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from functools import cached_property
@@ -45,6 +46,8 @@ class Session:
     announced: set[str] = field(default_factory=set)
     uv_runs: list[str] = field(default_factory=list)
     """What uv's resolver was run for."""
+    reading: Counter[str] = field(default_factory=Counter)
+    """What was read of wheels in this run: how many ``wheels``, ``bytes``, ``requests`` and ``seconds``."""
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""

@@ -335,7 +335,7 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
     done = workshop.run("lock", "gptq", *H100)
     assert done.ok, done.err
     assert "gptq 0.7.1 is incompatible with torch 2.15.0+cu130" in done.err
-    assert "it runs beside torch 2.13.0+cu129" in done.err
+    assert "runs beside torch 2.13.0+cu129" in done.err
     for driver in ("550.54.14", "580.95.05"):
         assert locked(workshop, "gptq", *H100[:3], driver)["gptq"] == "0.7.1"
 
@@ -608,7 +608,7 @@ def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
     done = workshop.run("lock", "linking", *H100)
 
     assert done.ok, done.err
-    assert "its code works with torch 2.1 to 2.8; it runs beside torch 2.7.1" in done.err
+    assert "its code works with torch 2.1 to 2.8; linking runs beside torch 2.7.1" in done.err
 
 
 def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop: Workshop, served: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from email.parser import Parser
 from pathlib import Path
 from time import monotonic
@@ -42,6 +43,10 @@ OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
 WHOLE = Limits(bytes=256 << 20, inflated=3 << 30)
 """How much of a wheel to read before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s."""
+MOST_OF_A_LOCK = 384 << 20
+"""How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
+LEAST_OF_A_WHEEL = 8 << 20
+"""How many of them are read of each wheel nevertheless."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 
@@ -54,6 +59,8 @@ class Reader:
     client: Client
     store: LearnedStore
     reporter: Reporter
+    reading: Counter[str] = field(default_factory=Counter)
+    """What was read of wheels in this run, as the session counts it."""
 
     def remembered(self, build: Build) -> LearnedRow | None:
         """Return what an earlier run learned of a build from any wheel, without a request."""
@@ -191,6 +198,9 @@ class Reader:
         if known and holds(known):
             return known
         limits = WHOLE if whole else Limits()
+        left = MOST_OF_A_LOCK - self.reading["bytes"]
+        most = max(LEAST_OF_A_WHEEL, min(limits.bytes, left))
+        limits = replace(limits, bytes=most)
         started = monotonic()
         try:
             row = self._read(wheel, row_of, known, limits)
@@ -199,9 +209,13 @@ class Reader:
                 raise
             # A transfer that breaks again is reported.
             row = self._read(wheel, row_of, known, limits)
-        self.store.keep(row, wheel, key)
+        seconds = monotonic() - started
+        self.reading.update(wheels=1, bytes=row.bytes, requests=row.requests, seconds=int(seconds))
+        # What the rest of a lock's budget did not suffice for is read the next time.
+        if row.architectures or row.is_whole or row.bytes >= Limits().bytes:
+            self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
-            self.reporter.step("Learned", _learned_text(row), monotonic() - started)
+            self.reporter.step("Learned", _learned_text(row), seconds)
         return row
 
     def _read(

@@ -231,8 +231,11 @@ def misfit(
     without = without_code(row, build, served)
     if without:
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-        part = "" if row.is_whole else "what was read of "
-        code = f"{part}{row.witness} is compiled for {' '.join(row.architectures)}"
+        compiled = f"is compiled for {' '.join(row.architectures)}"
+        if not row.is_whole:
+            part = f"the part of {row.witness} that was read {compiled}"
+            return f"may have no code for {names}: {part}, the rest was not read"
+        code = f"{row.witness} {compiled}"
         if row.unlinked:
             code += f", and its {' '.join(row.unlinked)} only for parts that the driver would have to link"
         return f"has no code for {names}: {code}"

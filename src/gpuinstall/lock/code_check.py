@@ -14,6 +14,7 @@ from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.older_code import OlderVersions
+from gpuinstall.units import readable
 from gpuinstall.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.imports import Loading
@@ -77,7 +78,7 @@ class Exclusion(NamedTuple):
 
     def reason(self, chosen: Build) -> Reason:
         """Return what is told of it once a build of torch is chosen."""
-        remedy = self.remedy or f"it runs beside torch {chosen.name}"
+        remedy = self.remedy or f"{self.package} runs beside torch {chosen.name}"
         return Reason(self.code, f"{self.fault}; {remedy}")
 
     def __str__(self) -> str:
@@ -142,6 +143,8 @@ class CodeCheck:
                 message += f"; {_MAY_LOAD[Loading(loading)].format(package)}"
             reasons.append(Reason("part-without-code", message))
         for row in self.rows.values():
+            if not row.architectures and not row.is_whole:
+                reasons.append(Reason("code-unread", _unread_text(row)))
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 reasons.append(Reason("opens-libraries", message))
@@ -401,6 +404,12 @@ class CodeCheck:
         if not members.with_torch.fullmatch(package):
             return True
         return any(map(members.runtime.fullmatch, self._resolution.versions))
+
+
+def _unread_text(row: LearnedRow) -> str:
+    package = f"{row.package} {row.version}"
+    read = f"the {readable(row.bytes)} of {readable(row.size)} that were read hold none"
+    return f"whether {package} has code for these GPUs is not known: {read}"
 
 
 def served_gpus(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class CodeRows:
             session.client,
             learned_store(),
             session.reporter,
+            session.reading,
         )
 
     @cached_property
@@ -103,11 +105,13 @@ class CodeRows:
 
     def read_to_the_end(self, wheel: Wheel) -> bool:
         """Read the library that answers for a wheel to its end; return whether that gave a new row."""
-        try:
-            self.by_wheel[wheel] = self.row(wheel, self._build.backend, whole=True)
-        except InstallationError:
+        row = None
+        with suppress(InstallationError):
+            row = self.row(wheel, self._build.backend, whole=True)
+        if row is None or not row.architectures:
             # It stays a part, of which nothing certain is said.
             return False
+        self.by_wheel[wheel] = row
         return True
 
     def requires_of(self, file: LockedFile) -> Sequence[str]:

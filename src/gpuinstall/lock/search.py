@@ -32,6 +32,7 @@ from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.threads import side_by_side
+from gpuinstall.units import readable
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -179,7 +180,15 @@ def search_locks(
         unit = "run" if cost == 1 else "runs"
         text = f"{rounds}: {_round_text(proposal, state)} ({cost} {unit} of uv)"
         session.reporter.detail("Search", text)
+    if session.reading:
+        session.reporter.detail("Read", _reading_text(session.reading))
     return state
+
+
+def _reading_text(reading: Mapping[str, int]) -> str:
+    """Return what was read of wheels, of which eight come side by side."""
+    amount = f"{readable(reading['bytes'])} in {reading['requests']} requests"
+    return f"{reading['wheels']} wheels, {amount}, {reading['seconds']} s in all"
 
 
 def _round_text(proposal: Proposed, state: SearchState | Ended) -> str:

@@ -27,6 +27,7 @@ from gpuinstall.wheels.needs import (
     read_needs,
 )
 from gpuinstall.wheels.pe import without_relocatable
+from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -263,8 +264,10 @@ def _code_by_loading(
     whole: bool,
 ) -> tuple[CompanionCode, Loading]:
     """Return the GPU code that a package needs most, and how much that is."""
+    is_whole = True
     for loading, paths in libraries.items():
         code = _read_largest(wheel, paths, whole=whole)
+        is_whole = is_whole and code.is_whole
         if not code.architectures:
             continue
         if _is_for_one_chip(code) and not load_members().is_optional_package(package):
@@ -273,7 +276,8 @@ def _code_by_loading(
         # Whatever opens it, without it the package is not what its name says.
         return code, Loading.REQUIRED if _FOR_GPUS.search(package) else loading
     is_opened_later = libraries[Loading.LATER] and not libraries[Loading.UNKNOWN]
-    return CompanionCode(), Loading.LATER if is_opened_later else Loading.UNKNOWN
+    code = CompanionCode(is_whole=is_whole)
+    return code, Loading.LATER if is_opened_later else Loading.UNKNOWN
 
 
 def _by_loading(
@@ -358,6 +362,7 @@ def _read_largest(
 ) -> CompanionCode:
     """Return the GPU code of the largest library that has any."""
     most = math.inf if whole else _MOST
+    is_whole = True
     largest_first = sorted(
         libraries,
         key=lambda name: (-wheel.members[name].file_size, name),
@@ -371,7 +376,8 @@ def _read_largest(
         )
         if code.architectures:
             return code
-    return CompanionCode()
+        is_whole = is_whole and code.is_whole
+    return CompanionCode(is_whole=is_whole)
 
 
 def _for_cuda(
@@ -399,18 +405,35 @@ def _read_code(
 ) -> CompanionCode:
     """Return the GPU code in the first ``most`` bytes of a library."""
     opened = set[str]()
-    with closing(wheel.stream(name)) as pieces:
-        noted = _note_libraries(pieces, opened, most)
-        code = read_fatbins(without_relocatable(noted), whole=whole)
     size = wheel.members[name].file_size
+    with closing(wheel.stream(name)) as pieces:
+        part = _Part(pieces)
+        noted = _note_libraries(part, opened, most)
+        code = read_fatbins(without_relocatable(noted), whole=whole)
     return CompanionCode(
         member=name if code.architectures else None,
         architectures=code.architectures,
         cuda=_cuda_of_isa(code.isa),
         opened=frozenset(opened),
-        is_whole=code.is_whole and size <= most,
+        is_whole=code.is_whole and size <= most and not part.is_cut,
         unlinked=code.unlinked,
     )
+
+
+class _Part:
+    """The pieces of a library up to where reading on would take too much, or too long."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.is_cut = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._pieces
+        except WheelError as error:
+            if error.code not in {"wheel-too-large", "too-slow"}:
+                raise
+            self.is_cut = True
 
 
 def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:

@@ -166,12 +166,12 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
     for bit, letter in _SUFFIXES.items():
         if flags & bit:
             suffix = letter
-    is_ptx = kind == _COMPUTE
+    is_portable = kind == _COMPUTE
     return _Entry(
         f"{_KINDS[kind]}_{number}{suffix}",
         size=size,
-        isa=(major, minor) if is_ptx and major else None,
-        is_part=is_ptx and _OF_PART in options,
+        isa=(major, minor) if is_portable and major else None,
+        is_part=is_portable and _OF_PART in options,
     )
 
 

@@ -210,7 +210,7 @@ class RangeFile:
             or self.bytes_inflated > limits.inflated
             or self.requests > limits.requests
         ):
-            message = "the wheel would need more reading than any real one"
+            message = "more of the wheel would have to be read than is read of one"
             counts = (
                 f"{self.bytes_read} bytes",
                 f"{self.bytes_inflated} inflated",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gpuinstall.wheels.companions import PackageCode, read_package
 from gpuinstall.wheels.imports import MOST_MODULES, Loading, read_imports
+from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIBRARY = "some/_C.cpython-312-x86_64-linux-gnu.so"
 HOPPER = fatbin((2, 90, 0x100000)) * 3
@@ -178,6 +186,23 @@ def test_the_library_that_the_import_opens_answers_before_a_larger_one() -> None
 
     assert (read.code.member, read.loading) == ("some/_C.so", Loading.REQUIRED)
     assert read.code.architectures == ("sm_80", "sm_90")
+
+
+def test_what_a_library_needs_counts_if_its_code_is_too_much_to_read(tmp_path: Path) -> None:
+    code = random.Random(1).randbytes(2_000_000) + PORTABLE
+    library = native_library(
+        tmp_path / "_C.so",
+        undefined=[f"name_{number}" for number in range(20)],
+        needs=["libcudart.so.12"],
+        code=code,
+    )
+    files = {"some/__init__.py": b"from . import _C", "some/_C.so": library.read_bytes()}
+    wheel = WheelReader(Bytes(archive(files)), Limits(bytes=900_000))
+
+    read = read_package(wheel, "some", may_have_code=True)
+
+    assert (read.needs.cuda, read.loading) == (12, Loading.REQUIRED)
+    assert (read.code.architectures, read.code.is_whole) == ((), False)
 
 
 def test_what_no_import_opens_is_loaded_later() -> None:

@@ -47,6 +47,8 @@ MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
 LEAST_OF_A_WHEEL = 8 << 20
 """How many of them are read of each wheel nevertheless."""
+_FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
+"""What the summary, the keywords or the classifiers of a package say that has code for them."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 
@@ -323,8 +325,9 @@ def _may_have_code(package: str, metadata: Message) -> bool:
         return False
     if members.names(package) or name_cuda(package):
         return True
-    classifiers = metadata.get_all("Classifier", ())
-    if any(str(text).startswith("Environment :: GPU") for text in classifiers):
+    texts = [metadata.get(key, "") for key in ("Summary", "Keywords")]
+    texts += metadata.get_all("Classifier", ())
+    if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
     for text in metadata.get_all("Requires-Dist", ()):
         name = re.match(r"[\w.-]*", str(text))

@@ -236,6 +236,9 @@ def misfit(
             part = f"the part of {row.witness} that was read {compiled}"
             return f"may have no code for {names}: {part}, the rest was not read"
         code = f"{row.witness} {compiled}"
+        too_new = ptx_too_new(row, build, without)
+        if too_new:
+            return f"does not run on {names}: {code}, and {too_new}"
         if row.unlinked:
             code += f", and its {' '.join(row.unlinked)} only for parts that the driver would have to link"
         return f"has no code for {names}: {code}"
@@ -246,6 +249,16 @@ def misfit(
             cause = f"{made_with(row, made, rules)}, and {refused.message}"
             return f"does not run on {rules.driver}: {cause}"
     return None
+
+
+def ptx_too_new(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
+    """Return that a driver does not compile the PTX that a GPU would need; empty if it is not that."""
+    made = as_build(row, build)
+    for rules, gpu in gpus:
+        answer = rules.code(made, gpu)
+        if not isinstance(answer, Code) and answer.code in rules.driver_reasons:
+            return answer.message
+    return ""
 
 
 def made_with(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.learned.row import as_build, without_code
+from gpuinstall.learned.row import as_build, ptx_too_new, without_code
 from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
@@ -60,6 +60,10 @@ class OlderVersions:
         wheels = self._older_wheels(newest)
         is_every_one = len(wheels) <= FROM_THE_NEWEST
         candidates = wheels
+        # The CUDA of a package only grows: if the oldest and the middle one are beyond the driver, so are the others.
+        samples = (wheels[-1], wheels[len(wheels) // 2]) if len(wheels) > 2 else ()
+        if samples and all(map(self._is_beyond_driver, samples)):
+            return None, False
         if not is_every_one:
             # By halves, as if whoever drops a GPU or a toolkit did not take it up again, with the neighbours. One that
             # cannot be read is no answer: it counts as too new.
@@ -90,6 +94,16 @@ class OlderVersions:
             if rules.predates(own_build, gpu):
                 return False
         return against(row, self._build, self._around) is not None
+
+    def _is_beyond_driver(self, wheel: Wheel) -> bool:
+        """Whether a version does not run because of a CUDA that is too new for the driver."""
+        if self.serving(wheel) != []:
+            return False
+        row = self._rows.row(wheel, self._build.backend)
+        made = as_build(row, self._build)
+        if any(rules.against_driver(made) for rules, _ in self._around.gpus):
+            return True
+        return bool(ptx_too_new(row, self._build, self._around.gpus))
 
     def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
         resolution = self._resolution
@@ -161,10 +175,10 @@ class OlderVersions:
         older = len(self._older_wheels(wheel))
         if not older:
             return f"no older version has a wheel for Python {self._resolution.choice.python} here"
-        if older <= FROM_THE_NEWEST:
-            which = "no older version that could be read" if self._unread else "no older version"
-        else:
+        if older > 2:
             which = f"of {older} older versions, none that was looked at"
+        else:
+            which = "no older version that could be read" if self._unread else "no older version"
         return f"{which} runs here either{self.but_for()}"
 
     def but_for(self) -> str:

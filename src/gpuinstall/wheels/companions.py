@@ -266,7 +266,10 @@ def _code_by_loading(
     """Return the GPU code that a package needs most, and how much that is."""
     is_whole = True
     for loading, paths in libraries.items():
-        code = _read_largest(wheel, paths, whole=whole)
+        # What the import opens is read on: a library of the CPU is never so large.
+        is_searched = whole or loading is Loading.REQUIRED
+        most = math.inf if is_searched else _MOST
+        code = _read_largest(wheel, paths, most=most, whole=whole)
         is_whole = is_whole and code.is_whole
         if not code.architectures:
             continue
@@ -351,17 +354,17 @@ def read_companion(
         is_library = _LIBRARY.fullmatch(name)
         if is_library and not members.is_optional(package, name):
             libraries.append(name)
-    return _read_largest(wheel, libraries, whole=whole)
+    return _read_largest(wheel, libraries, most=math.inf if whole else _MOST, whole=whole)
 
 
 def _read_largest(
     wheel: WheelReader,
     libraries: Iterable[str],
     *,
-    whole: bool,
+    most: float = math.inf,
+    whole: bool = False,
 ) -> CompanionCode:
-    """Return the GPU code of the largest library that has any."""
-    most = math.inf if whole else _MOST
+    """Return the GPU code of the largest library that has any in its first ``most`` bytes."""
     is_whole = True
     largest_first = sorted(
         libraries,

@@ -47,7 +47,7 @@ _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
-_NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])x?(?:-|$)", re.ASCII)
+_NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so|(torch|c10)(_\w+)?\.dll")
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
@@ -247,9 +247,9 @@ def pinned_cuda(requires: Iterable[str]) -> str | None:
 
 
 def name_cuda(package: str) -> str | None:
-    """Return the CUDA that the name of a package carries, ``cupy-cuda13x``; None if it carries none."""
+    """Return the CUDA that the name of a package carries, ``cupy-cuda13x`` or ``some-cu128``; None if it has none."""
     name = _NAME_CUDA.search(package)
-    return f"{name[1]}.0" if name else None
+    return f"{name[1]}.{name[2] or 0}" if name else None
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,9 @@ def _alike(wheels: Iterable[Wheel]) -> Iterator[tuple[Wheel, Wheel]]:
     words = {wheel: set(wheel.package.split("-")) for wheel in wheels}
     counts = Counter(word for own in words.values() for word in own)
     for first, second in combinations(words, 2):
+        # A lock has several wheels of one package if they are for several machines.
+        if first.package == second.package:
+            continue
         if any(counts[word] < _COMMON_WORD for word in words[first] & words[second]):
             yield first, second
 
@@ -94,5 +97,6 @@ def _contents(wheel: WheelReader) -> Contents:
     return contents
 
 
-def _example_key(path: str) -> tuple[int, str]:
-    return path.count("/"), path
+def _example_key(path: str) -> tuple[bool, int, str]:
+    is_code = path.endswith((".so", ".py", ".dll", ".pyd"))
+    return not is_code, path.count("/"), path

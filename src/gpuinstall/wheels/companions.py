@@ -244,7 +244,8 @@ def read_package(
     libraries = _by_loading(wheel, package, files, names)
     code, loading = _code_by_loading(wheel, package, libraries, whole=whole)
     required = libraries[Loading.REQUIRED]
-    if code.member and loading is Loading.REQUIRED:
+    if code.member:
+        # Also of what the package does without, so that it can be said that it does not load.
         required = files.with_linked({*required, code.member})
     needs_of_required = needs_of(files, wheel, required)
     if not code.architectures and needs_of_required.is_for_gpus:

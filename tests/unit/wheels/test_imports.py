@@ -205,6 +205,22 @@ def test_what_a_library_needs_counts_if_its_code_is_too_much_to_read(tmp_path: P
     assert (read.code.architectures, read.code.is_whole) == ((), False)
 
 
+def test_the_symbols_of_what_is_opened_in_a_try_are_read(tmp_path: Path) -> None:
+    library = native_library(
+        tmp_path / "fast.so",
+        undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"],
+        needs=["libtorch.so"],
+        code=PORTABLE,
+    )
+    read = package(
+        init=b"try:\n    from . import fast\nexcept ImportError:\n    fast = None",
+        some__fast_so=library.read_bytes(),
+    )
+
+    assert read.loading is Loading.OPTIONAL
+    assert read.needs.torch.fits == ("2.1", "2.2", "2.3", "2.4", "2.5", "2.6")
+
+
 def test_what_no_import_opens_is_loaded_later() -> None:
     read = package(init=b"def load():\n    from . import fast", some__fast_so=PORTABLE)
 

@@ -236,7 +236,7 @@ def misfit(
             part = f"the part of {row.witness} that was read {compiled}"
             return f"may have no code for {names}: {part}, the rest was not read"
         code = f"{row.witness} {compiled}"
-        too_new = ptx_too_new(row, build, without)
+        too_new = driver_too_old_for(row, build, without)
         if too_new:
             return f"does not run on {names}: {code}, and {too_new}"
         if row.unlinked:
@@ -251,7 +251,7 @@ def misfit(
     return None
 
 
-def ptx_too_new(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
+def driver_too_old_for(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
     """Return that a driver does not compile the PTX that a GPU would need; empty if it is not that."""
     made = as_build(row, build)
     for rules, gpu in gpus:

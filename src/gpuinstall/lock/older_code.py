@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.learned.row import as_build, ptx_too_new, without_code
+from gpuinstall.learned.row import as_build, driver_too_old_for, without_code
 from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
@@ -103,7 +103,7 @@ class OlderVersions:
         made = as_build(row, self._build)
         if any(rules.against_driver(made) for rules, _ in self._around.gpus):
             return True
-        return bool(ptx_too_new(row, self._build, self._around.gpus))
+        return bool(driver_too_old_for(row, self._build, self._around.gpus))
 
     def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
         resolution = self._resolution

@@ -255,7 +255,7 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(
     refused = workshop.run("lock", "shreds", "--only", *V100)
     assert refused.status == 3
     unread = (
-        "of 29 older versions, none that was looked at runs here either (unread: 15, 7, 3, 1, 2: "
+        "of 29 older versions, none that was looked at runs here either (unread: 1, 15, 7, 3, 2: "
     )
     assert unread in " ".join(refused.err.split())
 
@@ -388,7 +388,7 @@ def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(
 def test_a_part_that_a_program_does_without_never_makes_it_older(workshop: Workshop) -> None:
     done = workshop.run("lock", "axolotl", *V100)
     assert done.ok, done.err
-    assert "xformers 0.0.35 has no code for V100" in done.err
+    assert "xformers 0.0.35 may have no code for V100" in done.err
     assert locked(workshop, "axolotl", *V100)["axolotl"] == "0.13.0"
 
 

@@ -56,7 +56,8 @@ class OlderVersions:
     def newest_running(self, newest: Wheel) -> tuple[Version | None, bool]:
         """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
         # One in which no code was found is not what was requested, if the newest has some.
-        has_code = bool(self._rows.row(newest, self._build.backend).architectures)
+        row = self._rows.of_package(newest.package)
+        has_code = bool(row and row.architectures)
         wheels = self._older_wheels(newest)
         is_every_one = len(wheels) <= FROM_THE_NEWEST
         candidates = wheels
@@ -77,7 +78,8 @@ class OlderVersions:
         for wheel in candidates:
             if not self.serving(wheel):
                 continue
-            if not has_code or self._rows.row(wheel, self._build.backend).architectures:
+            older = self._rows.row(wheel, self._build.backend)
+            if not has_code or older.architectures:
                 return wheel.version, is_every_one and not self._unread
         return None, is_every_one
 

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.learned.reader import listed_requirements
+from gpuinstall.learned.reader import listed_metadata
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import (
     ParsedRequirement,
@@ -174,8 +174,9 @@ def torch_requirements(
         if file is None or not file.metadata:
             return []
         requirements = []
-        for text in listed_requirements(file, client) or ():
-            requirement = _torch_requirement(text)
+        metadata = listed_metadata(file.url, client)
+        for text in metadata.get_all("Requires-Dist", ()) if metadata else ():
+            requirement = _torch_requirement(str(text))
             if requirement is None:
                 continue
             marker = requirement.marker

@@ -38,16 +38,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "unseen.md"
 SETS = Path(__file__).parent / "unseen"
 PYTHON = "3.12"
 TIMEOUT_S = 420
+STOPPED = -1
+"""The status of a run that took longer."""
 SLOWEST = 10
-INTRODUCTION = f"""# Unseen programs
-
-Sixty programs that no rule and no test of this project was made with, each on five machines, for Python {PYTHON}:
-`gpuinstall lock`, judged by a truth that was found without its code (`tools/unseen`): uv over an index that lists only
-the builds that run on a machine, wheels read with readelf and NVIDIA's cuobjdump, METADATA, and the makers' pages. A
-library is needed if importing the package opens it. The open half was shown to those who write the rules, the sealed
-half was not. torch's index is a stand-in with every build of the catalogue; all else is the default index. Nothing was
-installed. Made by `python -m tools.unseen RESULTS`.
-"""
 SAME_FILES = {"nvidia-cudnn-cu12", "nvidia-cudnn-cu13"}
 """Both write ``nvidia/cudnn/lib``: beside each other the one that is unpacked last is the one that is loaded."""
 
@@ -61,6 +54,7 @@ class Verdict(Enum):
     OLDER = "older than need be"
     REFUSED = "refused without need"
     FALSE_CAUSE = "refused with a false cause"
+    LATE = "no answer in time"
     UNKNOWN = "unknown"
 
 
@@ -85,6 +79,8 @@ class Truth:
     """What the version of a package must satisfy to run, where it is in the lock."""
     cuda: str = ""
     """The major version of torch's CUDA, where a package needs it."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """What must lie in the lock for a library to be found, or the pattern of a warning that it is missing."""
     absent: str = ""
     """A pattern of packages that do not run there."""
     says: str = ""
@@ -104,7 +100,7 @@ class Outcome:
     """What ``gpuinstall lock`` came to."""
 
     status: int
-    """The exit status; -1 if it took too long."""
+    """The exit status, or ``STOPPED``."""
     versions: dict[str, str]
     lines: list[str]
     """What was printed, without the lines that are blank."""
@@ -141,15 +137,22 @@ def judge(case: Case, outcome: Outcome) -> Judgement:
     truth = case.truth
     if truth.unknown:
         return Judgement(Verdict.UNKNOWN, truth.unknown)
+    if outcome.status == STOPPED:
+        return Judgement(Verdict.LATE, f"stopped after {TIMEOUT_S} s")
     if not outcome.versions:
         return _judge_refusal(truth, outcome)
+    return _judge_lock(case, outcome)
+
+
+def _judge_lock(case: Case, outcome: Outcome) -> Judgement:
+    truth = case.truth
     warnings = "\n".join(line for line in outcome.lines if line.startswith("warning:"))
     if truth.impossible:
         is_true = re.search(truth.why, warnings)
         return Judgement(
             Verdict.RIGHT if is_true else Verdict.SILENT, f"locked: {truth.impossible}"
         )
-    faults = list(faults_of(case, outcome.versions))
+    faults = [*faults_of(case, outcome.versions), *_missing(truth, outcome.versions, warnings)]
     if faults:
         named = case.packages + truth.through + [fault.partition(" ")[0] for fault in faults]
         is_warned = any(name in warnings for name in named)
@@ -196,6 +199,13 @@ def faults_of(case: Case, versions: Mapping[str, str]) -> Iterator[str]:
         yield " and ".join(sorted(SAME_FILES)) + " write the same files"
 
 
+def _missing(truth: Truth, versions: Mapping[str, str], warnings: str) -> Iterator[str]:
+    """Yield what must lie beside a package and does not, and of what no warning speaks."""
+    for name, pattern in truth.beside.items():
+        if name not in versions and not re.search(pattern, warnings):
+            yield f"{name} is missing"
+
+
 def _public(version: str) -> Version:
     return Version(Version(version).public)
 
@@ -228,7 +238,7 @@ def _lock(case: Case, torch_index: str) -> Outcome:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(-1, {}, [], TIMEOUT_S)
+            return Outcome(STOPPED, {}, [], TIMEOUT_S)
         printed = (done.stdout + done.stderr).splitlines()
         return Outcome(
             status=done.returncode,
@@ -284,7 +294,8 @@ def main() -> None:
     results = Path(sys.argv[1])
     names = sys.argv[2:] or ["open", "sealed"]
     results.mkdir(parents=True, exist_ok=True)
-    lines = [INTRODUCTION]
+    # What is above the first set is written by hand: what was sealed when, and what was run.
+    lines = [PAGE.read_text(encoding="utf-8").partition("\n## ")[0] + "\n"]
     with stand_in_session() as session, ThreadPoolExecutor(4) as pool:
         for name in names:
             cases = read_set(name)

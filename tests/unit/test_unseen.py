@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tools.unseen import Case, KnownMachine, Outcome, Truth, Verdict, judge
+from tools.unseen import STOPPED, Case, KnownMachine, Outcome, Truth, Verdict, judge
 
 MACHINE = KnownMachine("T4", "535.183.01", "2.31", ("2.14.1+cu126",))
 NEEDS = Truth(newest={"prog": "2.0"}, needs={"dep": "<13"})
+BESIDE = Truth(beside={"runtime": "libcudart"})
 
 
 def outcome(*lines: str, status: int = 0, **versions: str) -> Outcome:
@@ -25,6 +26,11 @@ def outcome(*lines: str, status: int = 0, **versions: str) -> Outcome:
         (Truth(cuda="13"), outcome(prog="2.0"), Verdict.SILENT),
         (Truth(says="extra"), outcome(prog="2.0"), Verdict.SILENT),
         (Truth(says="extra"), outcome("warning: prog has no extra x"), Verdict.RIGHT),
+        (BESIDE, outcome(prog="2.0", runtime="12.9"), Verdict.RIGHT),
+        (BESIDE, outcome("warning: no package has libcudart.so.12", prog="2.0"), Verdict.RIGHT),
+        (BESIDE, outcome(prog="2.0"), Verdict.SILENT),
+        (BESIDE, outcome("warning: prog could not be read", prog="2.0"), Verdict.WARNED),
+        (NEEDS, Outcome(STOPPED, {}, [], 420.0), Verdict.LATE),
         (Truth(unknown="who knows"), outcome(), Verdict.UNKNOWN),
     ],
 )

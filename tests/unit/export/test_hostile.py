@@ -120,7 +120,7 @@ def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name: str) -> None
             except GpuInstallError:
                 continue
             raw = [line for line in written.split("\n") if not line.isprintable()]
-            more = name not in {"sbom", "dockerfile"} and written.count("\n") != sound
+            more = name not in {"sbom", "dockerfile"} and written.count("\n") > sound
             commands = [
                 line
                 for line in written.split("\n")

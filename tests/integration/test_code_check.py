@@ -26,6 +26,22 @@ H100 = ("--gpu", "H100", "--driver", "580.95.05", "--glibc", "2.35")
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
 
 
+def make_compiled(folder: Path) -> None:
+    """Make 30 versions with PTX: ten that driver 535 compiles, and newer ones that it does not."""
+    for number in range(1, 31):
+        isa = (8, 2) if number <= 10 else (8, 7)
+        code = fatbin((2, 80, 0), (1, 86, 0), isa=isa) * 3
+        modules = {"compiled/o.so": code, **imports("compiled", "compiled/o.so")}
+        make_wheel(
+            folder / "simple",
+            "compiled",
+            str(number),
+            TAGS,
+            requires=["torch"],
+            modules=modules,
+        )
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five releases of torch; vllm of which only the oldest has code for a V100; a package that no row names."""
@@ -59,6 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
             requires=["torch"],
             modules={"portable/o.so": portable, **imports("portable", "portable/o.so")},
         )
+    make_compiled(folder)
     engines: list[tuple[str, str, tuple[int, ...]]] = [
         (f"0.{number}", "12", (80, 90)) for number in range(1, 5)
     ]
@@ -372,6 +389,14 @@ def test_a_search_beyond_a_dozen_versions_goes_by_halves(
     locked(workshop, "many", *V100)
     read = {asked.path for asked in index.log if asked.range}
     assert len(read) <= 10
+
+
+@pytest.mark.heavy
+def test_the_search_by_halves_goes_on_below_ptx_that_the_driver_does_not_compile(
+    workshop: Workshop,
+) -> None:
+    found = locked(workshop, "compiled", "--gpu", "H100", "--driver", "535.183.01")
+    assert found["compiled"] == "10"
 
 
 @pytest.mark.heavy

@@ -91,6 +91,9 @@ class OlderVersions:
         toolkit = self._build.toolkit
         if row.toolkit and toolkit and row.toolkit[0] < toolkit[0]:
             return False
+        # With a newer driver its PTX would do: an older version may have some that this driver compiles.
+        if self._is_beyond_driver(wheel):
+            return True
         own_build = as_build(row, self._build)
         for rules, gpu in without_code(row, self._build, self._around.gpus):
             if rules.predates(own_build, gpu):

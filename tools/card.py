@@ -199,7 +199,7 @@ class Card:
         write_page(self)
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the evidence whole or not at all; a disk that is full is noted."""
+        """Write a file of the evidence; a disk that is full is noted."""
         new = EVIDENCE / f".{name}"
         try:
             new.write_text(text, encoding="utf-8")
@@ -207,6 +207,9 @@ class Card:
         except OSError as error:
             with suppress(OSError):
                 new.unlink()
+                if (EVIDENCE / name).exists():
+                    # Its own room is left for it, on a disk that is full.
+                    (EVIDENCE / name).write_text(text, encoding="utf-8")
             self.missing.append(f"{name} could not be written: {error.strerror}")
             say(f"{name}: {error.strerror}\n{text[:2000]}")
 

@@ -684,6 +684,63 @@ def test_a_library_of_another_package_is_added(workshop: Workshop, served: Path)
     assert versions["custatevec-cu12"] == "1.9.0"
 
 
+def make_solver(served: Path, name: str, *requires: str, needs: str = "libcudss.so.0") -> None:
+    """Make a package that is linked to a library, and the library in two major versions."""
+    library = native_library(served / "made" / f"{name}.so", needs=[needs, "libcudart.so.12"])
+    modules = {f"{name}/o.so": library.read_bytes(), **imports(name, f"{name}/o.so")}
+    make_wheel(served / "simple", name, "1.0", TAGS, requires=["torch", *requires], modules=modules)
+    for version, number in (("0.7.1", 0), ("0.8.0", 0), ("1.0.0", 1)):
+        modules = {f"nvidia/cu12/lib/libcudss.so.{number}": b"\0" * 64}
+        make_wheel(served / "simple", "nvidia-cudss-cu12", version, TAGS, modules=modules)
+
+
+def test_a_library_of_another_major_version_gives_way(workshop: Workshop, served: Path) -> None:
+    make_solver(served, "solver", "nvidia-cudss-cu12>=0.7")
+
+    done = workshop.run("lock", "solver", *V100)
+
+    assert done.ok, done.err
+    assert (
+        "solver 1.0 is linked to libcudss.so.0, and nvidia-cudss-cu12 1.0.0 has libcudss.so.1; "
+        "nvidia-cudss-cu12 0.8.0 has it"
+    ) in " ".join(done.err.split())
+    assert locked(workshop, "solver", *V100)["nvidia-cudss-cu12"] == "0.8.0"
+
+
+def test_a_library_whose_major_version_cannot_give_way_is_told(
+    workshop: Workshop, served: Path
+) -> None:
+    make_solver(served, "fixed", "nvidia-cudss-cu12>=1")
+
+    done = workshop.run("lock", "fixed", *V100)
+
+    assert done.ok, done.err
+    assert (
+        "fixed 1.0 is linked to libcudss.so.0, and nvidia-cudss-cu12 1.0.0 has libcudss.so.1"
+    ) in " ".join(done.err.split())
+
+
+def test_a_stub_is_not_the_library_that_it_opens(workshop: Workshop, served: Path) -> None:
+    stub = native_library(served / "made" / "stub.so", strings=["libcudnn_ops_infer.so.8"])
+    modules: dict[str, str | bytes] = {
+        "whisperer/__init__.py": "import whisperer.o",
+        "whisperer/o.so": native_library(
+            served / "made" / "whisperer.so", needs=["libcudnn-0b3e2b5d.so.8", "libcudart.so.12"]
+        ).read_bytes(),
+        "whisperer.libs/libcudnn-0b3e2b5d.so.8": stub.read_bytes(),
+    }
+    requires = ["torch", "nvidia-cudnn-cu12"]
+    make_wheel(served / "simple", "whisperer", "1.0", TAGS, requires=requires, modules=modules)
+
+    done = workshop.run("lock", "whisperer", *V100)
+
+    assert done.ok, done.err
+    assert (
+        "whisperer 1.0 opens libcudnn_ops_infer.so.8, and nvidia-cudnn-cu12 9.10.2.21 has "
+        "libcudnn_cnn.so.9"
+    ) in " ".join(done.err.split())
+
+
 def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(
     workshop: Workshop, served: Path
 ) -> None:

@@ -13,6 +13,7 @@ from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
+from gpuinstall.lock.library_majors import OtherMajor, other_majors
 from gpuinstall.lock.older_code import OlderVersions
 from gpuinstall.units import readable
 from gpuinstall.vendors import rules_for
@@ -124,6 +125,7 @@ class CodeCheck:
         return (
             helping
             or self._missing_libraries(stuck)
+            or self._older_libraries(stuck)
             or self._missing_extras()
             or self._colliding_twins(stuck)
             or self._part_exclusions(stuck)
@@ -133,8 +135,11 @@ class CodeCheck:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
         reasons = [Reason("no-such-extra", str(missing)) for missing in self._lacking_extras]
         if self.around.gpus:
-            found = self._read_rows.same_files()
-            reasons += [Reason("same-files", str(pair)) for pair in found]
+            pairs = self._read_rows.same_files()
+            reasons += [Reason("same-files", str(pair)) for pair in pairs]
+        for found in self._other_majors:
+            message = f"{found}: this fails unless the system has {found.library}"
+            reasons.append(Reason("other-library", message))
         for wheel in self.rejected:
             message = wheel.reason.message
             package = wheel.candidate.package
@@ -272,12 +277,6 @@ class CodeCheck:
         That is another build of the same torch, or an older version of the part. Where neither goes with the request,
         a part only warns.
         """
-        names = self.roles.requested - self._resolution.request.catalog.family
-        versions = self._resolution.versions
-        kept = []
-        for name in names & versions.keys():
-            version = versions[name].partition("+")[0]
-            kept.append(f"{name}>={version}")
         exclusions = []
         for rejected in self.rejected:
             wheel = rejected.candidate
@@ -288,9 +287,20 @@ class CodeCheck:
                 continue
             exclusion = self._part_exclusion(rejected)
             if exclusion:
-                exclusion = exclusion._replace(kept=tuple(sorted(kept)), program=program)
+                exclusion = exclusion._replace(kept=self._kept, program=program)
                 exclusions.append(exclusion)
         return exclusions
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        """The constraints that keep what was requested as new as it is."""
+        names = self.roles.requested - self._resolution.request.catalog.family
+        versions = self._resolution.versions
+        kept = []
+        for name in names & versions.keys():
+            version = versions[name].partition("+")[0]
+            kept.append(f"{name}>={version}")
+        return tuple(sorted(kept))
 
     def _part_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
         wheel = rejected.candidate
@@ -339,6 +349,38 @@ class CodeCheck:
             )
             exclusions.append(exclusion)
         return exclusions
+
+    def _older_libraries(self, stuck: Collection[str]) -> list[Exclusion]:
+        """Return the older versions of libraries that have the major version that a package is linked to."""
+        exclusions = []
+        for found in self._other_majors:
+            package = found.provider.package
+            program = f"{package} {found.provider.version.public}"
+            if not found.is_linked or program in stuck:
+                continue
+            older = self._older.newest_having(found.provider, found.library)
+            if older is None:
+                continue
+            exclusion = Exclusion(
+                package,
+                "older-library",
+                str(found),
+                constraint=f"{package}<={older}",
+                remedy=f"{package} {older} has it",
+                is_older=True,
+                program=program,
+                kept=self._kept,
+            )
+            exclusions.append(exclusion)
+        return exclusions
+
+    @cached_property
+    def _other_majors(self) -> list[OtherMajor]:
+        """The libraries that the lock has in another major version than a package of it loads."""
+        toolkit = self._build.toolkit
+        rows = self._read_rows
+        found = other_majors(self.rows, rows.locked, toolkit and toolkit[0], rows.names_in)
+        return list(found)
 
     def _missing_extras(self) -> list[Exclusion]:
         """Return the newest older versions that have the extras which were requested and these lack."""

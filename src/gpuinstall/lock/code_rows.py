@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
+from posixpath import basename
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -69,6 +70,17 @@ class CodeRows:
         of_torch = load_members().with_torch
         wheels = [wheel for wheel in self._wheels if not of_torch.fullmatch(wheel.package)]
         return same_files(wheels, self._reader.open)
+
+    @cached_property
+    def locked(self) -> dict[str, Wheel]:
+        """The wheels of the resolution by their packages, torch's libraries among them."""
+        return {wheel.package: wheel for wheel in self._wheels}
+
+    def names_in(self, wheel: Wheel) -> frozenset[str]:
+        """Return the names of the files in a wheel, without their folders; none if it cannot be read."""
+        with suppress(InstallationError):
+            return frozenset(map(basename, self._reader.open(wheel).members))
+        return frozenset()
 
     def of_package(self, package: str) -> LearnedRow | None:
         """Return what the wheel of a package says; None if it has no native code."""

@@ -11,6 +11,7 @@ from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.learned.row import as_build, driver_too_old_for, without_code
 from gpuinstall.lock.code_rules import against, has_symbols
+from gpuinstall.lock.library_majors import has_library, newest_first
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
 
@@ -82,6 +83,13 @@ class OlderVersions:
             if not has_code or older.architectures:
                 return wheel.version, is_every_one and not self._unread
         return None, is_every_one
+
+    def newest_having(self, newest: Wheel, library: str) -> Version | None:
+        """Return the newest older version of a package that has a library, of the dozen likeliest."""
+        for wheel in newest_first(self._older_wheels(newest), library)[:FROM_THE_NEWEST]:
+            if has_library(self._rows.names_in(wheel), library):
+                return wheel.version
+        return None
 
     def _is_too_new(self, wheel: Wheel) -> bool:
         """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +272,36 @@ def test_what_the_newest_program_tells_of_torch_is_resolved_once_for_each_target
         found = resolve_locks(targets, session)
     assert [resolution.versions["painter"] for resolution in found] == ["2.0", "2.0"]
     assert len(commands) == len(targets)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_uv_asks_an_index_for_each_page_once_however_often_it_runs(
+    stand_in: StandInIndex,
+    simple: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    silent: bool,
+) -> None:
+    make_wheel(simple, "singer", "1.0")
+    make_wheel(simple, "painter", "1.0", requires=["singer"])
+    make_wheel(simple, "painter", "2.0", requires=["singer>1.0"])
+    stand_in.habits = replace(stand_in.habits, silent=silent)
+    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request = Request(("painter",), python="3.12")
+    target = LockRequest.for_target(Target.parse("cu126"), request, frozen_catalog())
+    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
+    with open_session(sources, SilentReporter()) as session:
+        resolve_locks([target], session)
+    assert len(session.uv_runs) > 1
+    paths = Counter(
+        request.path
+        for request in stand_in.default.log
+        if request.headers["user-agent"].startswith("uv/")
+    )
+    assert paths["/simple/singer/"] == 1
+    assert [path for path, count in paths.items() if count > 1] == []
 
 
 @pytest.mark.heavy

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,8 @@ class Habits:
     """What the default index asks for, as ``user:password``."""
     dates: bool = False
     """Whether the default index says when its files were uploaded: when they were written last."""
+    silent: bool = False
+    """Whether the default index does not say for how long its answers hold, as some mirrors do not."""
 
 
 class StandInIndex:
@@ -226,6 +228,12 @@ class StandInIndex:
     def _default(self, path: str, headers: dict[str, str]) -> Answer:
         if not self._may_enter(headers):
             return UNAUTHORIZED
+        answer = self._default_answer(path, headers)
+        if self.habits.silent:
+            return replace(answer, headers={})
+        return answer
+
+    def _default_answer(self, path: str, headers: dict[str, str]) -> Answer:
         match _parts(path):
             case ["simple", package, ""]:
                 return self._simple_page(package, headers)

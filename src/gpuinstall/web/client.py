@@ -128,6 +128,7 @@ class Client:
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}
+        self._dated: dict[str, bool] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
@@ -191,6 +192,10 @@ class Client:
         """Return what is known of the host of an address, if it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
+
+    def is_undated(self, url: str) -> bool:
+        """Whether the host of an address has answered and never said for how long its answers hold."""
+        return self._dated.get(urlsplit(url).netloc) is False
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -262,7 +267,11 @@ class Client:
             stream=True,
             allow_redirects=redirects,
         )
-        return gate.ask(lambda: _sent(send))
+        response = gate.ask(lambda: _sent(send))
+        if response.ok:
+            is_dated = "Cache-Control" in response.headers
+            self._dated[host] = self._dated.get(host, False) or is_dated
+        return response
 
     def _credentials(self, host: str) -> tuple[str, str] | None:
         user, colon, password = self._logins.get(host, "").partition(":")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.environments import VERSION
+from tests.lab.index import StandInIndex
 
 from bench.harness import (
     GPUINSTALL,
@@ -20,17 +22,21 @@ from bench.harness import (
     installed,
     paired,
     real_torch,
+    run,
     seconds,
     single,
     timed,
 )
+from bench.lock import delay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PYTHON = "3.11"
-RUNS = 5
+RUNS = 7
 MOST_OF_THE_FIRST = 0.6
+OTHERS = ("numpy", "einops", "cowsay", "setuptools", "wheel", "pip")
+"""What the journeys install beside torch, or build with."""
 _SETUP = "from setuptools import setup\n\nsetup(name='mine', version='1', py_modules=['mine'])\n"
 
 
@@ -68,12 +74,13 @@ class Project:
     """A folder with torch and NumPy in an environment of ours, and one with the same in an environment of uv's."""
 
     folder: Path
+    index: StandInIndex
     place: str = "ours"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of every command: caches and records of this measurement alone."""
-        variables = dict(os.environ)
+        """The variables of every command: an index, caches and records of this measurement alone."""
+        variables = {**os.environ, **self.index.environment()}
         # As in a program that was installed: whose modules are compiled.
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         folders = {
@@ -109,11 +116,12 @@ class Project:
     def install_with_uv(self) -> None:
         """Install the same with uv."""
         self.uv(f"venv --clear --python {PYTHON} .venv")
-        self.uv(f"pip install --find-links {os.environ['PIP_FIND_LINKS']} torch=={VERSION} numpy")
+        torch = self.index.folder / "whl" / "cpu"
+        self.uv(f"pip install --find-links {torch} torch=={VERSION} numpy")
 
     def write_files(self) -> None:
         """Write what the journeys need: a project, a script, and a requirements file that names an empty index."""
-        index = self.folder / "index"
+        index = self.folder / "empty"
         index.mkdir()
         for place in (self.place, "beside"):
             folder = self.folder / place
@@ -139,29 +147,51 @@ class Project:
 def rows(chosen: str = "") -> Iterator[Row]:
     """Install afresh, and change a little; the torch is the CPU build of pip's find-links.
 
+    Pages and files come from this machine, each answer late by one round trip, with the headers of the real indexes:
+    a page counts for ten minutes.
+
     ``chosen`` leaves the first proof and the fresh environment out, and of the journeys those without this word.
     """
-    if real_torch() is None:
+    wheel = real_torch()
+    if wheel is None:
         return
     with tempfile.TemporaryDirectory() as name:
-        project = Project(Path(name))
-        rest, proof = project.install()
-        (project.folder / "beside").mkdir()
-        project.install_with_uv()
-        if not chosen:
-            yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
-            _, again = Project(project.folder, place="again").install()
-            yield Pair(again, proof).times(
-                "a fresh environment's, against the very first", MOST_OF_THE_FIRST
-            )
-            fresh = Project(project.folder, place="fresh")
-            pair = paired(
-                partial(timed, fresh.install_afresh),
-                partial(timed, project.install_with_uv),
-                RUNS,
-            )
-            yield pair.more("a fresh environment, warm cache, against uv")
-        yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
+        folder = Path(name)
+        with StandInIndex(_served(folder / "index", wheel)) as index:
+            for host in index.hosts:
+                delay(host)
+            yield from _rows(Project(folder, index), chosen)
+
+
+def _served(folder: Path, torch: Path) -> Path:
+    """Make an index of torch's wheel and of what the default index has for the rest."""
+    family = folder / "whl" / "cpu"
+    family.mkdir(parents=True)
+    (family / torch.name).symlink_to(torch)
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
+    run([*download, "--dest", folder / "simple", torch, *OTHERS])
+    (folder / "simple" / torch.name).unlink()
+    return folder
+
+
+def _rows(project: Project, chosen: str) -> Iterator[Row]:
+    rest, proof = project.install()
+    (project.folder / "beside").mkdir()
+    project.install_with_uv()
+    if not chosen:
+        yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
+        _, again = replace(project, place="again").install()
+        yield Pair(again, proof).times(
+            "a fresh environment's, against the very first", MOST_OF_THE_FIRST
+        )
+        fresh = replace(project, place="fresh")
+        pair = paired(
+            partial(timed, fresh.install_afresh),
+            partial(timed, project.install_with_uv),
+            RUNS,
+        )
+        yield pair.more("a fresh environment, warm cache, against uv")
+    yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
 
 
 def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:

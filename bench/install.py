@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-RUNS = 5
+RUNS = 7
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
 FAMILY = ("torch", "numpy")
 PROGRAM = ("painter",)
-RUNS = 5
+RUNS = 7
 ROUND_TRIP_S = 0.05
 """What a request to an index on another continent takes; loopback alone would measure processes only."""
 

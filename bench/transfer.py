@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Command = Sequence[str | Path]
     Purpose = Callable[[StandInIndex, Path], "Race"]
 
-RUNS = 5
+RUNS = 7
 GOAL = 1.15
 CHUNK = 1 << 18
 SIZES_MB = (70, 60, 12, 10, 9, 8, 7, 6, 5, 4, 3, 3, 2, 1)

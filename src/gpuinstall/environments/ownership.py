@@ -164,7 +164,8 @@ def _list_paths(folder: Path) -> Iterator[str]:
     while waiting:
         below = waiting.pop()
         try:
-            with os.scandir(folder / below) as entries:
+            # As text: a Path for each of 2,000 folders takes as long as all else here.
+            with os.scandir(f"{folder}/{below}") as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{below}{entry.name}/")

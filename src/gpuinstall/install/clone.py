@@ -129,14 +129,14 @@ def _shared_files(
 
     The last that was installed has written it. If that may be one that does not stay, there is no such size.
     """
+    counts = Counter(row.path for package in packages for row in package.recorded)
     recorded: dict[str, list[tuple[str, RecordedFile]]] = defaultdict(list)
     for package in packages:
         for row in package.recorded:
-            recorded[row.path].append((package.name, row))
+            if counts[row.path] > 1:
+                recorded[row.path].append((package.name, row))
     sizes = {}
     for path, rows in recorded.items():
-        if len(rows) == 1:
-            continue
         contents = {(row.digest, row.size) for _, row in rows}
         names = {name for name, _ in rows}
         is_safe = len(contents) == 1 or names.issubset(staying)

@@ -50,8 +50,11 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
-LASTING = "max-age=300"
-"""For how long uv takes the pages of an index from its cache that does not say it: a search asks for each once."""
+LASTING = "max-age=60"
+"""For how long uv takes the pages of an index from its cache that does not say it: most searches ask for each once.
+
+No longer: what was uploaded a minute ago is found.
+"""
 
 _WRITING = threading.Lock()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -32,8 +34,17 @@ if TYPE_CHECKING:
     from gpuinstall.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.machine import Machine
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
+_NEEDED_NEXT = (
+    "gpuinstall.install.install",
+    "gpuinstall.lock.live",
+    "requests",
+    "gpuinstall.lock.search",
+    "gpuinstall.install.stage",
+)
+"""Modules in the order in which an installation comes to them."""
 
 
 @click.command(
@@ -213,7 +224,7 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
     from gpuinstall.lock.lock import outdated_locks
 
     reporter = project.reporter
-    reporter.step("Machine", machine_line(project.machine))
+    reporter.step("Machine", machine_line(_read_machine(project)))
     name_active("install", project.paths.venv, reporter)
     if dry_run:
         return show_dry_run(project, selected)
@@ -233,6 +244,16 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
         lambda screen: show_installed(screen, result, libraries),
         status="partial" if result.fit.plan.status == "partial" else "success",
     )
+
+
+def _read_machine(project: Project) -> Machine:
+    """Return the machine; what an installation needs is loaded as long as the drivers have not answered."""
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(getattr, project, "machine")
+        for module in _NEEDED_NEXT:
+            if not machine.done():
+                import_module(module)
+    return project.machine
 
 
 def _install_confirmed(project: Project, selected: InstallOptions) -> InstallResult:

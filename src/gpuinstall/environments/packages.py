@@ -135,7 +135,7 @@ def bytecode_of(
             modules[below].add(name.removesuffix(".py"))
     for below, names in modules.items():
         compiled = f"{below}/__pycache__".lstrip("/")
-        with suppress(OSError), os.scandir(folder / compiled) as entries:
+        with suppress(OSError), os.scandir(f"{folder}/{compiled}") as entries:
             for entry in entries:
                 name = entry.name
                 if name.endswith(".pyc") and name.partition(".")[0] in names:

@@ -11,10 +11,10 @@ import hashlib
 import os
 import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import suppress
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.environments.ownership import MADE_FILES
 from gpuinstall.files import open_regular
@@ -46,23 +46,8 @@ _TOOLS = {
 """Modules of the tools that install, whether they are in the environment or come later, with their packages."""
 
 
-class WrittenFile(NamedTuple):
-    """A file that a package has written: its path below the environment, and the row of its RECORD."""
-
-    package: InstalledPackage
-    path: str
-    row: RecordedFile
-
-    @property
-    def import_path(self) -> str:
-        """Its path below the folder of the packages, however its record gets there; empty for scripts and data."""
-        folder, _, path = self.path.partition("-packages/")
-        return path if folder.endswith(("/site", "/dist")) else ""
-
-    @property
-    def top_name(self) -> str:
-        """The name in the folder of the packages of what it lies in, or of itself; empty for scripts and data."""
-        return self.import_path.partition("/")[0]
+WrittenFiles: TypeAlias = "dict[str, RecordedFile]"
+"""The files that a package has written: the row of its RECORD by the path below the environment."""
 
 
 class WriteFault(NamedTuple):
@@ -93,66 +78,107 @@ def write_faults(
         is_tied: Says of a name whether it belongs to torch's build: the family, and what it loads.
     """
     modules = _TOOLS | _modules_of(family, packages)
-    owners: dict[str, list[WrittenFile]] = defaultdict(list)
-    new = [package for package in packages if package.name in changed]
-    for package in new:
-        for file in written_files(package, root):
-            message = _misplaced(file) or _intruding(file, modules, family)
-            if message:
-                yield WriteFault((package,), message)
-            else:
-                owners[file.path].append(file)
-    written = frozenset(owners)
-    for package in packages:
-        files = [] if package in new else list(written_files(package, root))
-        if not written.isdisjoint(file.path for file in files):
-            for file in files:
-                owners[file.path].append(file)
-    shared: dict[tuple[InstalledPackage, ...], list[WrittenFile]] = defaultdict(list)
-    for files in owners.values():
-        if len(files) > 1 and _differ(files, root):
-            sharing = sorted((file.package for file in files), key=packages.index)
-            shared[tuple(sharing)].append(files[0])
-    forms = _forms_of_one_thing(owners) if shared else set()
-    for group, files in shared.items():
+    written = {package: written_files(package, root) for package in packages}
+    new = set[str]()
+    for package, files in written.items():
+        if package.name not in changed:
+            continue
+        for path, message in _misplaced_files(package, files, modules, family):
+            yield WriteFault((package,), message)
+            del files[path]
+        new |= files.keys()
+    shared: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
+    for path in sorted(new & _paths_of_several(written)):
+        sharing = {package: files[path] for package, files in written.items() if path in files}
+        if _differ(sharing.values(), root / path):
+            shared[tuple(sharing)].append(path)
+    for group, paths in shared.items():
         *names, last = [f"{package.name} {package.version}" for package in group]
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        module = files[0].top_name.replace("_", "-").lower()
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        module = _top_name(paths[0]).replace("_", "-").lower()
         # The owner of the module comes last.
         owner_last = sorted(group, key=lambda one: is_tied(one.name) or one.name == module)
-        is_refused = _is_refused(group, files, root, is_tied, forms)
+        sharing_files = {package: written[package] for package in group}
+        is_refused = _is_refused(sharing_files, paths, root, is_tied)
         yield WriteFault(
             tuple(owner_last),
-            f"{', '.join(names)} and {last} write {files[0].path}{more}, with different contents",
+            f"{', '.join(names)} and {last} write {paths[0]}{more}, with different contents",
             is_refused,
         )
 
 
-def _forms_of_one_thing(owners: Mapping[str, Sequence[WrittenFile]]) -> set[frozenset[str]]:
-    """Return the pairs of packages of which one writes most of what the other does.
+def written_files(package: InstalledPackage, root: Path) -> WrittenFiles:
+    """Return the files that a package's record names."""
+    folder = package.record.parent.relative_to(root).as_posix()
+    files = {}
+    for row in package.recorded:
+        path = row.path.replace(os.sep, "/")
+        if "../" in path or "//" in path or "./" in path:
+            path = posixpath.normpath(posixpath.join(folder, path))
+        elif not path.startswith("/"):
+            path = f"{folder}/{path}"
+        files[path] = row
+    return files
+
+
+def _paths_of_several(written: Mapping[InstalledPackage, WrittenFiles]) -> set[str]:
+    """Return the paths that more than one package has written."""
+    seen = set[str]()
+    again = set[str]()
+    for files in written.values():
+        again |= seen & files.keys()
+        seen |= files.keys()
+    return again
+
+
+def _misplaced_files(
+    package: InstalledPackage,
+    files: WrittenFiles,
+    modules: Mapping[str, str],
+    family: Collection[str],
+) -> list[tuple[str, str]]:
+    """Return the files that a package may not write, each with the reason."""
+    misplaced = []
+    sound_folders = set[str]()
+    for path, row in files.items():
+        folder, _, name = path.rpartition("/")
+        # What is right for one file in a folder of a module is right for all: torch has 12,000 files.
+        if folder in sound_folders and ":" not in name:
+            continue
+        message = _misplaced(package, path, row) or _intruding(package, path, modules, family)
+        if message:
+            misplaced.append((path, message))
+        elif _import_path(folder):
+            sound_folders.add(folder)
+    return misplaced
+
+
+def _import_path(path: str) -> str:
+    """Return a path below the folder of the packages, however it gets there; empty for scripts and data."""
+    folder, _, below = path.partition("-packages/")
+    return below if folder.endswith(("/site", "/dist")) else ""
+
+
+def _top_name(path: str) -> str:
+    """Return the name in the folder of the packages of what a file lies in, or of itself; empty for scripts and data."""
+    return _import_path(path).partition("/")[0]
+
+
+def _are_forms_of_one_thing(one: WrittenFiles, other: WrittenFiles) -> bool:
+    """Whether one package writes most of the modules of another.
 
     opencv-python and its headless form replace each other as a whole, which pip and uv allow and projects live with.
     """
-    counts = Counter[str]()
-    shared = Counter[frozenset[str]]()
-    for files in owners.values():
-        modules = [file for file in files if file.import_path and not _is_record(file)]
-        names = {file.package.name for file in modules}
-        counts.update(names)
-        shared.update(map(frozenset, combinations(names, 2)))
-    forms = set()
-    for pair, count in shared.items():
-        if count * 2 >= max(counts[name] for name in pair):
-            forms.add(pair)
-    return forms
+    modules = {path for path in one if _import_path(path) and not _is_record(path)}
+    others = {path for path in other if _import_path(path) and not _is_record(path)}
+    return len(modules & others) * 2 >= max(len(modules), len(others))
 
 
 def _is_refused(
-    sharing: Sequence[InstalledPackage],
-    files: Sequence[WrittenFile],
+    sharing: Mapping[InstalledPackage, WrittenFiles],
+    paths: Sequence[str],
     root: Path,
     is_tied: Callable[[str], bool],
-    forms: set[frozenset[str]],
 ) -> bool:
     """Whether packages that write the same files may not be installed together."""
     tied = [is_tied(package.name) for package in sharing]
@@ -161,25 +187,24 @@ def _is_refused(
         return not all(tied)
     if any(package.name in _TOOLS.values() for package in sharing):
         return True
-    names = [package.name for package in sharing]
-    pairs = combinations(names, 2)
-    if forms.issuperset(map(frozenset, pairs)):
+    if all(_are_forms_of_one_thing(*pair) for pair in combinations(sharing.values(), 2)):
         return False
-    return not all(_is_untidy(file, root) for file in files)
+    return not all(_is_untidy(path, root) for path in paths)
 
 
-def _is_record(file: WrittenFile) -> bool:
+def _is_record(path: str) -> bool:
     """Whether a file belongs to the record of a package, which no two packages share."""
-    return _RECORD.fullmatch(file.top_name) is not None
+    return _RECORD.fullmatch(_top_name(path)) is not None
 
 
-def _is_untidy(file: WrittenFile, root: Path) -> bool:
+def _is_untidy(path: str, root: Path) -> bool:
     """Whether a file is one that many packages ship unasked, or the head of a package of many distributions."""
-    if not file.import_path or _SHIPPED_BY_MISTAKE.fullmatch(file.import_path):
+    import_path = _import_path(path)
+    if not import_path or _SHIPPED_BY_MISTAKE.fullmatch(import_path):
         return True
-    if not file.import_path.endswith("/__init__.py"):
+    if not import_path.endswith("/__init__.py"):
         return False
-    content = _content(root / file.path) or b""
+    content = _content(root / path) or b""
     return _NAMESPACE.search(content) is not None
 
 
@@ -200,7 +225,8 @@ def _modules_of(
 
 
 def _intruding(
-    file: WrittenFile,
+    package: InstalledPackage,
+    path: str,
     modules: Mapping[str, str],
     family: Collection[str],
 ) -> str | None:
@@ -209,54 +235,42 @@ def _intruding(
     Other packages share folders in good faith: ``nvidia``, ``google``, ``airflow`` and ``mlflow``.
     """
     # "torchvision.libs" is torchvision's, "pip.py" would be imported as pip; some file systems ignore case.
-    module = file.top_name.partition(".")[0].lower()
+    module = _top_name(path).partition(".")[0].lower()
     owner = modules.get(module)
-    if owner is None or file.package.name == owner:
+    if owner is None or package.name == owner:
         return None
-    if file.package.name in family and owner in family:
+    if package.name in family and owner in family:
         return None
-    package = f"{file.package.name} {file.package.version}"
-    return f"{package} writes {file.path}, a file of a module of {owner}"
+    return f"{package.name} {package.version} writes {path}, a file of a module of {owner}"
 
 
-def written_files(
+def _misplaced(
     package: InstalledPackage,
-    root: Path,
-) -> Iterator[WrittenFile]:
-    """Yield the files that a package's record names."""
-    folder = package.record.parent.relative_to(root).as_posix()
-    for row in package.recorded:
-        path = row.path.replace(os.sep, "/")
-        if "../" in path or "//" in path or "./" in path:
-            path = posixpath.normpath(posixpath.join(folder, path))
-        elif not posixpath.isabs(path):
-            path = f"{folder}/{path}"
-        yield WrittenFile(package, path, row)
-
-
-def _misplaced(file: WrittenFile) -> str | None:
+    path: str,
+    row: RecordedFile,
+) -> str | None:
     """Return where a file lies that no package may write; None if it may."""
-    package = f"{file.package.name} {file.package.version}"
-    if file.path.startswith("../") or posixpath.isabs(file.path) or ":" in file.path:
-        return f"{package} names {file.row.path}, which is outside the environment, as a file of its own"
-    if _OF_THE_ENVIRONMENT.fullmatch(file.path):
-        return f"{package} writes {file.path}, a file of the environment itself"
-    if _is_record(file) and file.top_name != file.package.record.name:
-        return f"{package} writes {file.import_path}, the record of another package"
+    name = f"{package.name} {package.version}"
+    if path.startswith("../") or posixpath.isabs(path) or ":" in path:
+        return f"{name} names {row.path}, which is outside the environment, as a file of its own"
+    if _OF_THE_ENVIRONMENT.fullmatch(path):
+        return f"{name} writes {path}, a file of the environment itself"
+    if _is_record(path) and _top_name(path) != package.record.name:
+        return f"{name} writes {_import_path(path)}, the record of another package"
     return None
 
 
-def _differ(files: Sequence[WrittenFile], root: Path) -> bool:
+def _differ(rows: Collection[RecordedFile], path: Path) -> bool:
     """Whether one of the packages has recorded other bytes for a file than those that lie there."""
-    content = _content(root / files[0].path)
+    content = _content(path)
     if content is None:
         return False
     sha256 = hashlib.sha256(content).digest()
     digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
-    for file in files:
-        if file.row.digest and file.row.digest != digest:
+    for row in rows:
+        if row.digest and row.digest != digest:
             return True
-        if not file.row.digest and file.row.size != len(content):
+        if not row.digest and row.size != len(content):
             return True
     return False
 

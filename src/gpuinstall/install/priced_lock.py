@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,10 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     existing, session = state.existing, project.session
     near_to = [] if state.options.upgrade else existing.pinned_locks
     moving = state.options.moving if near_to else ()
-    resolution = resolve_locks([state.request], session, held=near_to, moving=moving)[0]
+    with ThreadPoolExecutor(1) as pool:
+        # uv says where its cache is while the servers are asked.
+        pool.submit(getattr, session, "uv_cache")
+        resolution = resolve_locks([state.request], session, held=near_to, moving=moving)[0]
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     python = resolution.choice.python

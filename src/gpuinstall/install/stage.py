@@ -104,19 +104,19 @@ def build(
     is_clone = "torch" in linked
     run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - linked
-    if new:
-        fit = replace(fit, lock=_install(new, fit, priced, project))
-    link_bytecode(paths.staging, new)
     keeps_guard = is_clone and _has_guard(priced, fit, project)
     # An activated shell calls the environment's own pip, so it has one.
     needs_pip = "pip" not in fit.lock.names | linked
     pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
-    # pip comes, and the index is asked, while the files are looked at.
     with ThreadPoolExecutor(2) as pool:
+        # The index is asked while uv installs, and pip comes while the files are looked at.
         if not keeps_guard:
             beside = pool.submit(members_beside, fit, project.catalog, session)
+        if new:
+            fit = replace(fit, lock=_install(new, fit, priced, project))
         if needs_pip:
             giving = pool.submit(run_uv, pip, session)
+        link_bytecode(paths.staging, new)
         _check_files(fit, new, priced, project, is_clone=is_clone)
     if needs_pip:
         try:

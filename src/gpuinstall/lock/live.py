@@ -65,8 +65,9 @@ def ask_live_index(
     first = requests[0]
     with ThreadPoolExecutor(LISTS_AT_ONCE) as pool:
         pool.submit(process.run, uv.look(session.python), env=session.environment)
-        client.prepare()
+        # It asks uv first, which takes as long as to load what requests are made with.
         reached = pool.submit(_reach_default_index, session)
+        client.prepare()
         pool.submit(fetch_pages, first.request.requirements, first.catalog.family, session)
         pool.submit(default_wheels, sources, client, "torch")
         for backend in {request.request.backend for request in requests} - {None}:

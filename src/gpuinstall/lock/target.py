@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.backend import CPU, Backend, known_backend
@@ -106,17 +107,9 @@ class Target:
         """Return the values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
         return marker_environment(self.os, self.arch, python)
 
-    def tags(self, python: str) -> list[Tag]:
+    def tags(self, python: str) -> tuple[Tag, ...]:
         """Return the wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""
-        from packaging.tags import compatible_tags, cpython_tags
-
-        numbers = python.rstrip("t").split(".")
-        version = tuple(map(int, numbers))
-        abi = f"cp{python.replace('.', '')}"
-        platforms = list(self._platforms())
-        own = cpython_tags(version, [abi], platforms)
-        common = compatible_tags(version, abi.rstrip("t"), platforms)
-        return [*own, *common]
+        return _tags(python, tuple(self._platforms()))
 
     def _platforms(self) -> Iterator[str]:
         if self.os == "windows":
@@ -133,6 +126,19 @@ class Target:
                 if number in _OLD_NAMES:
                     yield f"{_OLD_NAMES[number]}_{self.arch}"
             yield f"linux_{self.arch}"
+
+
+# Every package of a lock is compared with the same tags, of which there are hundreds.
+@cache
+def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
+    from packaging.tags import compatible_tags, cpython_tags
+
+    numbers = python.rstrip("t").split(".")
+    version = tuple(map(int, numbers))
+    abi = f"cp{python.replace('.', '')}"
+    own = cpython_tags(version, [abi], platforms)
+    common = compatible_tags(version, abi.rstrip("t"), platforms)
+    return (*own, *common)
 
 
 def minor(glibc: str) -> int:

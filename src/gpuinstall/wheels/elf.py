@@ -331,7 +331,7 @@ def _is_sound(table: bytes, strings: bytes) -> bool:
         return False
     # libtorch_cpu's 120,000 names at once, in a tenth of the time.
     if not strings.translate(None, _TEXT):
-        return all(strings[offset] for offset in offsets)
+        return all(map(strings.__getitem__, offsets))
     return all(_NAME.match(strings, offset) for offset in offsets)
 
 

@@ -292,6 +292,9 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
         package = name.replace("_", "-").lower()
         with suppress(OSError):
             for line in record.read_text("utf-8", "replace").splitlines():
+                # Few of torch's 12,000 lines are looked at closely.
+                if ".so" not in line:
+                    continue
                 path = line.partition(",")[0]
                 is_inside = not path.startswith(("/", ".."))
                 if is_inside and _NATIVE.fullmatch(path):

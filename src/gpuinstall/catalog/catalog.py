@@ -49,8 +49,6 @@ class Wheel:
     metadata: bool = False
     """Whether ``<url>.metadata`` is served."""
     metadata_sha256: str | None = None
-    size: int | None = None
-    """In bytes."""
     backend: str | None = None
     """The tag of its local version, or that of its page if it has none."""
     source: WheelSource = DEFAULT_INDEX

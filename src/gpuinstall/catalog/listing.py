@@ -34,7 +34,6 @@ class Silent:
 
     host: str
     why: str
-    hint: str
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _answer(ask: Callable[[], _Wheels]) -> _Wheels | Silent:
     try:
         return ask()
     except UnreachableError as error:
-        return Silent(error.host, error.why or "", error.hint or "")
+        return Silent(error.host, error.why or "")
 
 
 def _all_answer(answers: Sequence[_Wheels | Silent]) -> bool:

@@ -149,7 +149,6 @@ class _Link(NamedTuple):
     sha256: str | None = None
     metadata: bool = False
     metadata_sha256: str | None = None
-    size: int | None = None
     requires_python: str | None = None
 
 
@@ -206,7 +205,6 @@ def _wheel(
         sha256=link.sha256,
         metadata=link.metadata,
         metadata_sha256=link.metadata_sha256,
-        size=link.size,
         backend=version.local if known_backend(version.local) else backend,
         source=source,
         requires_python=link.requires_python,
@@ -276,8 +274,6 @@ def _link(
     if address is None:
         return None
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
-    size = file.get("size")
-    has_size = isinstance(size, int) and size >= 0
     requires_python = file.get("requires-python")
     return _Link(
         url=address,
@@ -285,7 +281,6 @@ def _link(
         sha256=_digest(file.get("hashes", {})),
         metadata=bool(metadata),
         metadata_sha256=_digest(metadata) if isinstance(metadata, dict) else None,
-        size=size if has_size else None,
         requires_python=str(requires_python) if requires_python else None,
     )
 

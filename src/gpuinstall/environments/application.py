@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 class _Layout(NamedTuple):
     """How the folder of an application looks; all paths are below it."""
 
-    name: str
     signs: tuple[str, ...]
     """What lies there."""
 
@@ -26,30 +25,29 @@ class _Layout(NamedTuple):
 # Comfy-Org/desktop (src/virtualEnvironment.ts) and AUTOMATIC1111's and Forge's modules/launch_utils.py. StabilityMatrix,
 # Pinokio and SwarmUI install a clone with an environment in it.
 _LAYOUTS = (
+    # ComfyUI portable
     _Layout(
-        "ComfyUI portable",
         ("python_embeded", "ComfyUI/main.py"),
         ("python_embeded",),
         "ComfyUI/custom_nodes",
     ),
+    # ComfyUI Desktop
     _Layout(
-        "ComfyUI Desktop",
         ("standalone-env", "ComfyUI/main.py"),
         ("ComfyUI/.venv", ".venv"),
         "ComfyUI/custom_nodes",
     ),
-    _Layout("ComfyUI Desktop", ("custom_nodes", "uv-cache"), (".venv",), "custom_nodes"),
-    _Layout(
-        "ComfyUI", ("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env"), "custom_nodes"
-    ),
-    _Layout("Stable Diffusion WebUI", ("modules/launch_utils.py",), ("venv",), "extensions"),
+    _Layout(("custom_nodes", "uv-cache"), (".venv",), "custom_nodes"),
+    # ComfyUI in a clone
+    _Layout(("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env"), "custom_nodes"),
+    # Stable Diffusion WebUI
+    _Layout(("modules/launch_utils.py",), ("venv",), "extensions"),
 )
 
 
 class Application(NamedTuple):
     """An application whose add-ons install packages."""
 
-    name: str
     root: Path
     """The folder below which its add-ons lie, where they run their installers."""
 
@@ -70,7 +68,7 @@ def find_application(folder: Path) -> Application | None:
                 continue
             for name in layout.environments:
                 if (root / name).is_dir():
-                    return Application(layout.name, root, root / name, root / layout.add_ons)
+                    return Application(root, root / name, root / layout.add_ons)
     return None
 
 

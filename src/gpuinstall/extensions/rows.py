@@ -46,7 +46,6 @@ class ExtensionSource(NamedTuple):
 
     id: str
     rank: int
-    hashed: bool
     url: str | None = None
     """The form of its pages' addresses; None: the default index."""
 
@@ -64,7 +63,6 @@ class Extension(NamedTuple):
     sources: tuple[ExtensionSource, ...]
     lowest: str | None = None
     optional_for: frozenset[str] = frozenset()
-    proof: str | None = None
     unclaimed: bool = False
 
 

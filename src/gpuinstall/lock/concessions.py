@@ -46,7 +46,6 @@ class Obstacle(NamedTuple):
 class Compromise:
     """What a request came to once something of it was given up."""
 
-    resolutions: list[Resolution]
     concessions: Concessions
     obstacles: tuple[Obstacle, ...] = ()
     """What stood against the request as it was written."""
@@ -83,7 +82,7 @@ def fewest_concessions(
     outcome = trial(concessions)
     for _ in range(MOST_TRIALS):
         if not isinstance(outcome, Conflict):
-            compromise = Compromise(outcome, concessions, tuple(obstacles))
+            compromise = Compromise(concessions, tuple(obstacles))
             return _without_needless(compromise, trial)
         newer = _newly_undated(outcome, concessions, packages)
         pinned = frozenset(packages) - concessions.dropped
@@ -100,7 +99,7 @@ def fewest_concessions(
         outcome = trial(concessions)
     if isinstance(outcome, Conflict):
         return outcome
-    return Compromise(outcome, concessions)
+    return Compromise(concessions)
 
 
 def _newly_undated(
@@ -135,9 +134,8 @@ def _without_needless(compromise: Compromise, trial: Trial) -> Compromise:
     for package in sorted(compromise.concessions.dropped):
         concessions = compromise.concessions
         fewer = replace(concessions, dropped=concessions.dropped - {package})
-        outcome = trial(fewer)
-        if not isinstance(outcome, Conflict):
-            compromise = replace(compromise, resolutions=outcome, concessions=fewer)
+        if not isinstance(trial(fewer), Conflict):
+            compromise = replace(compromise, concessions=fewer)
     return compromise
 
 

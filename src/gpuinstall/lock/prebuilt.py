@@ -164,15 +164,8 @@ def extension_row(name: str, session: Session) -> Extension:
         if mirror and source.id == "astral":
             address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
             sources[position] = source._replace(url=address)
-    for url in session.sources.extension_sources:
-        source = ExtensionSource(
-            NAMED,
-            rank=4,
-            hashed=False,
-            url=url,
-        )
-        sources.append(source)
-    return row._replace(sources=tuple(sources))
+    own = [ExtensionSource(NAMED, rank=4, url=url) for url in session.sources.extension_sources]
+    return row._replace(sources=(*sources, *own))
 
 
 def choose_prebuilt(

@@ -96,14 +96,6 @@ class ImportedLibraries:
     is_decided: bool = False
     """Whether every module that the import reaches was read."""
 
-    def loading(self, path: str) -> Loading:
-        """Return whether the package works without a library."""
-        if path in self.required:
-            return Loading.REQUIRED
-        if path in self.optional:
-            return Loading.OPTIONAL
-        return Loading.UNKNOWN
-
 
 def read_imports(wheel: WheelReader, package: str) -> ImportedLibraries:
     """Return what ``import package`` opens of a wheel's own libraries; nothing if that would need too much reading.

@@ -203,8 +203,6 @@ class Needs:
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
-    unread: tuple[str, ...] = ()
-    """The wheel's own libraries that tell nothing."""
 
     @property
     def is_for_gpus(self) -> bool:
@@ -376,18 +374,13 @@ def needs_of(
         own_names.update(_own_names(path, elf))
     versions = [elf.newest("GLIBC") or () for elf in elves]
     newest = max(versions, default=())
-    torch = _torch_needs(
-        files.elves,
-        files.imports.values(),
-        is_whole=not files.unread,
-    )
+    torch = _torch_needs(files.elves, files.imports.values(), is_whole=not files.unread)
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
         cuda=load_libraries().cuda_of_all(needs | imported),
         glibc=".".join(map(str, newest)) or None,
         torch=torch,
-        unread=files.unread,
     )
 
 

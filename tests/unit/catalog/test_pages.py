@@ -77,9 +77,9 @@ def test_wheel_without_a_local_version_belongs_to_the_page() -> None:
     assert wheel.backend == "cu128"
 
 
-def test_json_page_gives_hashes_and_sizes_and_passes_over_what_was_yanked() -> None:
+def test_json_page_gives_hashes_and_passes_over_what_was_yanked() -> None:
     name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
-    file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}, "size": 12}
+    file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}}
     (wheel,) = _json(
         {
             "files": [
@@ -89,12 +89,7 @@ def test_json_page_gives_hashes_and_sizes_and_passes_over_what_was_yanked() -> N
         }
     )
     assert wheel.url == f"{BASE}{name}"
-    assert (wheel.sha256, wheel.size, wheel.metadata, wheel.metadata_sha256) == (
-        SHA256,
-        12,
-        True,
-        METADATA,
-    )
+    assert (wheel.sha256, wheel.metadata, wheel.metadata_sha256) == (SHA256, True, METADATA)
 
 
 def test_folder_gives_its_wheels_as_file_addresses() -> None:
@@ -155,9 +150,7 @@ def test_json_page_of_another_shape_is_refused(document: str) -> None:
 _NAMES = st.from_regex(
     r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl"
 )
-_KEYS = st.sampled_from(
-    ["files", "url", "filename", "hashes", "sha256", "size", "core-metadata", "yanked"]
-)
+_KEYS = st.sampled_from(["files", "url", "filename", "hashes", "sha256", "core-metadata", "yanked"])
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
     lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),

@@ -163,9 +163,7 @@ def test_a_source_with_several_releases_has_a_page_for_each() -> None:
         return NOT_FOUND
 
     host = Host("releases", respond)
-    source = ExtensionSource(
-        "releases", 1, hashed=False, url=f"{host.url}/{{tag}}", tags=("v1", "v2")
-    )
+    source = ExtensionSource("releases", 1, url=f"{host.url}/{{tag}}", tags=("v1", "v2"))
     with Client() as client:
         listing = list_files(
             Extension("painter", (source,)),

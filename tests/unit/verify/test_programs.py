@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
 from tests.lab.environments import small_package
@@ -115,9 +114,3 @@ def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module: s
     assert module not in {known.module for known in PROGRAMS}
     check = program_check(module, "cuda", json.dumps(row))
     assert check.name == f"{module.replace('_', '-')}-{row['operation']}"
-
-
-def test_every_proof_that_an_extension_names_is_there() -> None:
-    proofs = {row.proof for row in load_extensions().rows.values() if row.proof}
-    known = {row.package for row in PROGRAMS} | {module.replace("_", "-") for module in load_rows()}
-    assert proofs - known <= {"pyg-lib"}  # imported, as everything that is compiled beside torch

@@ -27,7 +27,12 @@ def loading(source: str, *, library: str = LIBRARY, **modules: str) -> Loading:
     files = {"some/__init__.py": source.encode(), library: filler(3000)}
     for name, text in modules.items():
         files[f"some/{name}.py"] = text.encode()
-    return read_imports(WheelReader(Bytes(archive(files))), "some").loading(library)
+    libraries = read_imports(WheelReader(Bytes(archive(files))), "some")
+    if library in libraries.required:
+        return Loading.REQUIRED
+    if library in libraries.optional:
+        return Loading.OPTIONAL
+    return Loading.UNKNOWN
 
 
 REQUIRED = {

@@ -70,7 +70,8 @@ def build_wheel(folder, settings=None, metadata=None):
     files[f"{STEM}.dist-info/RECORD"] = "".join([*lines, f"{STEM}.dist-info/RECORD,,\\n"]).encode()
     with zipfile.ZipFile(os.path.join(folder, f"{STEM}-{tag}.whl"), "w") as archive:
         for name, raw in files.items():
-            archive.writestr(name, raw)
+            # Without a date: what is compiled twice is the same bytes twice.
+            archive.writestr(zipfile.ZipInfo(name), raw)
     return f"{STEM}-{tag}.whl"
 '''
 

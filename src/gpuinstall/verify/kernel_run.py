@@ -8,8 +8,11 @@ import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.environments.paths import environment_of, made_for
+from gpuinstall.errors import InstallationError
 from gpuinstall.facts.children import run_children, signal_name
 from gpuinstall.files import parse_json
 from gpuinstall.finding import CheckResult
@@ -116,7 +119,11 @@ class KernelRun:
         targets: Sequence[DeviceTarget],
         progress: Progress | None = None,
     ) -> list[KernelReport]:
-        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
+        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them.
+
+        Raises:
+            InstallationError: the interpreter is gone: what its children reported says nothing of the devices.
+        """
         reports = self._run(targets, os.environ, progress)
         misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
         if not misleading:
@@ -155,6 +162,13 @@ class KernelRun:
             waiting=lambda: None,
             each_line=count_check,
         )
+        if which(self.python) is None:
+            place = made_for(environment_of(self.python))
+            raise InstallationError(
+                "environment-gone",
+                f"{place} was removed while its kernels ran",
+                hint="the same again",
+            )
         reports = []
         for finished in ended:
             report = read_kernel_report(finished, self.seconds)

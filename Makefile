@@ -6,7 +6,7 @@ READY := .venv-dev/ready
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
-BEFORE := 9e94867d
+BEFORE := f1b36d99
 SENTENCES := $(DEV) -m tools.sentences | sed -E 's/^[^ ]+: //' | sort -u
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,7 +47,7 @@ bench: $(READY)
 	$(DEV) -m compileall -q src
 	$(DEV) -m bench
 
-# What differs from the commit before issue 39: choices and locks, the way of an installation, sentences.
+# What differs from the commit BEFORE: choices and locks, the way of an installation, sentences.
 same: $(READY)
 	-$(DEV) -m tools.grid | diff tools/baseline/grid.txt -
 	-$(DEV) -m tools.trace | diff tools/baseline/trace.txt -

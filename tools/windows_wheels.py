@@ -154,7 +154,7 @@ def compare(wheel: Wheel, session: Session, python: str) -> Row:
         "cuda": needs.cuda,
         "torch": needs.torch.kind,
         "oldest": needs.torch.oldest,
-        "unread": list(needs.unread),
+        "unread": list(native.unread),
         "libraries": rows,
     }
 

@@ -1,10 +1,10 @@
 """Fills a stand-in torch index with every build of the catalogue, each with what its release truly requires.
 
 torch, torchvision, torchaudio and triton of the default index are real releases; their requirements are read there
-and written into small wheels of the same names, one for each backend. What belongs to one backend alone (the
+and written into small wheels of the same names, one for each backend and architecture. What belongs to one backend alone (the
 maker's libraries) is kept for the backend that the default index itself serves; elsewhere it is CUDA's runtime and
-cuBLAS of the build's own CUDA, and the cuDNN that the catalogue has for it. torchao, torchcodec and xformers are
-listed for every backend, with the default index's own files: which the true index has is not known.
+cuBLAS of the build's own CUDA, and the cuDNN that the catalogue has for it. What ``ON_EVERY_PAGE`` names is listed for
+every backend, with the default index's own files: which the true index has is not known.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.version import Version
 
 from gpuinstall.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.web import UnreachableError
+from gpuinstall.learned.reader import Reader, listed_metadata
+from gpuinstall.learned.store import learned_store
 from tests.lab.host import Answer
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
     from tests.lab.index import StandInIndex
 
-PLATFORM = ("linux", "x86_64")
-TAG = "manylinux_2_28_x86_64"
+ARCHITECTURES = ("x86_64", "aarch64")
+TRITON_ON_AARCH64 = Version("2.9")
+"""The first torch that requires triton on aarch64."""
 WITH_A_RELEASE = ("torch", "torchvision", "torchaudio", "triton")
-ON_EVERY_PAGE = ("torchao", "torchcodec", "xformers")
+ON_EVERY_PAGE = ("torchao", "torchcodec", "torchdata", "torchtext", "xformers")
 OF_A_BACKEND = ("nvidia-", "cuda-", "cuda_")
 
 
@@ -47,17 +49,19 @@ class Needs(NamedTuple):
 
 
 def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> Path:
-    """Make the wheels of Python ``minor`` on Linux x86_64; return the folder to serve."""
+    """Make the wheels of Python ``minor`` on Linux; return the folder to serve."""
     needs = _read_needs(session, minor)
     python = f"cp{minor.replace('.', '')}"
-    for build in catalog.builds_for(*PLATFORM):
+    builds = [build for arch in ARCHITECTURES for build in catalog.builds_for("linux", arch)]
+    for build in builds:
         if minor not in build.pythons or build.learned is not None:
             continue
         page = folder / "whl" / build.backend.tag
         for package in ON_EVERY_PAGE:
             make_wheel(page, package, "0")
         if ("torch", str(build.torch)) in needs:
-            _make(page, build, catalog, needs, f"{python}-{python}-{TAG}")
+            tag = f"{python}-{python}-manylinux_2_28_{build.arch}"
+            _make(page, build, catalog, needs, tag)
     return folder
 
 
@@ -99,7 +103,8 @@ def _make(
     """Make the wheels of one build and of what belongs to it."""
     release = catalog.releases[build.torch]
     label = f"+{build.backend}" if build.labelled else ""
-    triton = release.triton if build.backend != CPU else None
+    has_triton = build.arch == "x86_64" or build.torch >= TRITON_ON_AARCH64
+    triton = release.triton if has_triton and build.backend != CPU else None
     version = f"{build.torch}{label}"
     torch = needs["torch", str(build.torch)]
     make_wheel(
@@ -118,7 +123,9 @@ def _make(
         known = catalog.companions.get((package, version))
         if found is None or (known is not None and not known.loads_in(build)):
             continue
-        make_wheel(folder, package, f"{version}{label}", tag, requires=found.requires)
+        is_labelled = known is None or build.platform not in known.unlabelled
+        name = f"{version}{label}" if is_labelled else version
+        make_wheel(folder, package, name, tag, requires=found.requires)
     if triton:
         allowed = SpecifierSet(triton)
         versions = [version for package, version in needs if package == "triton"]
@@ -175,7 +182,7 @@ def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
 
 
 def _fitting(minor: str) -> set[Tag]:
-    """The tags of wheels for Python ``minor`` on Linux x86_64 with glibc 2.28."""
+    """The tags of the wheels whose requirements are read: for Python ``minor`` on Linux x86_64 with glibc 2.28."""
     version = tuple(map(int, minor.split(".")))
     systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)]
     # torch before 2.7 has none but the oldest of these.
@@ -184,12 +191,9 @@ def _fitting(minor: str) -> set[Tag]:
 
 
 def _needs(wheel: Wheel, session: Session) -> Needs:
-    try:
-        page = session.client.page(f"{wheel.url}.metadata")
-    except UnreachableError:
-        page = None
-    if page is None:
-        return Needs(())
-    metadata = Metadata.from_email(page.text, validate=False)
-    requires_python = str(metadata.requires_python) if metadata.requires_python else None
-    return Needs(tuple(str(text) for text in metadata.requires_dist or ()), requires_python)
+    metadata = listed_metadata(wheel.url, session.client)
+    if metadata is None:
+        # A mirror may list no METADATA of its own: then the wheel has it.
+        reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+        metadata = reader.open(wheel).metadata()
+    return Needs(tuple(metadata.get_all("Requires-Dist", ())), metadata["Requires-Python"])

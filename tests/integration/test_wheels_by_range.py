@@ -69,9 +69,9 @@ COMPANIONS = [
     Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),
     Companion("torchaudio", "2.9.1", "linux_x86_64", "70 75 80 86 90 100 120"),
     Companion("xformers", "0.0.33.post2", "linux_x86_64", "75 80 90a +80"),
-    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90 +90", "12.6"),
-    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "70 75 80 86 89 90 100 120 +120", "12.8"),
-    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120 +120", "13.2"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90", "12.6"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "70 75 80 86 89 90 100 120", "12.8"),
+    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120", "13.2"),
     Companion("bitsandbytes", "0.50.2", "windows_x86_64", "75 80 86 89 90 100 120", "13.0"),
     Companion("vllm", "0.33.0", "linux_x86_64", "75 80 86 89 90 100 120"),
 ]

@@ -71,7 +71,7 @@ class LearnedRow:
     is_whole: bool = True
     """Whether ``witness`` was read to its end: only then it has no other architectures."""
     unlinked: tuple[str, ...] = ()
-    """PTX of parts, which a driver would have to link to run it."""
+    """The code of parts, which a driver would have to link to run it."""
     sha256: str | None = None
     etag: str | None = None
     """Without a sha256 it tells, with the size, whether the file is still the same."""

@@ -59,7 +59,7 @@ class CompanionCode:
     is_whole: bool = True
     """Whether all of the library was read."""
     unlinked: tuple[str, ...] = ()
-    """PTX of parts, which a driver would have to link to run it."""
+    """The code of parts, which a driver would have to link to run it."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,16 @@ _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OF_PART = b"--compile-only"
 """The option of PTX that has to be linked with other PTX: no kernel of it runs by itself."""
+_COMPRESSED = 0x2000
+"""The flag of what is packed as LZ4 blocks are."""
+_ELF = b"\x7fELF"
+_RELOCATABLE = 1
+"""The type of an ELF file that is linked with others before it runs."""
+_ELF_BEGINNING = 18
+"""Up to the end of the type."""
+_PACKED_BEGINNING = 64
+_LONGER = 15
+"""A length in LZ4 that goes on in the next byte: no header of an ELF file begins with so long a run."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
@@ -45,7 +55,7 @@ class FatbinCode(NamedTuple):
     is_whole: bool = True
     """Whether all of it was read: only then it has no other architectures."""
     unlinked: tuple[str, ...] = ()
-    """The PTX of parts, which a driver would have to link to run it."""
+    """The code of parts, which a driver would have to link to run it."""
 
 
 def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
@@ -64,8 +74,10 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     unlinked = set[str]()
     is_whole = True
     for code in read_containers(pieces):
-        counts[code.architectures] += 1
         unlinked.update(code.unlinked)
+        if not code.architectures:
+            continue
+        counts[code.architectures] += 1
         if code.isa:
             versions.add(code.isa)
         is_common = counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
@@ -73,7 +85,7 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
             is_whole = False
             break
     if not counts:
-        return FatbinCode()
+        return FatbinCode(unlinked=ordered(unlinked))
     isa = max(versions, default=None)
     [(architectures, _)] = counts.most_common(1)
     if whole or is_whole:
@@ -128,7 +140,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         names.add(entry.name)
         if entry.isa:
             versions.add(entry.isa)
-    if not names:
+    if not names and not unlinked:
         return None
     return FatbinCode(
         ordered(names),
@@ -145,7 +157,7 @@ class _Entry(NamedTuple):
     """With its header."""
     isa: tuple[int, int] | None
     is_part: bool
-    """Whether it is PTX that has to be linked with other PTX."""
+    """Whether it has to be linked with others before it runs."""
 
 
 def _read_entry(data: _Stream, most: int) -> _Entry | None:
@@ -160,7 +172,10 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
         return None
     size = header_size + length
     options = data.take(header_size - _ENTRY.size)
-    if size > most or options is None or not data.skip(length):
+    if size > most or options is None:
+        return None
+    beginning = data.take(min(length, _PACKED_BEGINNING))
+    if beginning is None or not data.skip(length - len(beginning)):
         return None
     suffix = ""
     for bit, letter in _SUFFIXES.items():
@@ -171,8 +186,37 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
         f"{_KINDS[kind]}_{number}{suffix}",
         size=size,
         isa=(major, minor) if is_portable and major else None,
-        is_part=is_portable and _OF_PART in options,
+        is_part=_OF_PART in options if is_portable else _is_relocatable(beginning, flags),
     )
+
+
+def _is_relocatable(beginning: bytes, flags: int) -> bool:
+    """Whether machine code is a part that is linked with others; False also of what is packed as Zstandard does."""
+    if flags & _COMPRESSED:
+        beginning = _unpacked(beginning)
+    if not beginning.startswith(_ELF) or len(beginning) < _ELF_BEGINNING:
+        return False
+    return int.from_bytes(beginning[16:_ELF_BEGINNING], "little") == _RELOCATABLE
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return the first bytes of an LZ4 block: literals and a match, again and again."""
+    data = bytearray()
+    place = 0
+    while len(data) < _ELF_BEGINNING and place < len(packed):
+        literals, match = divmod(packed[place], 16)
+        if literals == _LONGER:
+            break
+        start = place + 1
+        place = start + literals
+        data += packed[start:place]
+        distance = int.from_bytes(packed[place : place + 2], "little")
+        if match == _LONGER or not 0 < distance <= len(data):
+            break
+        for _ in range(match + 4):
+            data.append(data[-distance])
+        place += 2
+    return bytes(data)
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:

@@ -46,13 +46,15 @@ def fatbin(
     body: int = 300,
     isa: tuple[int, int] = (0, 0),
     options: bytes = b"",
+    beginning: bytes = b"",
 ) -> bytes:
-    """A container of (kind, architecture, flags)."""
+    """A container of (kind, architecture, flags), each with code that has a beginning."""
     held = b"".join(
         struct.pack(
             "<HHIQ8xHHI8xQ16s", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags, options
         )
-        + filler(body)
+        + beginning
+        + filler(body)[len(beginning) :]
         for kind, architecture, flags in entries
     )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(held)) + held

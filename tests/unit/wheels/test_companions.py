@@ -75,6 +75,26 @@ def test_ptx_of_parts_is_no_code_by_itself() -> None:
     assert (code.architectures, code.unlinked) == (("sm_80",), ("compute_90",))
 
 
+@pytest.mark.parametrize(
+    ("flags", "beginning"),
+    [
+        # As nvcc writes them: the header of an ELF file whose type is 1, plain and as an LZ4 block.
+        (0x11, "7f454c46020101330700000000000000 0100be007e00000000000000"),
+        (0x2011, "a27f454c460201013307000100 6e0100be007e0001002120990700f50e00"),
+        (0x2011, "a27f454c460201013307000100 6f0100be007e0001000011b20600f50e00"),
+    ],
+)
+def test_machine_code_of_parts_is_no_code_by_itself(flags: int, beginning: str) -> None:
+    part = fatbin((2, 70, flags), (2, 90, flags), beginning=bytes.fromhex(beginning)) * 3
+    linked = bytes.fromhex("7f454c46020101330700000000000000 0200be007e00")
+    whole = fatbin((2, 80, 0x11), (2, 90, 0x11), beginning=linked)
+
+    code = read_fatbins(iter([part, whole]))
+
+    assert code == FatbinCode(("sm_80", "sm_90"), unlinked=("sm_70",))
+    assert read_fatbins(iter([part])) == FatbinCode(unlinked=("sm_70", "sm_90"))
+
+
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda() -> None:
     wheel = WheelReader(
         Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3}))

@@ -741,6 +741,26 @@ def test_a_stub_is_not_the_library_that_it_opens(workshop: Workshop, served: Pat
     ) in " ".join(done.err.split())
 
 
+@pytest.mark.parametrize("requested", ["sailor-cu13", "captain"])
+def test_the_same_package_for_the_cuda_of_torch_is_named(
+    workshop: Workshop, served: Path, requested: str
+) -> None:
+    for major in ("12", "13"):
+        name = f"sailor-cu{major}"
+        library = native_library(
+            served / "made" / f"{requested}-{name}.so", needs=[f"libcudart.so.{major}"]
+        )
+        modules = {"sailor/o.so": library.read_bytes(), **imports("sailor", "sailor/o.so")}
+        make_wheel(served / "simple", name, "1.0", TAGS, requires=["torch"], modules=modules)
+    make_wheel(served / "simple", "captain", "1.0", requires=["torch", "sailor-cu13==1.0"])
+
+    done = workshop.run("lock", requested, *V100)
+
+    said = " ".join(done.err.split())
+    assert "sailor-cu13 1.0 does not run on driver 570.86.15" in said
+    assert "; sailor-cu12 1.0 runs here" in said
+
+
 def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(
     workshop: Workshop, served: Path
 ) -> None:

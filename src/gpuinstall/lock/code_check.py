@@ -146,6 +146,9 @@ class CodeCheck:
             if self.roles.decides(package):
                 loading = self.rows[wheel.candidate].loading
                 message += f"; {_MAY_LOAD[Loading(loading)].format(package)}"
+            twin = self._older.twin_text(wheel.candidate)
+            if twin:
+                message += f"; {twin}"
             reasons.append(Reason("part-without-code", message))
         for row in self.rows.values():
             if not row.architectures and not row.is_whole:

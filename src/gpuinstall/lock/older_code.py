@@ -14,9 +14,10 @@ from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.lock.library_majors import has_library, newest_first
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
+from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from packaging.version import Version
 
@@ -118,14 +119,31 @@ class OlderVersions:
             return True
         return bool(driver_too_old_for(row, self._build, self._around.gpus))
 
-    def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
+    def twin_text(self, wheel: Wheel) -> str:
+        """Return that a package of the same version, for the CUDA of torch, runs here; empty if none is known to."""
+        toolkit = self._build.toolkit
+        name = name_for_cuda(wheel.package, toolkit[0]) if toolkit else None
+        if name is None or name == wheel.package:
+            return ""
+        for twin in self._usable_wheels(name):
+            if twin.version.public == wheel.version.public and self.serving(twin):
+                return f"{name} {twin.version.public} runs here"
+        return ""
+
+    def _usable_wheels(self, package: str) -> Iterator[Wheel]:
+        """Yield the wheels of a package that this Python and this platform can install."""
         resolution = self._resolution
         tags = set(resolution.target.tags(resolution.choice.python))
+        for wheel in self.listed(package):
+            if wheel.package == package and tags & wheel.tags:
+                yield wheel
+
+    def _older_wheels(self, newest: Wheel) -> Sequence[Wheel]:
+        """Return a wheel of each older version, the newest first."""
         older = {}
-        for wheel in self.listed(newest.package):
+        for wheel in self._usable_wheels(newest.package):
             version = wheel.version
-            is_older = version < newest.version and not version.is_prerelease
-            if wheel.package == newest.package and is_older and tags & wheel.tags:
+            if version < newest.version and not version.is_prerelease:
                 older[version] = wheel
         newest_first = sorted(older, reverse=True)
         return [older[version] for version in newest_first]
@@ -186,13 +204,16 @@ class OlderVersions:
     def why_none(self, wheel: Wheel) -> str:
         """Return what was found of the older versions of a package that does not run here."""
         older = len(self._older_wheels(wheel))
+        twin = self.twin_text(wheel)
+        following = f"; {twin}" if twin else ""
         if not older:
-            return f"no older version has a wheel for Python {self._resolution.choice.python} here"
+            python = self._resolution.choice.python
+            return f"no older version has a wheel for Python {python} here{following}"
         if older > 2:
             which = f"of {older} older versions, none that was looked at"
         else:
             which = "no older version that could be read" if self._unread else "no older version"
-        return f"{which} runs here either{self.but_for()}"
+        return f"{which} runs here either{self.but_for()}{following}"
 
     def but_for(self) -> str:
         """Return the versions that could not be read, with the last reason; empty without any."""

@@ -250,6 +250,14 @@ def name_cuda(package: str) -> str | None:
     return f"{name[1]}.{name[2] or 0}" if name else None
 
 
+def name_for_cuda(package: str, major: int) -> str | None:
+    """Return the name that a package has for a CUDA, ``some-cu12`` of ``some-cu13``; None if its own carries none."""
+    name = _NAME_CUDA.search(package)
+    if name is None:
+        return None
+    return f"{package[: name.start(1)]}{major}{package[name.end(1) :]}"
+
+
 @dataclass(frozen=True)
 class NativeFiles:
     """The native files of a wheel, as far as they were read."""

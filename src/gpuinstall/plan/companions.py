@@ -30,6 +30,9 @@ class Companions:
     newest_patches: frozenset[str] = frozenset()
     """The machine's newest Python of each ``X.Y``, which is the one that an environment is made of."""
 
+    is_before_triton: bool = False
+    """Whether every requested torch is one that requires no triton."""
+
     @cached_property
     def suiting(self) -> Callable[[Build, str], Sequence[str] | None]:
         """Return the requested versions of a companion that load beside a build; each is looked up once.
@@ -152,7 +155,8 @@ class Companions:
         if not release.released:
             return None
         if not release.triton:
-            return ()
+            # Any triton goes with it, but where torch is left open, one that requires triton is taken.
+            return None if self.is_before_triton and build.os == "linux" else ()
         # The first version in torch's pin, and those in it that the requirement names and allows.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)

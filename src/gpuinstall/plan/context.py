@@ -72,10 +72,13 @@ class Terms:
         newest = {}
         for python in sorted(self.platform.pythons or (), key=number):
             newest[minor_version(python)] = python
+        releases = self.catalog.releases
+        known = [torch for torch in self.requested_torches if torch in releases]
         return Companions(
             self.demand.family,
             self.catalog,
             newest_patches=frozenset(newest.values()),
+            is_before_triton=not any(releases[torch].triton for torch in known),
         )
 
     @cached_property

@@ -93,6 +93,16 @@ def test_on_aarch64_triton_begins_with_the_torch_that_pins_the_first_wheel_for_i
     assert plan(ARM, "torch==2.8.0", "triton").reasons[0].code == "no-companion"
 
 
+def test_a_torch_that_requires_no_triton_goes_with_any() -> None:
+    there = machine("RTX 4090", driver="550.144.03")
+    for triton in ("triton", "triton==2.1.0"):
+        made = plan(there, "torch==1.13.1", triton, python="3.10")
+        assert installed(made) == ("torch==1.13.1+cu117", triton)
+    # Where torch is open, no old one is the answer.
+    assert plan(there, "torch", "triton==3.4.1").reasons[0].code == "no-companion"
+    assert plan(machine(os="windows"), "torch==1.13.1", "triton").exit_code == 3
+
+
 def test_a_bound_of_triton_may_name_its_major_version_alone() -> None:
     made = plan(machine("RTX 4090", driver="550.144.03"), "torch", "triton>=2")
     assert (made.status, installed(made)) == ("ok", ("torch==2.14.1+cu126", "triton>=2"))

@@ -548,6 +548,30 @@ def test_a_part_has_the_build_of_the_same_torch_that_it_runs_beside(workshop: Wo
 
 
 @pytest.mark.heavy
+def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(
+    workshop: Workshop, served: Path
+) -> None:
+    library = native_library(
+        served / "made" / "old-kernels.so",
+        undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
+        needs=["libtorch.so", "libc10.so"],
+        code=fatbin((2, 80, 0), (2, 90, 0)) * 3,
+    )
+    path = "old_kernels/o.so"
+    modules = {path: library.read_bytes(), **imports("old-kernels", path)}
+    for version in ("1.0", "2.0"):
+        make_wheel(
+            served / "simple", "old-kernels", version, TAGS, requires=["torch"], modules=modules
+        )
+    make_wheel(served / "simple", "quantizer", "1.0", requires=["torch", "old-kernels"])
+
+    done = workshop.run("lock", "quantizer", *H100)
+
+    assert done.ok, done.err
+    [warning] = [line for line in done.err.splitlines() if "old-kernels" in line]
+    assert "old-kernels 2.0 is incompatible with torch 2.15.0+cu130" in warning
+
+
 def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
     plan = workshop.document("plan", "--live", "suite", *V100)["data"]
     (warning,) = plan["warnings"]
@@ -844,4 +868,6 @@ def test_two_packages_that_write_the_same_files_take_another_torch(
     done = workshop.run("lock", *words, *H100)
 
     assert done.ok, done.err
-    assert "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 write the same files" in done.err
+    assert (
+        "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 write the same files; torch for another CUDA is taken"
+    ) in done.err

@@ -23,6 +23,8 @@ from gpuinstall.wheels.imports import Loading
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from packaging.version import Version
+
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
@@ -254,11 +256,15 @@ class CodeCheck:
         # What is not certain is taken back where nothing goes with it.
         return exclusion and exclusion._replace(program="" if is_certain else program)
 
-    def _older_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
-        """Return the newest older version that runs here, if there is one."""
+    def _older_exclusion(
+        self,
+        rejected: Rejection[Wheel],
+        torch: Version | None = None,
+    ) -> Exclusion | None:
+        """Return the newest older version that runs here, beside a certain torch or any, if there is one."""
         wheel = rejected.candidate
         package = wheel.package
-        older, is_newest = self._older.newest_running(wheel)
+        older, is_newest = self._older.newest_running(wheel, torch)
         if older is None:
             return None
         if is_newest and self._resolution.request.machine.glibc is not None:
@@ -310,8 +316,9 @@ class CodeCheck:
         serving = self._older.serving(wheel) or []
         same_torch = {build.name for build in serving if build.torch == self._build.torch}
         if not same_torch:
-            is_needed = self._may_be_needed(wheel)
-            return self._older_exclusion(rejected) if is_needed else None
+            if not self._may_be_needed(wheel):
+                return None
+            return self._older_exclusion(rejected, self._build.torch)
         runnable = {build.name for build in self._resolution.plan.runnable}
         return Exclusion(
             wheel.package,
@@ -436,6 +443,7 @@ class CodeCheck:
                 name,
                 "other-build-for-code",
                 f"{name} and {twin} write the same files",
+                remedy="torch for another CUDA is taken",
                 constraint=f"{name}>=0",
                 builds=frozenset(same),
                 program=program,

@@ -55,8 +55,17 @@ class OlderVersions:
         self._around = around
         self._unread: dict[Version, str] = {}
 
-    def newest_running(self, newest: Wheel) -> tuple[Version | None, bool]:
-        """Return the newest version that runs beside a build of torch, and whether every newer one was looked at."""
+    def newest_running(
+        self,
+        newest: Wheel,
+        torch: Version | None = None,
+    ) -> tuple[Version | None, bool]:
+        """Return the newest older version that runs here, and whether every newer one was looked at.
+
+        Args:
+            newest: The version that does not.
+            torch: The torch that it has to run beside; None for any that runs here.
+        """
         # One in which no code was found is not what was requested, if the newest has some.
         row = self._rows.of_package(newest.package)
         has_code = bool(row and row.architectures)
@@ -78,7 +87,8 @@ class OlderVersions:
             start = max(at - NEIGHBOURS, 0)
             candidates = wheels[start : at + NEIGHBOURS + 1]
         for wheel in candidates:
-            if not self.serving(wheel):
+            serving = self.serving(wheel) or []
+            if not any(torch in {None, build.torch} for build in serving):
                 continue
             older = self._rows.row(wheel, self._build.backend)
             if not has_code or older.architectures:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.patience import USUAL, Patience, read_patience
 from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
@@ -48,6 +48,8 @@ class Session:
     """What uv's resolver was run for."""
     reading: Counter[str] = field(default_factory=Counter)
     """What was read of wheels in this run: how many ``wheels``, ``bytes``, ``requests`` and ``seconds``."""
+    rows: dict[Any, Any] = field(default_factory=dict)
+    """What they said, as ``Reader.rows`` has it."""
 
     def from_cache(self) -> Session:
         """The same, with a uv that asks nobody."""

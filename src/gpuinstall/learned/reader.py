@@ -63,6 +63,11 @@ class Reader:
     reporter: Reporter
     reading: Counter[str] = field(default_factory=Counter)
     """What was read of wheels in this run, as the session counts it."""
+    rows: dict[tuple[str, str, bool], LearnedRow | InstallationError] = field(default_factory=dict)
+    """What was learned in this run, or why not, by file, backend and whether it was to be read to the end.
+
+    Also what is not kept for the next run: a search comes back to the same wheel for every build of torch.
+    """
 
     def remembered(self, build: Build) -> LearnedRow | None:
         """Return what an earlier run learned of a build from any wheel, without a request."""
@@ -190,10 +195,29 @@ class Reader:
         *,
         whole: bool = False,
     ) -> LearnedRow:
-        """Return what is known of a wheel, or read it.
+        """Return what is known of a wheel, or read it once in a run.
 
         One without a hash is asked after a day whether it is still the same.
         """
+        place = (wheel.sha256 or wheel.url, key, whole)
+        if place not in self.rows:
+            try:
+                self.rows[place] = self._recalled_or_read(wheel, row_of, key, whole=whole)
+            except InstallationError as error:
+                self.rows[place] = error
+        answer = self.rows[place]
+        if isinstance(answer, InstallationError):
+            raise answer
+        return answer
+
+    def _recalled_or_read(
+        self,
+        wheel: Wheel,
+        row_of: Callable[[WheelReader], LearnedRow],
+        key: str,
+        *,
+        whole: bool,
+    ) -> LearnedRow:
         known = self.store.known(wheel, key)
         if known and not _is_complete(known, whole=whole):
             known = None

@@ -46,6 +46,7 @@ class CodeRows:
             learned_store(),
             session.reporter,
             session.reading,
+            session.rows,
         )
 
     @cached_property

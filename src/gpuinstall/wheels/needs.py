@@ -52,6 +52,7 @@ _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so|(torch|c10)(_\w+)?\.dll")
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
 """cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
+_RUNTIME_OF_WINDOWS = re.compile(rb"cudart64_\d{2,3}\.dll")
 
 
 class SharedLibrary(NamedTuple):
@@ -126,7 +127,8 @@ class SharedLibraries(NamedTuple):
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file name."""
-        return {name.decode() for name in self.opened.findall(data)}
+        names = [*self.opened.findall(data), *_RUNTIME_OF_WINDOWS.findall(data)]
+        return {name.decode() for name in names}
 
 
 @cache
@@ -144,7 +146,8 @@ def load_libraries() -> SharedLibraries:
             plain_from=row.get("plain_from", 1000),
         )
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
-    opened = rb"(?<=\0)(?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15}(?=\0)|cudart64_\d{2,3}\.dll" % names
+    # Begins with bytes that are the same for all of them: those alone are searched for, ten times as fast.
+    opened = rb"\0((?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15})(?=\0)" % names
     return SharedLibraries(
         rows,
         of_the_driver=re.compile(table["of_the_driver"]),

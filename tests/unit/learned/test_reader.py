@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
 
 
-def read(folder: Path, version: str, versions: str) -> LearnedRow:
-    """Read a wheel of torch with this ``torch/version.py``."""
+def torch_wheel(folder: Path, version: str, versions: str) -> Wheel:
+    """Make a wheel of torch with this ``torch/version.py``."""
     path = make_wheel(
         folder,
         "torch",
@@ -41,7 +41,12 @@ def read(folder: Path, version: str, versions: str) -> LearnedRow:
         modules={"torch/version.py": f"__version__ = '{version}'\n{versions}\n"},
     )
     _, parsed, _, tags = parse_wheel_filename(path.name)
-    wheel = Wheel("torch", parsed, path.name, path.as_uri(), tags)
+    return Wheel("torch", parsed, path.name, path.as_uri(), tags)
+
+
+def read(folder: Path, version: str, versions: str) -> LearnedRow:
+    """Read a wheel of torch with this ``torch/version.py``."""
+    wheel = torch_wheel(folder, version, versions)
     build = replace(CU130, unread=(wheel,))
     sources = read_sources(None, {}, folder)
     with Client(sources.certificates, logins={}) as client:
@@ -90,3 +95,17 @@ def test_a_package_without_gpu_code_runs_on_every_driver() -> None:
 
     assert misfit(pure, CU130, gpus) is None
     assert misfit(replace(pure, cuda="13.0"), CU130, gpus) is not None
+
+
+def test_a_wheel_that_cannot_be_read_is_read_once_in_a_run(tmp_path: Path) -> None:
+    wheel = torch_wheel(tmp_path, "2.16.0+cu130", "cuda = None\nhip = None")
+    build = replace(CU130, unread=(wheel,))
+    with Client() as client:
+        sources = read_sources(None, {}, tmp_path)
+        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), SilentReporter())
+        with pytest.raises(WheelError) as first:
+            reader.torch(build)
+        (tmp_path / wheel.filename).unlink()
+        with pytest.raises(WheelError) as second:
+            reader.torch(build)
+    assert second.value is first.value

@@ -568,7 +568,7 @@ def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(
     done = workshop.run("lock", "quantizer", *H100)
 
     assert done.ok, done.err
-    [warning] = [line for line in done.err.splitlines() if "old-kernels" in line]
+    [warning] = [line for line in done.err.splitlines() if "warning: old-kernels" in line]
     assert "old-kernels 2.0 is incompatible with torch 2.15.0+cu130" in warning
 
 
@@ -638,8 +638,30 @@ def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(
 
     assert done.ok, done.err
     said = " ".join(done.err.split())
-    assert "helpful 0.18.0 has no code for" in said
+    assert "warning: a part of helpful 0.18.0 has no code for" in said
     assert "helpful goes on without it" in said
+
+
+def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(
+    workshop: Workshop, served: Path
+) -> None:
+    modules: dict[str, str | bytes] = {
+        "adding/__init__.py": "",
+        "adding/core.py": "import ctypes\n\ndef start(version):\n    return ctypes.CDLL(version)\n",
+    }
+    for minor in ("24", "25"):
+        library = native_library(
+            served / "made" / f"adding{minor}.so",
+            undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{at}" for at in range(20))],
+            needs=["libtorch.so", "libc10.so"],
+        )
+        modules[f"adding/addon_torch{minor}.so"] = library.read_bytes()
+    make_wheel(served / "simple", "adding", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    done = workshop.run("lock", "adding", *H100)
+
+    assert done.ok, done.err
+    assert "adding 1.0" not in done.err
 
 
 def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(

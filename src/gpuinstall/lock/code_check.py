@@ -174,7 +174,11 @@ class CodeCheck:
             if why and self._is_read_to_the_end(wheel):
                 why = against(self.rows[wheel], self._build, self.around)
             if why:
-                reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
+                package = f"{wheel.package} {wheel.version}"
+                if self.rows[wheel].loading == Loading.OPTIONAL.value:
+                    # Another one may have the code that this one lacks.
+                    package = f"a part of {package}"
+                reason = Reason(NO_CODE, f"{package} {why}")
                 rejected.append(Rejection(wheel, reason))
         return rejected
 

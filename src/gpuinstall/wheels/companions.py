@@ -25,6 +25,7 @@ from gpuinstall.wheels.needs import (
     needs_of,
     read_native,
     read_needs,
+    without_numbers,
 )
 from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.ranges import WheelError
@@ -254,7 +255,7 @@ def read_package(
         return PackageCode(code, needs_of_required, loading)
     possible = required | libraries[Loading.UNKNOWN] | libraries[Loading.LATER]
     needs = needs_of(files, wheel, possible)
-    return PackageCode(code, _beside_some_torch(needs, files), loading)
+    return PackageCode(code, _beside_some_torch(needs, files, loading), loading)
 
 
 def _code_by_loading(
@@ -315,10 +316,14 @@ def _is_for_one_chip(code: CompanionCode) -> bool:
     return all(map(_OF_ONE_CHIP, code.architectures))
 
 
-def _beside_some_torch(needs: Needs, files: NativeFiles) -> Needs:
-    """Return what libraries need; of several that no torch has the symbols for together, each may be for another."""
-    linked = filter(is_linked_to_torch, files.elves.values())
-    if needs.torch.fits == () and len(list(linked)) > 1:
+def _beside_some_torch(needs: Needs, files: NativeFiles, loading: Loading) -> Needs:
+    """Return what libraries need; not which torch, if each of them may be for another one."""
+    linked = [path for path, elf in files.elves.items() if is_linked_to_torch(elf)]
+    # Which of addon_torch24 and addon_torch25 is opened, if any, is decided where it is opened.
+    is_chosen_later = loading is Loading.LATER and len(set(map(without_numbers, linked))) < len(
+        linked
+    )
+    if len(linked) > 1 and (needs.torch.fits == () or is_chosen_later):
         return replace(needs, torch=TorchNeeds("unknown"))
     return needs
 

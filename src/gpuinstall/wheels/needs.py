@@ -501,10 +501,15 @@ def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tu
     by_stem = defaultdict[str, set[str]](set)
     for path, names in undefined.items():
         missing = exports.missing(names)
-        by_stem[_NUMBER.sub("", path)].update(minor for minor in missing if not missing[minor])
+        by_stem[without_numbers(path)].update(minor for minor in missing if not missing[minor])
     return tuple(
         minor for minor in exports.minors if all(minor in fits for fits in by_stem.values())
     )
+
+
+def without_numbers(path: str) -> str:
+    """Return what the paths of libraries have in common of which each is for another version of torch."""
+    return _NUMBER.sub("", path)
 
 
 def _functions_of_torch(imports: Mapping[str, frozenset[bytes]]) -> set[bytes]:

@@ -362,6 +362,14 @@ def write_anew(path: Path, text: str) -> None:
         file.write(text)
 
 
+def write_temporarily(path: Path, text: str) -> None:
+    """Write a file that goes with this run, so that nothing waits for the disk; raise InstallationError if it may not be."""
+    try:
+        write_anew(path, text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def write_atomically(
     path: Path, text: str, folder: Path | None = None, *, is_private: bool = False
 ) -> None:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NEEDED_NEXT = (
     "gpuinstall.install.install",
+    "packaging.requirements",
+    "filelock",
     "gpuinstall.lock.live",
     "requests",
     "gpuinstall.lock.search",

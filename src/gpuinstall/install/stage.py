@@ -6,6 +6,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_pa
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import InstallationError
 from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import is_folder, remove_path, write_atomically
+from gpuinstall.files import is_folder, remove_path, write_atomically, write_temporarily
 from gpuinstall.install.bytecode import link_bytecode
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
@@ -108,8 +109,9 @@ def build(
     # An activated shell calls the environment's own pip, so it has one.
     needs_pip = "pip" not in fit.lock.names | linked
     pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         # The index is asked while uv installs, and pip comes while the files are looked at.
+        pool.submit(_load_checks)
         if not keeps_guard:
             beside = pool.submit(members_beside, fit, project.catalog, session)
         if new:
@@ -139,6 +141,16 @@ def build(
     if priced.existing and is_clone and keep_proof:
         earlier = priced.existing.proof
     return Installation(fit, paths.staging, interpreter(paths.staging), earlier=earlier)
+
+
+def _load_checks() -> None:
+    """Load what looks at the files and proves them."""
+    for module in (
+        "gpuinstall.wheels.linking",
+        "gpuinstall.verify.cover",
+        "gpuinstall.verify.runner",
+    ):
+        import_module(module)
 
 
 def _link_unchanged(priced: PricedLock, project: Project) -> frozenset[str]:
@@ -273,7 +285,7 @@ def _install(
             builds.append(each)
     packages = site_packages(paths.staging, fit.choice.python)
     constraints = session.scratch / "build-constraints.txt"
-    write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n")
+    write_temporarily(constraints, f"{_torch_requirement(fit.lock)}\n")
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site, str(packages)),
@@ -299,7 +311,7 @@ def _install(
     index = build_index(fit.choice, session)
     settings = sync_settings(builds, site, index if is_served(index) else None)
     try:
-        write_atomically(paths.build_settings, settings)
+        write_temporarily(paths.build_settings, settings)
         lock = transfer.run(command, session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)

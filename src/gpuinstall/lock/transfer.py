@@ -11,7 +11,7 @@ import tomli_w
 from gpuinstall import process, uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.files import parse_toml, read_raw, write_atomically
+from gpuinstall.files import parse_toml, read_raw, write_temporarily
 from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
@@ -110,7 +110,7 @@ class Transfer:
                 build_index(self.choice, session),
                 default,
             )
-            write_atomically(self.private_lock, self.private(address, indexes))
+            write_temporarily(self.private_lock, self.private(address, indexes))
             try:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import holds_text, read_document, write_atomically
 from gpuinstall.lock.declaration import locks_in
-from gpuinstall.lock.document import build_locks
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
 from gpuinstall.lock.lock import (
@@ -92,6 +91,9 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     resolutions = _resolve(options, session)
     changes = [_changes(options.folder, resolution) for resolution in resolutions]
     _announce(resolutions, changes, session)
+    # Loaded after the servers were asked, most of it while they answered.
+    from gpuinstall.lock.document import build_locks
+
     locks = build_locks(
         resolutions,
         [request.request for request in options.requests],

@@ -16,7 +16,7 @@ from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 SELLERS = ("runpod", "vast", "lambda", "skypilot", "dstack", "modal", "slurm", "htcondor")
 """Whose offers are read: as their pages, their commands and their names of GPUs have them."""
 
-_OFFER = re.compile(rf"(?:{'|'.join(SELLERS)}):\s*(?P<text>.+)", re.DOTALL | re.IGNORECASE)
+_OFFER = re.compile(rf"(?is)(?:{'|'.join(SELLERS)}):\s*(?P<text>.+)")
 _ARCHES = {
     "x86_64": "x86_64",
     "amd64": "x86_64",
@@ -28,23 +28,18 @@ _ARCHES = {
 _VERSION = r"(?P<version>\d+(?:\.\d+)+|\d+)"
 _KEY = r"[\s:=><]*"
 _CUDA = re.compile(
-    rf"(?:(?:max|min)[\s_]*)?cuda(?:[\s_]*(?:max[\s_]*good|vers(?:ion)?))?{_KEY}{_VERSION}\+?",
-    re.IGNORECASE,
+    rf"(?i)(?:(?:max|min)[\s_]*)?cuda(?:[\s_]*(?:max[\s_]*good|vers(?:ion)?))?{_KEY}{_VERSION}\+?"
 )
-_RUNTIME = re.compile(rf"MaxSupportedVersion{_KEY}(?P<number>\d{{5}})", re.IGNORECASE)
+_RUNTIME = re.compile(rf"(?i)MaxSupportedVersion{_KEY}(?P<number>\d{{5}})")
 """HTCondor's: 13000 is CUDA 13.0."""
-_DRIVER = re.compile(rf"driver(?:[\s_]*version)?{_KEY}{_VERSION}\+?", re.IGNORECASE)
-_GPU_KEY = re.compile(
-    r"(?:gpu|accelerators?|devicename|gpu[\s_]*(?:name|type|id))\s*[:=]\s*", re.IGNORECASE
-)
+_DRIVER = re.compile(rf"(?i)driver(?:[\s_]*version)?{_KEY}{_VERSION}\+?")
+_GPU_KEY = re.compile(r"(?i)(?:gpu|accelerators?|devicename|gpu[\s_]*(?:name|type|id))\s*[:=]\s*")
 _TRAILING_COUNT = re.compile(r"(?P<name>.*[^\s:]):(?P<count>\d{1,2})")
 """SkyPilot and Modal: ``A100-80GB:8``."""
-_COUNT = re.compile(r"num_gpus\s*[:=]\s*(?P<count>\d{1,2})", re.IGNORECASE)
-_ARCH = re.compile(
-    rf"(?:(?:cpu_)?arch(?:itecture)?\s*[:=]\s*)?(?P<arch>{'|'.join(_ARCHES)})", re.IGNORECASE
-)
+_COUNT = re.compile(r"(?i)num_gpus\s*[:=]\s*(?P<count>\d{1,2})")
+_ARCH = re.compile(rf"(?i)(?:(?:cpu_)?arch(?:itecture)?\s*[:=]\s*)?(?P<arch>{'|'.join(_ARCHES)})")
 _ASIDE = re.compile(
-    r"\$.*|\w+\s*=.*|\w+:\s.*|[\d.,]+\s*(?:[kmgt]i?b|v?cpus?|cores?|hours?)\b.*", re.IGNORECASE
+    r"(?i)\$.*|\w+\s*=.*|\w+:\s.*|[\d.,]+\s*(?:[kmgt]i?b|v?cpus?|cores?|hours?)\b.*"
 )
 """What no build depends on: a price, memory, processors, any other field."""
 _SHORTHAND = (
@@ -75,24 +70,27 @@ def machine_of_offer(text: str) -> Machine | None:
     driver = Driver(found_via="words")
     arch = "x86_64"
     for part in _parts(offer["text"]):
-        newer_driver = _with_words_of(part, driver)
-        count, processor = _COUNT.fullmatch(part), _ARCH.fullmatch(part)
-        if newer_driver:
-            driver = newer_driver
+        told_driver = _with_words_of(part, driver)
+        count = _COUNT.fullmatch(part)
+        processor = _ARCH.fullmatch(part)
+        if told_driver:
+            driver = told_driver
         elif count:
             copies = int(count["count"])
         elif processor:
             arch = _ARCHES[processor["arch"].lower()]
         elif _GPU_KEY.match(part) or not _ASIDE.fullmatch(part):
-            names += _counted(_GPU_KEY.sub("", part, count=1))
-    gpus = tuple(_gpu(name, index) for index, name in enumerate(names * copies))
+            name = _GPU_KEY.sub("", part, count=1)
+            names += _counted(name)
+    gpus = [_gpu(name, index) for index, name in enumerate(names * copies)]
     if not gpus:
         raise UsageError(
             "gpu-missing",
             f"the offer names no GPU: {text}",
             hint="the same with --machine 'runpod:NVIDIA L4, CUDA 12.8'",
         )
-    return _with_driver(Machine("linux", arch, gpus=gpus), driver)
+    machine = Machine("linux", arch, gpus=tuple(gpus))
+    return _with_driver(machine, driver)
 
 
 def _parts(text: str) -> list[str]:
@@ -100,7 +98,8 @@ def _parts(text: str) -> list[str]:
     parts = re.split(r"[,;|\n·]", text)
     if text.startswith("{"):
         with suppress(ValueError):
-            parts = [f"{name}: {value}" for name, value in json.loads(text).items()]
+            fields = json.loads(text)
+            parts = [f"{name}: {value}" for name, value in fields.items()]
     stripped = [part.strip().strip("\"'") for part in parts]
     return list(filter(None, stripped))
 
@@ -115,7 +114,8 @@ def _with_words_of(part: str, driver: Driver) -> Driver | None:
         return replace(driver, cuda=_cuda(cuda["version"]))
     runtime = _RUNTIME.fullmatch(part)
     if runtime:
-        return replace(driver, cuda=CudaVersion.from_driver_api(int(runtime["number"])))
+        number = int(runtime["number"])
+        return replace(driver, cuda=CudaVersion.from_driver_api(number))
     release = _DRIVER.fullmatch(part)
     if release:
         return replace(driver, version=driver_in_words(release["version"]))
@@ -129,7 +129,8 @@ def _gpu(name: str, index: int) -> Gpu:
         return gpu_in_words(name, index)
     except UsageError as error:
         hint = str(error.hint).replace("--gpu ", "")
-        if hint.startswith("nvidia-smi"):  # which a machine that is not rented yet cannot run
+        if hint.startswith("nvidia-smi"):
+            # A machine that is not rented yet cannot run it.
             hint = "Write what it executes instead: sm_89 for an RTX 4090"
         raise UsageError(error.code, error.message, hint=hint) from None
 
@@ -147,8 +148,8 @@ def _counted(name: str) -> list[str]:
 
 
 def _cuda(text: str) -> CudaVersion:
-    major, _, minor = text.partition(".")
-    return CudaVersion(int(major), int(minor.partition(".")[0] or 0))
+    major, minor, *_ = [*map(int, text.split(".")), 0]
+    return CudaVersion(major, minor)
 
 
 def _with_driver(machine: Machine, driver: Driver) -> Machine:
@@ -183,11 +184,13 @@ def machine_of_labels(labels: Mapping[str, str]) -> Machine:
     """
     from gpuinstall.words import gpu_in_words
 
-    arch = _ARCHES.get(labels["kubernetes.io/arch"], labels["kubernetes.io/arch"])
-    machine = Machine(labels.get("kubernetes.io/os", "linux"), arch)
+    arch = labels["kubernetes.io/arch"]
+    os = labels.get("kubernetes.io/os", "linux")
+    machine = Machine(os, _ARCHES.get(arch, arch))
     product = labels.get("amd.com/gpu.product-name") or labels.get("gpu.intel.com/product")
     if product:
-        return replace(machine, gpus=(gpu_in_words(product.replace("_", " ")),))
+        gpu = gpu_in_words(product.replace("_", " "))
+        return replace(machine, gpus=(gpu,))
     try:
         return _machine_of_nvidia_labels(machine, labels)
     except KeyError as missing:
@@ -217,20 +220,23 @@ def _machine_of_nvidia_labels(machine: Machine, labels: Mapping[str, str]) -> Ma
         found_via="labels",
     )
     count = int(labels.get(f"{_LABEL}gpu.count", "1"))
-    gpus = tuple(replace(gpu, index=index) for index in range(min(count, MOST_GPUS)))
+    indices = range(min(count, MOST_GPUS))
+    gpus = [replace(gpu, index=index) for index in indices]
     # Written under both names today; the older ones end one day.
     release = _numbers(labels, "cuda.driver-version", ("major", "minor", "revision"))
     release = release or _numbers(labels, "cuda.driver", ("major", "minor", "rev"))
     cuda = _numbers(labels, "cuda.runtime-version", ("major", "minor"))
     cuda = cuda or _numbers(labels, "cuda.runtime", ("major", "minor"))
-    driver = Driver(
-        DriverVersion.parse(".".join(release)) if release else None,
-        CudaVersion.parse(".".join(cuda)) if cuda else None,
-        found_via="labels",
-    )
     if not (release or cuda):
         raise KeyError(f"{_LABEL}cuda.driver-version.major")
-    return replace(machine, gpus=gpus, driver=driver)
+    driver = Driver(found_via="labels")
+    if release:
+        version = DriverVersion.parse(".".join(release))
+        driver = replace(driver, version=version)
+    if cuda:
+        runtime = CudaVersion.parse(".".join(cuda))
+        driver = replace(driver, cuda=runtime)
+    return replace(machine, gpus=tuple(gpus), driver=driver)
 
 
 def _numbers(labels: Mapping[str, str], name: str, parts: tuple[str, ...]) -> list[str]:

@@ -110,6 +110,11 @@ class Build:
         return f"{self.torch}+{self.backend}"
 
     @property
+    def minor(self) -> str:
+        """Its torch's minor release, ``2.13``."""
+        return "{}.{}".format(*self.torch.release)
+
+    @property
     def lists_no_code(self) -> bool:
         """Whether it was read and is for GPUs, and does not tell for which."""
         if self.learned is None or self.backend == CPU:
@@ -331,8 +336,9 @@ class Catalog:
         release = self.releases.get(torch)
         if release is None or not release.triton:
             return ()
-        minor = ".".join(release.triton.lstrip("=~").split(".")[:2])
-        return (f"triton-windows=={minor}.*",)
+        version = release.triton.lstrip("=~")
+        major, minor = version.split(".")[:2]
+        return (f"triton-windows=={major}.{minor}.*",)
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""
@@ -367,7 +373,8 @@ class Catalog:
         os: str,
         arch: str,
     ) -> tuple[Build, ...]:
-        builds = [build for build in self.builds if build.os == os and build.arch == arch]
+        platform = f"{os}_{arch}"
+        builds = [build for build in self.builds if build.platform == platform]
         return tuple(sorted(builds, key=_newness, reverse=True))
 
 

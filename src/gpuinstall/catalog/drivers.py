@@ -195,7 +195,7 @@ def parse_drivers(table: _Row) -> Drivers:
     for row in table["jetsons"]:
         jetsons[row["chip"]] = JetsonChip(row["name"], _capability(row))
     return Drivers(
-        branches=tuple((row["branch"], _cuda(row)) for row in table["branches"]),
+        branches=tuple(map(_branch, table["branches"])),
         no_compat=frozenset(table["no_compat"]["words"].split()),
         compat=tuple(map(_compat_package, table["compat"])),
         compat_base=table["compat_base"]["branch"],
@@ -211,7 +211,7 @@ def parse_drivers(table: _Row) -> Drivers:
         tegra={_capability(row): _unification(row) for row in table["tegra"]},
         families={_capability(row, "code"): _family(row) for row in table["families"]},
         compilers={_capability(row): _cuda(row) for row in table["run_time_compilers"]},
-        cudnn=tuple((_numbers(row["version"]), _capability(row)) for row in table["cudnn"]),
+        cudnn=tuple(map(_cudnn, table["cudnn"])),
         cudnn_last=tuple(map(_cudnn_last, table["cudnn_last"])),
         unified_memory=frozenset(map(_capability, table["unified_memory"])),
         recommended_branch=table["recommended"]["branch"],
@@ -234,6 +234,10 @@ def _capability(
 
 def _cuda(row: _Row) -> CudaVersion:
     return CudaVersion.parse(row["cuda"])
+
+
+def _branch(row: _Row) -> tuple[int, CudaVersion]:
+    return row["branch"], _cuda(row)
 
 
 def _compat_package(row: _Row) -> CompatPackage:
@@ -264,16 +268,21 @@ def _generation(row: _Row) -> Generation:
 def _unification(row: _Row) -> Unification | None:
     if "unified" not in row:
         return None
-    toolkit = CudaVersion.parse(row["unified"])
+    first = row["unified"]
     return Unification(
-        toolkit=toolkit,
-        ran=CudaVersion.parse(row["ran"]) if "ran" in row else toolkit,
+        toolkit=CudaVersion.parse(first),
+        ran=CudaVersion.parse(row.get("ran", first)),
     )
 
 
 def _family(row: _Row) -> frozenset[ComputeCapability]:
     names = row["runs_on"].split()
     return frozenset(map(ComputeCapability.parse, names))
+
+
+def _cudnn(row: _Row) -> tuple[tuple[int, ...], ComputeCapability]:
+    version = _numbers(row["version"])
+    return version, _capability(row)
 
 
 def _cudnn_last(row: _Row) -> CudnnLast:

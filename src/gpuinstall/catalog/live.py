@@ -132,7 +132,8 @@ def _new_tags(
     backends = {build.backend for build in catalog.builds}
     kinds = {backend.kind for backend in backends}
     builds = catalog.builds_for(machine.os, machine.arch)
-    newest = max((build.torch for build in builds), default=Version("0"))
+    versions = [build.torch for build in builds]
+    newest = max(versions, default=Version("0"))
     tags = set()
     for torch, tag in listed:
         backend = known_backend(tag)

@@ -133,8 +133,10 @@ def _cuda_names() -> Mapping[str, CudaName]:
 
 @cache
 def _collectives() -> Mapping[tuple[str, str], str]:
-    rows = authored.read_data("collectives.toml")["nccl"]
-    return {(row["torch"], row["backend"]): row["version"] for row in rows}
+    versions = {}
+    for row in authored.read_data("collectives.toml")["nccl"]:
+        versions[row["torch"], row["backend"]] = row["version"]
+    return versions
 
 
 def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:
@@ -180,12 +182,10 @@ class Rows:
             labelled: Collection[str] = ()
             if row.get("labelled") != "never":
                 labelled = self._between(row.get("labelled"))
-            for torch in self._between(row.get("first"), row.get("last")):
-                yield self._cpu(
-                    row,
-                    torch,
-                    labelled=torch in labelled,
-                )
+            first = row.get("first")
+            last = row.get("last")
+            for torch in self._between(first, last):
+                yield self._cpu(row, torch, labelled=torch in labelled)
 
     def of_kind(self, table: _Row) -> Iterator[Build]:
         """Yield the builds of another kind; a row is for every release of a minor."""
@@ -217,6 +217,8 @@ class Rows:
         code, confidence, evidence = row[platform]
         default_tag = release["default"].get(platform)
         unlabelled = row.get("unlabelled", "")
+        toolkit = row.get("toolkit") or backend.version
+        cudnn = row.get("cudnn")
         pythons = _pythons(release, platform)
         glibc = self.glibc.get((torch, platform))
         if os == "linux":
@@ -229,8 +231,8 @@ class Rows:
             os=os,
             arch=arch,
             code=code_names(code),
-            toolkit=_toolkit(row.get("toolkit") or backend.version),
-            libraries=(("cudnn", row["cudnn"]),) if "cudnn" in row else (),
+            toolkit=_toolkit(toolkit),
+            libraries=(("cudnn", cudnn),) if cudnn else (),
             pythons=_words(pythons),
             glibc=glibc,
             confidence=confidence,

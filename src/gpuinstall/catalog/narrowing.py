@@ -99,7 +99,8 @@ def listed_builds(
     Args:
         builds: Those that are known.
     """
-    known = [build for build in builds if (build.os, build.arch) == (os, arch)]
+    platform = f"{os}_{arch}"
+    known = [build for build in builds if build.platform == platform]
     listed = _by_build(listing.wheels, known, os, arch)
     return tuple(_unknown(listed, os, arch))
 

@@ -212,7 +212,8 @@ def _wheel(
 
 
 def _json_files(page: Page) -> list[dict[str, Any]]:
-    files: list[dict[str, Any]] = parse_json(page.text)["files"]
+    document = parse_json(page.text)
+    files: list[dict[str, Any]] = document["files"]
     if len(files) > _MOST_LINKS:
         raise ValueError("more files than any package has")
     return files

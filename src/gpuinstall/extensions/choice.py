@@ -193,7 +193,8 @@ def judge_file(
         row = read(file, build)
     except InstallationError as error:
         return Reason("not-read", f"cannot be read: {error.message}")
-    return reject_by_contents(file, row, build, here) or ExtensionFit(file, build, row)
+    reason = reject_by_contents(file, row, build, here)
+    return reason or ExtensionFit(file, build, row)
 
 
 def reject_by_name(
@@ -241,11 +242,12 @@ def _reject_other_torch(
 def _is_for_torch(file: ExtensionFile, build: Build) -> bool:
     if file.and_newer:
         return build.torch >= Version(file.torch or "0")
-    return file.torch == minor_of(build)
+    return file.torch == build.minor
 
 
 def _has_major(build: Build, cuda: str) -> bool:
-    return build.toolkit is not None and int(cuda.partition(".")[0]) == build.toolkit[0]
+    major, _, _ = cuda.partition(".")
+    return build.toolkit is not None and int(major) == build.toolkit[0]
 
 
 def reject_by_contents(
@@ -291,7 +293,7 @@ def _reject_by_torch(
             # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
             message = f"its METADATA requires {pin}, and it has no library for it"
             return Reason("no-code", message)
-    loads = needs.verdict(minor_of(build))
+    loads = needs.verdict(build.minor)
     is_named = file.torch or pins or here.constraint(file, build)
     if loads is None and not is_named:
         return Reason("torch-unknown", f"it shows no code for {torch}")
@@ -317,7 +319,8 @@ def _is_exact(pin: Requirement) -> bool:
 
 
 def _age(file: ExtensionFile) -> tuple[bool, Version]:
-    return not file.wheel.version.is_prerelease, Version(file.wheel.version.public)
+    version = file.wheel.version
+    return not version.is_prerelease, Version(version.public)
 
 
 def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
@@ -329,26 +332,19 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
 
     def pair_key(pair: Pair) -> tuple[object, ...]:
         file, build = pair
-        is_other_cuda = file.cuda != ".".join(map(str, build.toolkit or ()))
+        toolkit = ".".join(map(str, build.toolkit or ()))
         is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
         return (
             ranks[build],
             file.source.rank,
-            is_other_cuda,
+            file.cuda != toolkit,
             is_vague,
             file.wheel.filename,
         )
 
-    return sorted(
-        sorted(pairs, key=pair_key),
-        key=lambda pair: _age(pair[0]),
-        reverse=True,
-    )
-
-
-def minor_of(build: Build) -> str:
-    """Return its torch's minor release, as in ``2.13``."""
-    return "{}.{}".format(*build.torch.release)
+    preferred = sorted(pairs, key=pair_key)
+    preferred.sort(key=lambda pair: _age(pair[0]), reverse=True)
+    return preferred
 
 
 def _kind(build: Build) -> str:

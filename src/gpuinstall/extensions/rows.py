@@ -37,8 +37,7 @@ class Beside(NamedTuple):
     @classmethod
     def of(cls, build: Build) -> Beside:
         """Return it for a build of torch."""
-        minor = "{}.{}".format(*build.torch.release)
-        return cls(minor, build.backend.tag, build.os)
+        return cls(build.minor, build.backend.tag, build.os)
 
 
 class ExtensionSource(NamedTuple):
@@ -127,7 +126,8 @@ def load_extensions() -> Extensions:
 
     import tomli
 
-    table = tomli.loads(Path(__file__).with_name("extensions.toml").read_text("utf-8"))
+    path = Path(__file__).with_name("extensions.toml")
+    table = tomli.loads(path.read_text("utf-8"))
     for row in (*table["sources"], *table["extensions"]):
         row.pop("evidence", None)
         if "tags" in row:
@@ -138,7 +138,8 @@ def load_extensions() -> Extensions:
         row["sources"] = tuple(sources[name] for name in row["sources"])
         row["optional_for"] = frozenset(row.get("optional_for", ()))
         rows[row["name"]] = Extension(**row)
-    forms = tuple(map(re.compile, table["local"]["forms"]))
+    patterns = table["local"]["forms"]
+    forms = tuple(map(re.compile, patterns))
     return Extensions(rows, sources, forms)
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.extensions.choice import minor_of
 from gpuinstall.learned.row import as_build, made_with, misfit
 from gpuinstall.values import dataclass
 from gpuinstall.versions import ComputeCapability
@@ -97,7 +96,7 @@ def without_symbols(row: LearnedRow, build: Build, around: CodeSurroundings) -> 
 
 def has_symbols(needs: TorchNeeds, build: Build) -> bool | None:
     """Whether a build of torch has the symbols that code uses; None if that is not known."""
-    minor = minor_of(build)
+    minor = build.minor
     if needs.kind == "ordinary" and (minor, build.backend.tag) in _OF_ANOTHER_ABI:
         return None
     return needs.verdict(minor)

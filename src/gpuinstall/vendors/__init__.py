@@ -123,7 +123,8 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
-        return PCI_IDS.get(gpu.pci_id.partition(":")[0].lower())
+        maker, _, _ = gpu.pci_id.lower().partition(":")
+        return PCI_IDS.get(maker)
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None

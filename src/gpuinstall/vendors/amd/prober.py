@@ -276,7 +276,8 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     """Yield Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
     if facts.host.os != "windows":
         return
-    cards = [device for device in facts.devices if device.vendor == AMD_ON_PCI and device.name]
+    ours = [device for device in facts.devices if device.vendor == AMD_ON_PCI]
+    cards = [device for device in ours if device.name]
     for index, card in enumerate(cards):
         name = without_trademarks(card.name or "")
         architecture = architecture_of_product(amd_chips(), name)
@@ -334,11 +335,12 @@ def _integrated_gpus(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterato
     cards = tuple(index for index in range(len(given)) if index not in integrated)
     if integrated and cards:
         gpus = tuple(integrated)
+        numbers = ",".join(map(str, cards))
         yield finding_for(
             "integrated-gpu-left-out",
             f"{format_gpus(gpus)} ({', '.join(integrated.values())}) is the processor's own"
             f" and is not used with {format_gpus(cards)}",
-            evidence.facts.fix_context.knowing(gpu=",".join(map(str, cards))),
+            evidence.facts.fix_context.knowing(gpu=numbers),
             why="programs that see both crash, or use the slower one",
             gpus=gpus,
         )

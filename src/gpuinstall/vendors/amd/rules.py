@@ -138,24 +138,25 @@ class AmdRules(Rules):
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
         """Return what is untried, what users reported, and that the kernel is far from the build's ROCm."""
-        reports = [f"{report}: verify decides" for report in self._reports(build.toolkit, gpus)]
+        reasons = list(super().warnings(build, gpus))
+        for report in self._reports(build.toolkit, gpus):
+            message = f"{report}: verify decides"
+            reasons.append(Reason("reported", message))
         distance = self._distance(build.toolkit)
-        return (
-            *super().warnings(build, gpus),
-            *(Reason("reported", report) for report in reports),
-            *((Reason("kernel-far-from-rocm", distance),) if distance else ()),
-        )
+        if distance:
+            reasons.append(Reason("kernel-far-from-rocm", distance))
+        return tuple(reasons)
 
     def _reports(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Iterator[str]:
         """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
         for row in self.chips["reports"]:
-            if (
-                not chips.isdisjoint(row["architectures"])
-                and _is_within(rocm, row.get("rocm_from"), row.get("rocm_before"))
-                and _is_within(self._kernel, row.get("kernel_from"), row.get("kernel_before"))
-            ):
+            if chips.isdisjoint(row["architectures"]):
+                continue
+            is_such_rocm = _is_within(rocm, row, "rocm")
+            is_such_kernel = _is_within(self._kernel, row, "kernel")
+            if is_such_rocm and is_such_kernel:
                 yield row["says"]
 
     def _distance(self, toolkit: Toolkit) -> str | None:
@@ -191,8 +192,10 @@ def _days_between(
     return abs(int((rocm_day - kernel_day).days))
 
 
-def _is_within(version: tuple[int, ...], first: str | None, before: str | None) -> bool:
-    """Whether a version is in a span; one that is not known is in none but the span of everything."""
+def _is_within(version: tuple[int, ...], row: _Table, name: str) -> bool:
+    """Whether a version is in a row's span; one that is not known is in none but the span of everything."""
+    first = row.get(f"{name}_from")
+    before = row.get(f"{name}_before")
     if first is None and before is None:
         return True
     if not version or version < _numbers(first):
@@ -202,4 +205,6 @@ def _is_within(version: tuple[int, ...], first: str | None, before: str | None) 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
     leading = re.match(r"[0-9]+(?:\.[0-9]+)*", text or "")
-    return tuple(map(int, leading[0].split("."))) if leading else ()
+    if leading is None:
+        return ()
+    return tuple(map(int, leading[0].split(".")))

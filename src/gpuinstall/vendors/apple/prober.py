@@ -97,7 +97,8 @@ def _ask(command: Sequence[str]) -> str:
 def gpu_lines(text: str) -> str:
     """Return the lines of system_profiler that are about GPUs."""
     lines = [line.strip() for line in text.splitlines()]
-    return "".join(f"{line}\n" for line in lines if line.partition(":")[0] in _GPU_FIELDS)
+    about_gpus = [line for line in lines if line.partition(":")[0] in _GPU_FIELDS]
+    return "".join(f"{line}\n" for line in about_gpus)
 
 
 def _parse_gpus(text: str) -> Iterator[MacGpu]:

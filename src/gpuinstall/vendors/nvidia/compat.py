@@ -109,7 +109,8 @@ def _start_reasons(system: LibcudaFacts, above: LibcudaFacts) -> Iterator[Reason
         text = f"its cuInit returned {above.init}"
         yield Reason("cuda-compat-refused", f"{text}: {meaning}" if meaning else text)
         return
-    missing = {device.uuid for device in system.devices} - {device.uuid for device in above.devices}
+    shown = {device.uuid for device in above.devices}
+    missing = {device.uuid for device in system.devices} - shown
     if missing:
         yield Reason(
             "cuda-compat-misses-gpu",

@@ -73,8 +73,9 @@ class CudaContext:
     @property
     def library_version(self) -> DriverVersion | None:
         """The driver's release in the name of libcuda's file; None if it has none."""
+        _, _, release = (self.library or "").rpartition("libcuda.so.")
         try:
-            version = DriverVersion.parse((self.library or "").rpartition("libcuda.so.")[2])
+            version = DriverVersion.parse(release)
         except ValueError:
             return None
         return version if len(version.parts) > 1 else None

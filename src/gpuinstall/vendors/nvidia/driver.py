@@ -205,7 +205,8 @@ class MachineDriver:
         """
         if not self.is_compat:
             return None
-        if not (self._has_compat and self.tables.no_compat.isdisjoint(label.lower().split())):
+        words = label.lower().split()
+        if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
             return Finding(
                 "forward-compatibility-unsupported",
                 f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",

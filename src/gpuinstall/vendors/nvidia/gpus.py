@@ -64,26 +64,22 @@ def _nvml_gpu(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) 
     tegra = evidence.jetson.chip if evidence.jetson else None
     device = _device_of(evidence, nvml_gpu, address)
     # With MIG, CUDA's device is a slice of the card.
-    whole = None if nvml_gpu.mig else device
-    name = nvml_gpu.name or (device and device.name) or (chip and chip.name)
+    whole = CudaDevice() if nvml_gpu.mig else device
+    name = nvml_gpu.name or device.name or (chip and chip.name)
     capabilities = (
         nvml_gpu.compute_capability,
-        device.compute_capability if device else None,
+        device.compute_capability,
         chip.capability if chip else None,
         tegra.capability if tegra else None,
     )
-    if nvml_gpu.uuid:
-        uuid = _cuda_uuid(nvml_gpu.uuid)
-    else:
-        uuid = whole.uuid if whole else None
     gpu = Gpu(
         index=nvml_gpu.index,
         name=name,
-        uuid=uuid,
+        uuid=_cuda_uuid(nvml_gpu.uuid) if nvml_gpu.uuid else whole.uuid,
         pci_id=nvml_gpu.pci_id or (card.device.id if card else None),
         # nvidia-smi gives the name alone before R495.
         compute_capability=next(filter(None, capabilities), None) or _capability_by_name(name),
-        memory_mib=nvml_gpu.memory_mib or (_memory_mib(whole) if whole else None),
+        memory_mib=nvml_gpu.memory_mib or _memory_mib(whole),
         mig=nvml_gpu.mig,
         mig_devices=nvml_gpu.slices,
         found_via=evidence.nvml.by,
@@ -91,10 +87,8 @@ def _nvml_gpu(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) 
     return DetectedGpu(gpu, address)
 
 
-def _device_of(
-    evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None
-) -> CudaDevice | None:
-    """Return CUDA's device that is a card of NVML's."""
+def _device_of(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) -> CudaDevice:
+    """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it."""
     devices = evidence.cuda.devices
     # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; the chip has one GPU.
     is_nameless = nvml_gpu.uuid is not None and _cuda_uuid(nvml_gpu.uuid) is None
@@ -103,7 +97,7 @@ def _device_of(
     for device in devices:
         if is_same(device, nvml_gpu.uuid, address):
             return device
-    return None
+    return CudaDevice()
 
 
 def _cuda_uuid(uuid: str) -> str | None:

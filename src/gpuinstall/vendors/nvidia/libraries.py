@@ -372,7 +372,8 @@ def _parse_gpu(index: int, line: JsonObject) -> NvmlGpu:
     bus_id = _text(line.get("bus_id"))
     pci_device = _number(line.get("pci_device_id"))
     rows = line.get("remapped_rows")
-    rows = rows if isinstance(rows, list) and len(rows) == 4 else [0, 0, False, False]
+    if not isinstance(rows, list) or len(rows) != 4:
+        rows = [0, 0, False, False]
     _, _, remap_pending, remap_failed = rows
     licensed = line.get("licensed")
     return NvmlGpu(

@@ -217,10 +217,12 @@ class NvidiaRules(Rules):
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the floor of the build's CUDA major on its operating system."""
-        floor = self.catalog.drivers.floors.get(build.toolkit[0]) if build.toolkit else None
+        major, _ = build.toolkit or (0, 0)
+        floor = self.catalog.drivers.floors.get(major)
         if floor is None:
             return {}
-        return {"driver": str(floor.windows if build.os == "windows" else floor.linux)}
+        driver = floor.windows if build.os == "windows" else floor.linux
+        return {"driver": str(driver)}
 
     def preference(
         self,

@@ -68,7 +68,8 @@ class Toolchain:
         version = versions.get(WHEEL)
         if version is None or int(_major(version)) < FIRST_WHOLE_WHEEL:
             return None
-        return Compiler(WHEEL, ".".join(version.split(".")[:2]))
+        major, minor = version.split(".")[:2]
+        return Compiler(WHEEL, f"{major}.{minor}")
 
     def settings(self, home: str) -> Mapping[str, str]:
         """Return CUDA_HOME, before which torch looks nowhere."""

@@ -664,6 +664,47 @@ def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(
     assert "adding 1.0" not in done.err
 
 
+def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop: Workshop, served: Path) -> None:
+    library = native_library(
+        served / "made" / "sampling.so",
+        undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
+        needs=["libtorch.so", "libc10.so"],
+    )
+    modules: dict[str, str | bytes] = {
+        "sampling/__init__.py": "try:\n    from sampling import o\nexcept ImportError:\n    o = None\n",
+        "sampling/o.so": library.read_bytes(),
+    }
+    make_wheel(served / "simple", "sampling", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    done = workshop.run("lock", "sampling", *H100)
+
+    assert done.ok, done.err
+    assert (
+        "a part of sampling 1.0 is incompatible with torch 2.15.0+cu130: its code works with "
+        "torch 2.1 to 2.8; sampling goes on without it"
+    ) in " ".join(done.err.split())
+
+
+def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(
+    workshop: Workshop, served: Path
+) -> None:
+    cuda = "Environment :: GPU :: NVIDIA CUDA"
+    library = native_library(served / "made" / "tiling.so").read_bytes()
+    modules = {"tiling/o.so": library, **imports("tiling", "tiling/o.so")}
+    for version, classifiers in (("1.0", []), ("2.0", [f"{cuda} :: 13"])):
+        make_wheel(
+            served / "simple", "tiling", version, TAGS, classifiers=classifiers, modules=modules
+        )
+
+    done = workshop.run("lock", "tiling", *V100)
+
+    assert done.ok, done.err
+    assert (
+        "warning: tiling 2.0 does not run on driver 570.86.15: it is for CUDA 13, and"
+    ) in " ".join(done.err.split())
+    assert locked(workshop, "tiling", *V100)["tiling"] == "2.0"
+
+
 def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
     workshop: Workshop, served: Path
 ) -> None:

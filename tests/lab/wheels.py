@@ -32,6 +32,7 @@ def make_wheel(
     requires: Iterable[str] = (),
     requires_python: str | None = None,
     extras: Iterable[str] = (),
+    classifiers: Iterable[str] = (),
     modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
@@ -41,7 +42,9 @@ def make_wheel(
     info = f"{module}-{version}.dist-info"
     texts = {
         **modules,
-        f"{info}/METADATA": _metadata(name, version, requires, requires_python, extras),
+        f"{info}/METADATA": _metadata(
+            name, version, requires, requires_python, extras=extras, classifiers=classifiers
+        ),
         f"{info}/WHEEL": _wheel(tags),
     }
     files = {}
@@ -67,9 +70,12 @@ def _metadata(
     version: str,
     requires: Iterable[str],
     requires_python: str | None,
+    *,
     extras: Iterable[str] = (),
+    classifiers: Iterable[str] = (),
 ) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Classifier: {classifier}" for classifier in classifiers]
     if requires_python:
         lines.append(f"Requires-Python: {requires_python}")
     lines += [f"Provides-Extra: {extra}" for extra in extras]

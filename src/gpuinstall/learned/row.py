@@ -270,8 +270,10 @@ def made_with(
     major, minor = made.toolkit or (0, 0)
     # The names of libraries tell the major alone.
     toolkit = f"{major}.{minor}" if minor else f"{major}"
-    library = row.witness or f"a library of {row.file}"
-    return f"{library} is built with {rules.software} {toolkit}"
+    if row.witness is None:
+        # Its METADATA may tell it, and no library.
+        return f"it is for {rules.software} {toolkit}"
+    return f"{row.witness} is built with {rules.software} {toolkit}"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -451,6 +451,7 @@ class CodeCheck:
                 constraint=f"{name}>=0",
                 builds=frozenset(same),
                 program=program,
+                kept=self._kept,
             )
             return [exclusion]
         return []

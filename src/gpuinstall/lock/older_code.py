@@ -66,9 +66,10 @@ class OlderVersions:
             newest: The version that does not.
             torch: The torch that it has to run beside; None for any that runs here.
         """
-        # One in which no code was found is not what was requested, if the newest has some.
+        # One that says nothing of GPUs is not what was requested, if the newest says something.
         row = self._rows.of_package(newest.package)
         has_code = bool(row and row.architectures)
+        has_cuda = bool(row and row.toolkit)
         wheels = self._older_wheels(newest)
         is_every_one = len(wheels) <= FROM_THE_NEWEST
         candidates = wheels
@@ -91,7 +92,8 @@ class OlderVersions:
             if not any(torch in {None, build.torch} for build in serving):
                 continue
             older = self._rows.row(wheel, self._build.backend)
-            if not has_code or older.architectures:
+            tells_as_much = not has_code and (older.toolkit or not has_cuda)
+            if older.architectures or tells_as_much:
                 return wheel.version, is_every_one and not self._unread
         return None, is_every_one
 

@@ -254,8 +254,11 @@ def read_package(
     if loading is Loading.REQUIRED or (loading is Loading.OPTIONAL and required):
         return PackageCode(code, needs_of_required, loading)
     possible = required | libraries[Loading.UNKNOWN] | libraries[Loading.LATER]
-    needs = needs_of(files, wheel, possible)
-    return PackageCode(code, _beside_some_torch(needs, files, loading), loading)
+    needs = _beside_some_torch(needs_of(files, wheel, possible), files, loading)
+    needs_of_optional = needs_of(files, wheel, libraries[Loading.OPTIONAL])
+    if needs_of_optional.is_for_gpus and not needs.is_for_gpus:
+        return PackageCode(code, needs_of_optional, Loading.OPTIONAL)
+    return PackageCode(code, needs, loading)
 
 
 def _code_by_loading(

@@ -46,7 +46,7 @@ _NEEDED_NEXT = (
     "gpuinstall.lock.search",
     "gpuinstall.install.stage",
 )
-"""Modules in the order in which an installation comes to them."""
+"""Modules in the order in which a first installation comes to them."""
 
 
 @click.command(
@@ -222,9 +222,6 @@ def _not_ours(python: str) -> UsageError:
 
 def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> Outcome:
     """Install, or show what an installation would do."""
-    from gpuinstall.lock.fit import read_locks
-    from gpuinstall.lock.lock import outdated_locks
-
     reporter = project.reporter
     reporter.step("Machine", machine_line(_read_machine(project)))
     name_active("install", project.paths.venv, reporter)
@@ -234,6 +231,9 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
     after_install(project, result)
     project.keep_compat()
     if result.is_lock_new:
+        from gpuinstall.lock.fit import read_locks
+        from gpuinstall.lock.lock import outdated_locks
+
         names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
         if names:
             reporter.warn(
@@ -249,7 +249,10 @@ def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> O
 
 
 def _read_machine(project: Project) -> Machine:
-    """Return the machine; what an installation needs is loaded as long as the drivers have not answered."""
+    """Return the machine; what a first installation needs is loaded as long as the drivers have not answered."""
+    if project.paths.venv.exists():
+        # Perhaps nothing has to be done.
+        return project.machine
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(getattr, project, "machine")
         for module in _NEEDED_NEXT:

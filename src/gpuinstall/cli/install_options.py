@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuinstall.cli.options import Decorator, bundled
-from gpuinstall.install.environment_lock import WAIT_S
+from gpuinstall.install.options import WAIT_S
 
 dry_run_option = click.option(
     "--dry-run",

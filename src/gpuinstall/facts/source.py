@@ -116,7 +116,8 @@ class ThisMachine:
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
         try:
-            names = [entry.name for entry in Path(path).iterdir()]
+            # A Path for each of 2,000 programs takes longer than all else here.
+            names = os.listdir(path)  # noqa: PTH208
         except OSError:
             return ()
         return tuple(sorted(name for name in names if name.startswith(start)))

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
-WAIT_S = 600.0
-"""The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
-
 _OWNER = "owner"
 """The file that names the run that works there."""
 

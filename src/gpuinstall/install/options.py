@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import LockError, NoBuildError
 from gpuinstall.finding import Rejection
-from gpuinstall.install.environment_lock import WAIT_S
-from gpuinstall.lock.fit import Fit, best, judge, misfit_rows
 from gpuinstall.plan import Rejected
 from gpuinstall.values import dataclass
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """How many builds are tried if kernels fail: each may cost 3 GB."""
+WAIT_S = 600.0
+"""The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
 
 class Action(Enum):
@@ -170,6 +171,8 @@ class InstallState:
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
+        from gpuinstall.lock.fit import judge  # which takes long to load
+
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
             return ()
@@ -180,11 +183,15 @@ class InstallState:
             locks, request.machine, request.request, request.catalog, exact=not options.locked
         )
         # Why its own copy does not fit is of no interest.
-        return tuple(one for one in judged if isinstance(one, Fit) or one.candidate is not own)
+        return tuple(
+            one for one in judged if not isinstance(one, Rejection) or one.candidate is not own
+        )
 
     @cached_property
     def fit(self) -> Fit | None:
         """The lock that is installed as it is; None if a new one has to be made."""
+        from gpuinstall.lock.fit import best
+
         request = self.request
         return best(self.judged, request.machine, request.request, request.catalog)
 
@@ -215,6 +222,8 @@ class InstallState:
             raise error
         if not options.locked:
             return
+        from gpuinstall.lock.fit import misfit_rows
+
         if not self.misfits:
             name = f"pylock.{options.target}.toml" if options.target else "lock"
             folder = self.existing.paths.folder

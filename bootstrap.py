@@ -58,7 +58,13 @@ LEFTOVER_NAME = re.compile(r"\.new-\w{8}")
 ANSWER_S = 15.0
 PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
+NOT_TRUSTED = "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
 UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "UnknownIssuer", "unable to get local issuer")
+SYSTEM_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+)
 FROM_PIP = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "find-links": "UV_FIND_LINKS"}
 OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 PIP_SECTIONS = ("global", "install", "download")
@@ -231,9 +237,7 @@ def run(
 def reason(output: str) -> str:
     """Return the lines that tell why, and for missing CA certificates just that; without passwords in addresses."""
     if any(mark in output for mark in UNTRUSTED):
-        return (
-            "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
-        )
+        return NOT_TRUSTED
     if NO_SPACE.search(output):
         return "no space left on device"
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
@@ -639,6 +643,19 @@ def ways_to_uv(job: Job) -> List[str]:
     ]
 
 
+def ways_to_environment(seen: str) -> List[str]:
+    """Return what a person can do if an environment could not be made, by what was seen."""
+    if NO_SPACE.search(seen):
+        return ways_to_room()
+    ways = ways_to_network()
+    if seen == NOT_TRUSTED:
+        return ways[-1:]
+    if sys.version_info < TOOL_PYTHON and "python" in seen.lower():
+        mirror = "UV_PYTHON_INSTALL_MIRROR=https://mirror.example"
+        ways.insert(0, f"Install Python 3.10 or newer, or say where uv gets one: {mirror}")
+    return ways
+
+
 def ways_to_network() -> List[str]:
     """Return the settings that most often stand between a person and an index: a proxy, another index, certificates."""
     proxy = f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy"
@@ -651,9 +668,10 @@ def ways_to_network() -> List[str]:
     if file:
         certificates = f"Check the file of certificates: SSL_CERT_FILE is {file}"
     else:
-        certificates = (
-            f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own"
-        )
+        # uv has certificates of its own, and does not look at those that a network has added to the system's.
+        present = filter(os.path.isfile, SYSTEM_CERTIFICATES)
+        file = next(present, "/path/to/certificates.pem")
+        certificates = f"{SET} SSL_CERT_FILE={file}   # for certificates of your own"
     return [proxy, index, certificates]
 
 
@@ -745,17 +763,8 @@ def tool_in_place(job: Job, tool: Path) -> None:
         build(job, uv)
     except PassedOverError as passed:
         seen = str(passed)
-        ways = ways_to_network()
-        if NO_SPACE.search(seen):
-            ways = ways_to_room()
-        elif sys.version_info < TOOL_PYTHON and "python" in seen.lower():
-            ways.insert(
-                0,
-                "Install Python 3.10 or newer, "
-                "or say where uv gets one: UV_PYTHON_INSTALL_MIRROR=https://mirror.example",
-            )
         message = "gpuinstall's own environment could not be made"
-        raise BootstrapError(4, message, [seen], ways) from passed
+        raise BootstrapError(4, message, [seen], ways_to_environment(seen)) from passed
     if tool.exists():
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)

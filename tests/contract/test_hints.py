@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +106,8 @@ def _words(node: ast.AST) -> list[str]:
     return words
 
 
-def texts(folder: Path = SOURCE) -> set[str]:
+@cache
+def texts(folder: Path = SOURCE) -> frozenset[str]:
     """Each text in the source that is not a docstring, a name in each of its gaps."""
     found = set[str]()
     for path in folder.rglob("*.py"):
@@ -119,7 +121,7 @@ def texts(folder: Path = SOURCE) -> set[str]:
             node for node in nodes if isinstance(node, ast.Constant) and id(node) not in others
         )
         found.update(node.value for node in constants if isinstance(node.value, str))
-    return found
+    return frozenset(found)
 
 
 def changes(folder: Path = SOURCE) -> set[str]:

@@ -436,6 +436,23 @@ def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(
     assert bootstrap.ways_to_network()[0].startswith("export HTTPS_PROXY=")
 
 
+def test_certificates_alone_are_the_way_to_a_server_that_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    seen = bootstrap.reason("Caused by: invalid peer certificate: UnknownIssuer")
+    monkeypatch.setattr(bootstrap, "SYSTEM_CERTIFICATES", (str(tmp_path / "none"),))
+    own = "export SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own"
+    assert bootstrap.ways_to_environment(seen) == [own]
+
+    system = tmp_path / "certificates.crt"
+    system.touch()
+    monkeypatch.setattr(bootstrap, "SYSTEM_CERTIFICATES", (str(system),))
+
+    [way] = bootstrap.ways_to_environment(seen)
+    assert way.startswith(f"export SSL_CERT_FILE={system} ")
+
+
 def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere(
     tmp_path: Path,
 ) -> None:
